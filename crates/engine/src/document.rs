@@ -57,7 +57,7 @@ pub use settings::Settings;
 pub use streams::{ChangeDetection, Stream, SyncMode, Transform};
 
 use node::Node;
-use secrets::Secrets;
+use read::{Reader, Spot};
 pub(crate) use secrets::without_marked;
 
 /// A larger pipeline file is not read.
@@ -91,8 +91,8 @@ impl Document {
     ) -> Result<Self, DocumentError> {
         let root = root_of(text, file)?;
         let variables = environment.open(base_dir)?;
-        let mut reader = reader_of(file, base_dir, &variables);
-        let read = keys::root(&mut reader, &root)?;
+        let reader = Reader::new(file, base_dir, &variables);
+        let read = keys::root(&Spot::root(&reader, &root))?;
         Ok(Self {
             base_dir: base_dir.to_owned(),
             file: file.to_owned(),
@@ -186,20 +186,6 @@ fn root_of(text: &str, file: &str) -> Result<Arc<Node>, DocumentError> {
         return Err(empty());
     }
     Ok(root)
-}
-
-fn reader_of<'a>(
-    file: &'a str,
-    base_dir: &'a Path,
-    variables: &'a environment::Variables<'a>,
-) -> read::Reader<'a> {
-    read::Reader {
-        file,
-        base_dir,
-        variables,
-        secrets: Secrets::default(),
-        interpolated: 0,
-    }
 }
 
 impl Source {

@@ -31,14 +31,14 @@ use std::any::TypeId;
 
 use serde_json::{Map, Value, json};
 
-use super::error::{DocumentError, Location, code};
+use super::error::{DocumentError, Location, Result, code};
 use super::keys::Document;
 use super::node::Entry;
 use super::path::{self, Step};
-use super::read::{Reader, Spot, nearest};
+use super::read::{Spot, nearest};
 use super::streams::Stream;
 
-type Read<T> = dyn Fn(&mut Reader<'_>, &Spot<'_>) -> Result<T, DocumentError>;
+type Read<T> = dyn Fn(&Spot<'_>) -> Result<T>;
 
 /// How a value is read, and its JSON Schema.
 pub(super) struct Kind<T> {
@@ -49,7 +49,7 @@ pub(super) struct Kind<T> {
 impl<T: 'static> Kind<T> {
     pub(super) fn new(
         schema: impl Fn() -> Value + 'static,
-        read: impl Fn(&mut Reader<'_>, &Spot<'_>) -> Result<T, DocumentError> + 'static,
+        read: impl Fn(&Spot<'_>) -> Result<T> + 'static,
     ) -> Self {
         Self {
             read: Box::new(read),
@@ -60,13 +60,13 @@ impl<T: 'static> Kind<T> {
     /// A rule about what was read.
     pub(super) fn then<U: 'static>(
         self,
-        rule: impl Fn(&mut Reader<'_>, &Spot<'_>, T) -> Result<U, DocumentError> + 'static,
+        rule: impl Fn(&Spot<'_>, T) -> Result<U> + 'static,
     ) -> Kind<U> {
         let read = self.read;
         Kind {
-            read: Box::new(move |reader, at| {
-                let value = read(reader, at)?;
-                rule(reader, at, value)
+            read: Box::new(move |at| {
+                let value = read(at)?;
+                rule(at, value)
             }),
             schema: self.schema,
         }
@@ -75,12 +75,12 @@ impl<T: 'static> Kind<T> {
     /// Says what is expected, with an example, where the value has another type.
     pub(super) fn expecting(self, expected: &'static str, example: &'static str) -> Self {
         let read = self.read;
-        let read = move |reader: &mut Reader<'_>, at: &Spot<'_>| {
-            read(reader, at).map_err(|error| {
-                if error.code != code::WRONG_TYPE || error.path != at.path.to_string() {
+        let read = move |at: &Spot<'_>| {
+            read(at).map_err(|error| {
+                if error.code != code::WRONG_TYPE || error.path != at.path() {
                     return error;
                 }
-                let error = reader.wrong_type(at.place(), at, expected);
+                let error = at.wrong_type(expected);
                 error.hint(format!("write {example}"))
             })
         };
@@ -115,7 +115,7 @@ impl<T: 'static> Kind<T> {
     }
 
     pub(super) fn optional(self) -> Key<Option<T>> {
-        self.then(|_, _, value| Ok(Some(value))).or(None)
+        self.then(|_, value| Ok(Some(value))).or(None)
     }
 
     /// The key must be there; `hint` says how to add it.
@@ -148,39 +148,25 @@ impl<T> Key<T> {
         }
     }
 
-    pub(super) fn read(
-        &mut self,
-        reader: &mut Reader<'_>,
-        at: &Spot<'_>,
-    ) -> Result<(), DocumentError> {
-        self.given = Some((self.kind.read)(reader, at)?);
+    pub(super) fn read(&mut self, at: &Spot<'_>) -> Result<()> {
+        self.given = Some((self.kind.read)(at)?);
         Ok(())
     }
 
     /// Its value, once all keys of the mapping at `at` are read.
-    pub(super) fn take(
-        self,
-        reader: &Reader<'_>,
-        at: &Spot<'_>,
-        key: &str,
-    ) -> Result<T, DocumentError> {
+    pub(super) fn take(self, at: &Spot<'_>, key: &str) -> Result<T> {
         match (self.given, self.missing, self.absent) {
             (Some(value), ..) | (None, None, Some(value)) => Ok(value),
-            (None, hint, _) => Err(missing(reader, at, key, hint.unwrap_or_default())),
+            (None, hint, _) => Err(at.missing(key, hint.unwrap_or_default())),
         }
     }
 
     /// This one key of a mapping, whatever else is in it.
-    pub(super) fn read_from(
-        mut self,
-        reader: &mut Reader<'_>,
-        at: &Spot<'_>,
-        key: &str,
-    ) -> Result<T, DocumentError> {
+    pub(super) fn read_from(mut self, at: &Spot<'_>, key: &str) -> Result<T> {
         if let Some(below) = at.key(key) {
-            self.read(reader, &below)?;
+            self.read(&below)?;
         }
-        self.take(reader, at, key)
+        self.take(at, key)
     }
 
     /// What the schema of a mapping says about it.
@@ -206,7 +192,7 @@ pub(super) struct Property {
 
 /// A mapping with keys of its own.
 pub(super) trait Keys: Sized {
-    fn read(reader: &mut Reader<'_>, at: &Spot<'_>) -> Result<Self, DocumentError>;
+    fn read(at: &Spot<'_>) -> Result<Self>;
 
     fn properties() -> Vec<Property>;
 
@@ -263,23 +249,22 @@ macro_rules! keys {
 
             impl super::declare::Keys for $name {
                 fn read(
-                    reader: &mut super::read::Reader<'_>,
                     at: &super::read::Spot<'_>,
-                ) -> Result<Self, super::error::DocumentError> {
+                ) -> super::error::Result<Self> {
                     let mut slots = slots();
-                    for entry in reader.mapping(at)? {
+                    for entry in at.mapping()? {
                         let below = at.below(entry);
                         match entry.key.as_str() {
                             $(super::declare::key!($field $($key)?) => {
-                                slots.$field.read(reader, &below)?;
+                                slots.$field.read(&below)?;
                             })*
-                            _ => return Err(super::declare::unknown::<Self>(reader, entry, &below)),
+                            _ => return Err(super::declare::unknown::<Self>(entry, &below)),
                         }
                     }
                     Ok(Self {
                         $($field: {
                             let key = super::declare::key!($field $($key)?);
-                            slots.$field.take(reader, at, key)?
+                            slots.$field.take(at, key)?
                         },)*
                         $($($own: Default::default(),)*)?
                     })
@@ -403,24 +388,13 @@ fn gather(schema: &Value, name: &str, path: &str, found: &mut Vec<(String, Vec<S
     }
 }
 
-pub(super) fn missing(reader: &Reader<'_>, at: &Spot<'_>, key: &str, hint: &str) -> DocumentError {
-    let path = at.path.then(Step::Key(key));
-    let message = format!("the key {path} is missing");
-    let error = reader.error(code::MISSING_KEY, at.place(), &path, message);
-    error.hint(hint)
-}
-
 /// The message for an unknown key that a merge key brought from `at`.
 pub(super) fn merged_key(key: &str, at: Location) -> String {
     format!("unknown key {key:?}, which << takes from line {}", at.line)
 }
 
 /// A key that has no meaning in the mapping `T`.
-pub(super) fn unknown<T: Keys + 'static>(
-    reader: &Reader<'_>,
-    entry: &Entry,
-    at: &Spot<'_>,
-) -> DocumentError {
+pub(super) fn unknown<T: Keys + 'static>(entry: &Entry, at: &Spot<'_>) -> DocumentError {
     let key = entry.key.as_str();
     let known: Vec<&str> = T::properties().iter().map(|known| known.key).collect();
     let is_stream = TypeId::of::<T>() == TypeId::of::<Stream>();
@@ -446,6 +420,5 @@ pub(super) fn unknown<T: Keys + 'static>(
         Some(merge) => (merge, merged_key(&shown, entry.at)),
         None => (entry.at, format!("unknown key {shown:?}")),
     };
-    let error = reader.error(code::UNKNOWN_KEY, place, &at.path, message);
-    error.hint(hint)
+    at.error(code::UNKNOWN_KEY, message).at(place).hint(hint)
 }

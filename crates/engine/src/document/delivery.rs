@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::declare::{keys, words};
-use super::error::DocumentError;
+use super::error::Result;
 use super::kinds::{MIB, size, whole};
-use super::read::{Reader, Spot};
+use super::read::Spot;
 
 const MAX_CHECKPOINT: u64 = 1 << 40;
 const MAX_SECONDS: u64 = 86_400;
@@ -52,11 +52,7 @@ keys! {
 }
 
 /// The longest pause is no shorter than the first, unless somebody says so.
-pub(super) fn longest_pause(
-    _: &mut Reader<'_>,
-    at: &Spot<'_>,
-    mut retry: Retry,
-) -> Result<Retry, DocumentError> {
+pub(super) fn longest_pause(at: &Spot<'_>, mut retry: Retry) -> Result<Retry> {
     if at.key("max_backoff_seconds").is_none() {
         retry.max_backoff_seconds = retry.max_backoff_seconds.max(retry.backoff_seconds);
     }

@@ -35,6 +35,8 @@ pub struct DocumentError {
     pub hint: Option<String>,
 }
 
+pub(super) type Result<T, E = DocumentError> = std::result::Result<T, E>;
+
 /// The values of [`DocumentError::code`].
 pub mod code {
     /// The text is not YAML, or uses a part of YAML that a pipeline file may not use.

@@ -13,13 +13,12 @@ use serde_json::{Map, Value, json};
 use super::VERSION;
 use super::declare::{Key, Keys, Kind, keys, mappings, unknown, words};
 use super::delivery::{Checkpoint, OnStreamFailure, Retry, WhenRunning, longest_pause};
-use super::error::{DocumentError, code};
+use super::error::{DocumentError, Result, code};
 use super::kinds::{mapping, name, names, object, or_variable, variable, word};
 use super::node::{Node, NodeValue};
 use super::pages::Pages;
-use super::path::Path;
 use super::permissions::permissions;
-use super::read::{Reader, Spot};
+use super::read::Spot;
 use super::resources::{Resources, share};
 use super::secrets::Secrets;
 use super::streams::{self, Defaults, Stream, streams};
@@ -144,16 +143,16 @@ words! {
 }
 
 /// Reads the whole document.
-pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Document, DocumentError> {
-    let at = Spot::root(node);
-    if !matches!(node.value, NodeValue::Mapping(_)) {
-        let message = format!("a pipeline file must be a mapping, but is {}", node.kind());
-        let error = reader.error(code::WRONG_TYPE, node.at, &Path::ROOT, message);
+pub(super) fn root(at: &Spot<'_>) -> Result<Document> {
+    if !matches!(at.node.value, NodeValue::Mapping(_)) {
+        let kind = at.node.kind();
+        let message = format!("a pipeline file must be a mapping, but is {kind}");
+        let error = at.error(code::WRONG_TYPE, message);
         return Err(error.hint("start with version: 1"));
     }
     // Before all else: a later version may have other keys.
     if at.key("version").is_some() {
-        version().read_from(reader, &at, "version")?;
+        version().read_from(at, "version")?;
     }
     // A key that stands one level too high explains why it is missing below: told first.
     let known = Document::properties();
@@ -163,20 +162,16 @@ pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Document, Doc
         let is_below = |key: &String| mappings.iter().any(|(_, keys)| keys.contains(key));
         let mut stray = at.entries().iter().filter(|entry| !is_known(&entry.key));
         if let Some(entry) = stray.find(|entry| is_below(&entry.key)) {
-            return Err(unknown::<Document>(reader, entry, &at.below(entry)));
+            return Err(unknown::<Document>(entry, &at.below(entry)));
         }
     }
-    let mut document = Document::read(reader, &at)?;
-    ensure_fits(reader, &at, &mut document)?;
+    let mut document = Document::read(at)?;
+    ensure_fits(at, &mut document)?;
     Ok(document)
 }
 
 /// What the streams, the defaults and the destination mean for each other.
-fn ensure_fits(
-    reader: &Reader<'_>,
-    at: &Spot<'_>,
-    document: &mut Document,
-) -> Result<(), DocumentError> {
+fn ensure_fits(at: &Spot<'_>, document: &mut Document) -> Result<()> {
     let (source, destination) = (at.key("source"), at.key("destination"));
     let streams = source.as_ref().and_then(|source| source.key("streams"));
     let (Some(at), Some(destination_at)) = (streams, destination) else {
@@ -185,13 +180,12 @@ fn ensure_fits(
     let destination = &document.destination;
     document.defaults.apply(&mut document.source.streams, &at);
     for (stream, at) in document.source.streams.iter().zip(at.items()) {
-        streams::ensure_fits(reader, stream, &at, destination.write_mode)?;
+        streams::ensure_fits(stream, &at, destination.write_mode)?;
     }
     let has_no_use = destination.write_mode == WriteMode::Append
         && !document.source.streams.iter().any(Stream::is_read_again);
     if has_no_use && destination_at.key("primary_key").is_some() {
         return Err(only_upsert(
-            reader,
             &destination_at,
             "primary_key",
             destination.write_mode,
@@ -201,21 +195,20 @@ fn ensure_fits(
 }
 
 /// The name alone; the other keys are not read.
-pub(super) fn name_alone(reader: &mut Reader<'_>, node: &Node) -> Result<String, DocumentError> {
-    let at = Spot::root(node);
-    version().read_from(reader, &at, "version")?;
-    pipeline_name().read_from(reader, &at, "pipeline")
+pub(super) fn name_alone(at: &Spot<'_>) -> Result<String> {
+    version().read_from(at, "version")?;
+    pipeline_name().read_from(at, "pipeline")
 }
 
 fn version() -> Key<u32> {
     let version = Kind::new(
         || json!({ "const": VERSION }),
-        |reader, at| {
-            let text = reader.text(at)?;
+        |at| {
+            let text = at.text()?;
             if text.text == VERSION.to_string() {
                 return Ok(VERSION);
             }
-            let error = reader.bad_value(at, format!("version {} is unknown", text.shown(at)));
+            let error = at.bad_value(format!("version {} is unknown", text.shown()));
             Err(error.hint(format!(
                 "write version: {VERSION}, or use a newer program for a newer file"
             )))
@@ -230,8 +223,8 @@ fn pipeline_name() -> Key<String> {
         schema["type"] = "string".into();
         schema
     };
-    let name = Kind::new(schema, |reader, at| {
-        let name = reader.name(at)?;
+    let name = Kind::new(schema, |at| {
+        let name = at.name()?;
         let allowed = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
         // A name of dots alone would be a folder to whoever stores something under it.
         let good = name.len() <= MAX_PIPELINE_NAME_CHARS
@@ -240,8 +233,8 @@ fn pipeline_name() -> Key<String> {
         if good {
             return Ok(name);
         }
-        let shown = reader.text(at)?.shown(at);
-        let error = reader.bad_value(at, format!("{shown} is not a valid pipeline name"));
+        let shown = at.text()?.shown();
+        let error = at.bad_value(format!("{shown} is not a valid pipeline name"));
         Err(error.hint(format!(
             "use 1 to {MAX_PIPELINE_NAME_CHARS} letters, digits, \"_\", \"-\" and \".\""
         )))
@@ -253,35 +246,26 @@ fn pipeline_name() -> Key<String> {
 fn connector(hint: &'static str) -> Key<String> {
     let path = || json!({ "type": "string", "pattern": r"/|\.wasm$" });
     let schema = move || json!({ "anyOf": [path(), variable()] });
-    Kind::new(schema, |reader, at| reader.name(at)).required(hint)
+    Kind::new(schema, |at| at.name()).required(hint)
 }
 
 /// Keys for upsert have no use in another mode.
-fn ensure_upserts(
-    reader: &mut Reader<'_>,
-    at: &Spot<'_>,
-    destination: Destination,
-) -> Result<Destination, DocumentError> {
+fn ensure_upserts(at: &Spot<'_>, destination: Destination) -> Result<Destination> {
     let mode = destination.write_mode;
     for key in ["primary_key", "deleted_field"] {
         // Whether a key has a meaning for rows that are appended, the streams say.
         let may_be = key == "primary_key" && mode == WriteMode::Append;
         if at.key(key).is_some() && mode != WriteMode::Upsert && !may_be {
-            return Err(only_upsert(reader, at, key, mode));
+            return Err(only_upsert(at, key, mode));
         }
     }
     Ok(destination)
 }
 
 /// A key that says how rows are told apart, where they are not.
-pub(super) fn only_upsert(
-    reader: &Reader<'_>,
-    at: &Spot<'_>,
-    key: &str,
-    mode: WriteMode,
-) -> DocumentError {
+pub(super) fn only_upsert(at: &Spot<'_>, key: &str, mode: WriteMode) -> DocumentError {
     let message = format!("{key} has no effect with write_mode: {}", mode.name());
-    reader.bad_key(at, key, message).hint(match key {
+    at.bad_key(key, message).hint(match key {
         "primary_key" => {
             "set write_mode: upsert, give an incremental stream a lag, or remove primary_key".into()
         }

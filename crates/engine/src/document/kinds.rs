@@ -37,27 +37,24 @@ pub(super) fn mapping<T: Keys + 'static>() -> Kind<T> {
 
 /// A mapping that is a connector's.
 pub(super) fn object() -> Kind<Map<String, Value>> {
-    Kind::new(
-        || json!({ "type": "object" }),
-        |reader, at| reader.object(at),
-    )
+    Kind::new(|| json!({ "type": "object" }), |at| at.object())
 }
 
 /// Text that is not empty.
 pub(super) fn name() -> Kind<String> {
     let schema = || json!({ "type": "string", "minLength": 1 });
-    Kind::new(schema, |reader, at| reader.name(at))
+    Kind::new(schema, |at| at.name())
 }
 
 /// Text, or a number as it is written.
 pub(super) fn value() -> Kind<String> {
     let schema = || json!({ "anyOf": [(name().schema)(), { "type": "number" }] });
-    Kind::new(schema, |reader, at| match at.node.value {
-        NodeValue::Scalar(_) => match reader.text(at)?.text {
-            text if text.is_empty() => reader.name(at),
+    Kind::new(schema, |at| match at.node.value {
+        NodeValue::Scalar(_) => match at.text()?.text {
+            text if text.is_empty() => at.name(),
             text => Ok(text),
         },
-        _ => reader.name(at),
+        _ => at.name(),
     })
 }
 
@@ -70,8 +67,8 @@ pub(super) fn whole<T: TryFrom<u64> + 'static>(most: u64) -> Kind<T> {
         }
         or_variable(vec![number])
     };
-    Kind::new(schema, move |reader, at| {
-        let text = reader.text(at)?;
+    Kind::new(schema, move |at| {
+        let text = at.text()?;
         let number = text.text.parse::<u64>().ok();
         let number = number.filter(|number| (1..=most).contains(number));
         if let Some(number) = number.and_then(|number| T::try_from(number).ok()) {
@@ -81,8 +78,8 @@ pub(super) fn whole<T: TryFrom<u64> + 'static>(most: u64) -> Kind<T> {
             u64::MAX => "write a whole number, 1 or more".to_owned(),
             most => format!("write a whole number from 1 to {most}"),
         };
-        let message = format!("{at} cannot be {}", text.shown(at));
-        Err(reader.bad_value(at, message).hint(hint))
+        let message = format!("{at} cannot be {}", text.shown());
+        Err(at.bad_value(message).hint(hint))
     })
 }
 
@@ -92,8 +89,8 @@ pub(super) fn size(least: u64, most: u64) -> Kind<u64> {
         let number = json!({ "type": "integer", "minimum": 1 });
         or_variable(vec![number, json!({ "type": "string", "pattern": SIZE })])
     };
-    Kind::new(schema, move |reader, at| {
-        let text = reader.text(at)?;
+    Kind::new(schema, move |at| {
+        let text = at.text()?;
         let problem = match parse_size(&text.text) {
             Some(bytes) if (least..=most).contains(&bytes) => return Ok(bytes),
             Some(bytes) if bytes < least => "is too small",
@@ -105,8 +102,8 @@ pub(super) fn size(least: u64, most: u64) -> Kind<u64> {
             show_size(least),
             show_size(most)
         );
-        let message = format!("{at}: {} {problem}", text.shown(at));
-        Err(reader.bad_value(at, message).hint(hint))
+        let message = format!("{at}: {} {problem}", text.shown());
+        Err(at.bad_value(message).hint(hint))
     })
 }
 
@@ -148,12 +145,12 @@ pub(super) trait Words: Copy + 'static {
 pub(super) fn word<T: Words>() -> Kind<T> {
     let names = || T::WORDS.iter().map(|(name, _)| *name).collect::<Vec<_>>();
     let schema = move || or_variable(vec![json!({ "enum": names() })]);
-    Kind::new(schema, move |reader, at| {
-        let text = reader.text(at)?;
+    Kind::new(schema, move |at| {
+        let text = at.text()?;
         if let Some((_, word)) = T::WORDS.iter().find(|(name, _)| *name == text.text) {
             return Ok(*word);
         }
-        let error = reader.bad_value(at, format!("{at} cannot be {}", text.shown(at)));
+        let error = at.bad_value(format!("{at} cannot be {}", text.shown()));
         Err(match nearest(&text.text, &names()) {
             Some(name) if !text.secret => error.hint(format!("did you mean {name:?}?")),
             _ => error.hint(format!("use one of: {}", names().join(", "))),
@@ -201,11 +198,11 @@ fn items<T: 'static>(
 ) -> Kind<Vec<T>> {
     let Kind { read, schema } = item;
     let schema = move || json!({ "type": "array", "minItems": 1, "items": schema() });
-    Kind::new(schema, move |reader, at| {
+    Kind::new(schema, move |at| {
         let problem = match &at.node.value {
             NodeValue::Sequence(items) if !items.is_empty() => None,
-            NodeValue::Sequence(_) => Some(reader.bad_value(at, format!("{at} is an empty list"))),
-            _ => Some(reader.wrong_type(at.place(), at, "a list")),
+            NodeValue::Sequence(_) => Some(at.bad_value(format!("{at} is an empty list"))),
+            _ => Some(at.wrong_type("a list")),
         };
         if let Some(problem) = problem {
             let one = distinct.as_ref().and_then(|_| in_brackets(at, example));
@@ -214,15 +211,15 @@ fn items<T: 'static>(
         }
         let (mut values, mut lines) = (Vec::new(), HashMap::new());
         for item in at.items() {
-            let value = read(reader, &item)?;
+            let value = read(&item)?;
             if let Some(distinct) = &distinct {
                 let name = (distinct.name)(&value);
                 let at = item.key("name");
                 let at = at.as_ref().unwrap_or(&item);
                 if let Some(line) = lines.insert(name, at.node.at.line) {
-                    let shown = reader.text(at)?.shown(at);
+                    let shown = at.text()?.shown();
                     let message = format!("{}{shown} is already in line {line}", distinct.what);
-                    let error = reader.error(distinct.code, at.place(), &item.path, message);
+                    let error = item.error(distinct.code, message).at(at.place());
                     return Err(error.hint("remove one of them"));
                 }
             }
@@ -246,9 +243,9 @@ fn in_brackets(at: &Spot<'_>, example: &str) -> Option<String> {
 /// One value, or a list.
 pub(super) fn one_or_more<T: 'static>(one: Kind<T>, more: Kind<Vec<T>>) -> Kind<Vec<T>> {
     let schema = move || json!({ "anyOf": [(one.schema)(), (more.schema)()] });
-    Kind::new(schema, move |reader, at| match at.node.value {
-        NodeValue::Sequence(_) => (more.read)(reader, at),
-        _ => Ok(vec![(one.read)(reader, at)?]),
+    Kind::new(schema, move |at| match at.node.value {
+        NodeValue::Sequence(_) => (more.read)(at),
+        _ => Ok(vec![(one.read)(at)?]),
     })
 }
 
@@ -256,24 +253,24 @@ pub(super) fn one_or_more<T: 'static>(one: Kind<T>, more: Kind<Vec<T>>) -> Kind<
 pub(super) fn none_or<T: 'static>(other: Kind<T>) -> Kind<Option<T>> {
     let Kind { read, schema } = other;
     let schema = move || json!({ "anyOf": [{ "const": "none" }, schema()] });
-    Kind::new(schema, move |reader, at| match &at.node.value {
+    Kind::new(schema, move |at| match &at.node.value {
         NodeValue::Scalar(scalar) if scalar.text == "none" => Ok(None),
-        _ => read(reader, at).map(Some),
+        _ => read(at).map(Some),
     })
 }
 
 /// A mapping of names to names, each value once.
 pub(super) fn pairs() -> Kind<Vec<(String, String)>> {
     let schema = || json!({ "type": "object", "additionalProperties": (name().schema)() });
-    Kind::new(schema, |reader, at| {
+    Kind::new(schema, |at| {
         let mut pairs: Vec<(String, String)> = Vec::new();
-        for entry in reader.mapping(at)? {
+        for entry in at.mapping()? {
             let at = at.below(entry);
-            let to = reader.name(&at)?;
+            let to = at.name()?;
             if pairs.iter().any(|(_, other)| *other == to) {
-                let shown = reader.text(&at)?.shown(&at);
+                let shown = at.text()?.shown();
                 let message = format!("{at}: another column is also renamed to {shown}");
-                return Err(reader.bad_value(&at, message));
+                return Err(at.bad_value(message));
             }
             pairs.push((entry.key.clone(), to));
         }

@@ -15,7 +15,7 @@ keys! {
     pub struct Pages {
         /// The directory of the pages, relative to the pipeline's directory; a run creates it.
         pub directory: PathBuf = name()
-            .then(|_, _, directory| Ok(directory.into()))
+            .then(|_, directory| Ok(directory.into()))
             .required("write directory: reports"),
         /// Keep this many of the pipeline's newest pages (default 100).
         pub keep: u64 = whole(MAX_KEPT).or(100),

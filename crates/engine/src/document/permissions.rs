@@ -4,10 +4,10 @@ use rapidbyte_runtime::{Limit, Permissions};
 
 use super::declare::{Key, Kind, keys};
 use super::environment::is_name;
-use super::error::DocumentError;
+use super::error::Result;
 use super::kinds::{list, mapping, name, names, none_or, size, whole};
 use super::local_path::{self, NotLocal};
-use super::read::{Reader, Spot};
+use super::read::Spot;
 
 /// The largest value of a limit: a month in seconds.
 const MAX_LIMIT: u64 = 2_678_400;
@@ -19,7 +19,7 @@ const FILES_EXAMPLE: &str = "files: { read: [lookup/*.csv] }, or files: none";
 
 /// The permissions of a stage.
 pub(super) fn permissions() -> Kind<Permissions> {
-    mapping::<Grants>().then(|_, _, grants| Ok(grants.into()))
+    mapping::<Grants>().then(|_, grants| Ok(grants.into()))
 }
 
 keys! {
@@ -93,11 +93,11 @@ impl From<Grants> for Permissions {
     }
 }
 
-fn server(reader: &mut Reader<'_>, at: &Spot<'_>, text: String) -> Result<String, DocumentError> {
+fn server(at: &Spot<'_>, text: String) -> Result<String> {
     let read = Permissions::default().add_network(&text);
     read.map_err(|why| {
         let message = format!("{at} is not a server that can be granted: {why}");
-        reader.bad_value(at, message).hint(
+        at.bad_value(message).hint(
             "write host:port, such as \"db.internal:5432\", \"*.example.com:443\" or \
              \"10.0.0.0/8:5432\"",
         )
@@ -105,42 +105,29 @@ fn server(reader: &mut Reader<'_>, at: &Spot<'_>, text: String) -> Result<String
     Ok(text)
 }
 
-fn local(
-    reader: &mut Reader<'_>,
-    at: &Spot<'_>,
-    files: Vec<String>,
-) -> Result<Vec<String>, DocumentError> {
+fn local(at: &Spot<'_>, files: Vec<String>) -> Result<Vec<String>> {
     for (file, item) in files.iter().zip(at.items()) {
         let Err(NotLocal { message, hint }) = local_path::check(file) else {
             continue;
         };
-        let text = reader.text(&item)?;
+        let text = item.text()?;
         if text.secret {
-            let message = format!(
-                "{at}: {} is not the path of a local file",
-                text.shown(&item)
-            );
-            return Err(reader
-                .bad_value(at, message)
-                .hint("give a path of this machine"));
+            let message = format!("{at}: {} is not the path of a local file", text.shown());
+            return Err(at.bad_value(message).hint("give a path of this machine"));
         }
-        return Err(reader.bad_value(at, format!("{at}: {message}")).hint(hint));
+        return Err(at.bad_value(format!("{at}: {message}")).hint(hint));
     }
     Ok(files)
 }
 
 /// A value that is granted is a secret, as every value from outside of the file.
-fn variables(
-    reader: &mut Reader<'_>,
-    at: &Spot<'_>,
-    names: Vec<String>,
-) -> Result<Vec<(String, String)>, DocumentError> {
+fn variables(at: &Spot<'_>, names: Vec<String>) -> Result<Vec<(String, String)>> {
     let read = names.into_iter().zip(at.items()).map(|(name, at)| {
         if !is_name(&name) {
-            let error = reader.bad_value(&at, format!("{at} is not a variable name"));
+            let error = at.bad_value(format!("{at} is not a variable name"));
             return Err(error.hint("name it without $ and braces: env: [API_TOKEN]"));
         }
-        let value = reader.required(&name, &at)?;
+        let value = at.required(&name)?;
         Ok((name, value))
     });
     read.collect()
@@ -177,12 +164,12 @@ keys! {
 
 fn count(limit: Limit) -> Key<Limited> {
     whole(MAX_LIMIT)
-        .then(move |_, _, count| Ok((limit, count)))
+        .then(move |_, count| Ok((limit, count)))
         .optional()
 }
 
 fn bytes(limit: Limit) -> Key<Limited> {
     let size = size(1, MAX_SIZE);
-    size.then(move |_, _, bytes| Ok((limit, u32::try_from(bytes).unwrap_or(u32::MAX))))
+    size.then(move |_, bytes| Ok((limit, u32::try_from(bytes).unwrap_or(u32::MAX))))
         .optional()
 }

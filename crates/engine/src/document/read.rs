@@ -1,15 +1,16 @@
 //! From nodes to values: interpolation, types, and the errors that say where.
 
+use std::cell::Cell;
 use std::fmt;
-use std::path::Path as FilePath;
+use std::path::Path;
 
 use serde_json::{Map, Value};
 
 use super::environment::Variables;
-use super::error::{DocumentError, Location, code};
+use super::error::{DocumentError, Location, Result, code};
 use super::interpolate::{self, Part};
 use super::node::{Entry, Node, NodeValue, Scalar};
-use super::path::{self, Path, Step};
+use super::path::{self, Step};
 use super::secrets::Secrets;
 use super::{core, file};
 
@@ -21,38 +22,87 @@ const MAX_INTERPOLATED_BYTES: usize = 16 << 20;
 /// What reading needs beside the tree, and what it remembers.
 pub(super) struct Reader<'a> {
     pub(super) file: &'a str,
-    pub(super) base_dir: &'a FilePath,
+    pub(super) base_dir: &'a Path,
     pub(super) variables: &'a Variables<'a>,
     /// What came from outside of the document so far.
     pub(super) secrets: Secrets,
     /// Bytes of interpolated text so far.
-    pub(super) interpolated: usize,
+    interpolated: Cell<usize>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(file: &'a str, base_dir: &'a Path, variables: &'a Variables<'a>) -> Self {
+        Self {
+            file,
+            base_dir,
+            variables,
+            secrets: Secrets::default(),
+            interpolated: Cell::new(0),
+        }
+    }
+}
+
+/// A value, the way to it, and what reads it.
+#[derive(Clone, Copy)]
+pub(super) struct Spot<'a> {
+    reader: &'a Reader<'a>,
+    pub(super) node: &'a Node,
+    /// The place of its key; an item of a list has none, and gives its own.
+    pub(super) key_at: Location,
+    above: Option<&'a Spot<'a>>,
+    pub(super) step: Option<Step<'a>>,
 }
 
 /// A scalar after interpolation.
-pub(super) struct Text {
+pub(super) struct Text<'a> {
     pub(super) text: String,
-    quoted: bool,
+    scalar: &'a Scalar,
     /// It holds something from the environment or a file, and is not to be shown.
     pub(super) secret: bool,
 }
 
-/// A value and the way to it.
-#[derive(Clone, Copy)]
-pub(super) struct Spot<'a> {
-    pub(super) node: &'a Node,
-    /// The place of its key; an item of a list has none, and gives its own.
-    pub(super) key_at: Location,
-    pub(super) path: Path<'a>,
+impl Text<'_> {
+    /// How to speak of it in a message: as it is written in the file.
+    pub(super) fn shown(&self) -> String {
+        let shown = path::shown(&self.scalar.text);
+        match self.secret {
+            true => format!("the value of \"{shown}\""),
+            false => format!("\"{shown}\""),
+        }
+    }
 }
 
+impl fmt::Display for Spot<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path())
+    }
+}
+
+// The way through the tree.
 impl<'a> Spot<'a> {
-    pub(super) fn root(node: &'a Node) -> Self {
+    pub(super) fn root(reader: &'a Reader<'a>, node: &'a Node) -> Self {
         Self {
+            reader,
             node,
             key_at: node.at,
-            path: Path::ROOT,
+            above: None,
+            step: None,
         }
+    }
+
+    pub(super) fn path(&self) -> String {
+        let mut path = self.above.map_or(String::new(), Spot::path);
+        if let Some(step) = &self.step {
+            path::push(&mut path, step);
+        }
+        path
+    }
+
+    /// The way to a key that may be absent.
+    fn path_to(&self, key: &str) -> String {
+        let mut path = self.path();
+        path::push(&mut path, &Step::Key(key));
+        path
     }
 
     /// Where a mistake in the value is shown: a scalar's own place, a collection's key.
@@ -64,7 +114,9 @@ impl<'a> Spot<'a> {
         Spot {
             node: &entry.value,
             key_at: entry.at,
-            path: self.path.then(Step::Key(&entry.key)),
+            above: Some(self),
+            step: Some(Step::Key(&entry.key)),
+            reader: self.reader,
         }
     }
 
@@ -91,145 +143,116 @@ impl<'a> Spot<'a> {
         items.iter().enumerate().map(|(index, node)| Spot {
             node,
             key_at: node.at,
-            path: self.path.then(Step::Index(index)),
+            above: Some(self),
+            step: Some(Step::Index(index)),
+            reader: self.reader,
         })
     }
 }
 
-impl fmt::Display for Spot<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.path.fmt(f)
-    }
-}
-
-impl Text {
-    /// How to speak of it in a message: as it is written in the file.
-    pub(super) fn shown(&self, at: &Spot<'_>) -> String {
-        let NodeValue::Scalar(scalar) = &at.node.value else {
-            return String::new();
-        };
-        let shown = path::shown(&scalar.text);
-        if self.secret {
-            format!("the value of \"{shown}\"")
-        } else {
-            format!("\"{shown}\"")
-        }
-    }
-}
-
-impl Reader<'_> {
-    pub(super) fn error(
-        &self,
-        code: &'static str,
-        place: Location,
-        path: &Path<'_>,
-        message: impl Into<String>,
-    ) -> DocumentError {
-        DocumentError::whole(code, self.file, message)
-            .at(place)
-            .path(path.to_string())
+// What is wrong.
+impl Spot<'_> {
+    pub(super) fn error(&self, code: &'static str, message: impl Into<String>) -> DocumentError {
+        DocumentError::whole(code, self.reader.file, message)
+            .at(self.place())
+            .path(self.path())
     }
 
-    pub(super) fn bad_value(&self, at: &Spot<'_>, message: impl Into<String>) -> DocumentError {
-        self.error(code::BAD_VALUE, at.place(), &at.path, message)
-    }
-
-    /// A key of the mapping at `at` has no use there; also one that the file does not hold.
-    pub(super) fn bad_key(&self, at: &Spot<'_>, key: &str, message: String) -> DocumentError {
-        let place = at.key(key).map_or(at.node.at, |below| below.key_at);
-        let path = at.path.then(Step::Key(key));
-        self.error(code::BAD_VALUE, place, &path, message)
+    pub(super) fn bad_value(&self, message: impl Into<String>) -> DocumentError {
+        self.error(code::BAD_VALUE, message)
     }
 
     /// The value is not `expected`.
-    pub(super) fn wrong_type(
-        &self,
-        place: Location,
-        at: &Spot<'_>,
-        expected: &str,
-    ) -> DocumentError {
-        let message = format!("{at} must be {expected}, but is {}", at.node.kind());
-        self.error(code::WRONG_TYPE, place, &at.path, message)
+    pub(super) fn wrong_type(&self, expected: &str) -> DocumentError {
+        let message = format!("{self} must be {expected}, but is {}", self.node.kind());
+        self.error(code::WRONG_TYPE, message)
     }
 
+    /// A key of this mapping has no use; also one that the file does not hold.
+    pub(super) fn bad_key(&self, key: &str, message: String) -> DocumentError {
+        let place = self.key(key).map_or(self.node.at, |below| below.key_at);
+        let error = self.bad_value(message).at(place);
+        error.path(self.path_to(key))
+    }
+
+    pub(super) fn missing(&self, key: &str, hint: &str) -> DocumentError {
+        let path = self.path_to(key);
+        let error = self.error(code::MISSING_KEY, format!("the key {path} is missing"));
+        error.path(path).hint(hint)
+    }
+}
+
+// The value.
+impl<'a> Spot<'a> {
     /// The entries of a mapping.
-    pub(super) fn mapping<'n>(&self, at: &Spot<'n>) -> Result<&'n [Entry], DocumentError> {
-        match &at.node.value {
+    pub(super) fn mapping(&self) -> Result<&'a [Entry]> {
+        match &self.node.value {
             NodeValue::Mapping(entries) => Ok(entries),
             _ => Err(self
-                .wrong_type(at.place(), at, "a mapping")
+                .wrong_type("a mapping")
                 .hint("write its keys below it, indented by two spaces")),
         }
     }
 
     /// A scalar after interpolation, before it has a type.
-    pub(super) fn text(&mut self, at: &Spot<'_>) -> Result<Text, DocumentError> {
-        match &at.node.value {
-            NodeValue::Scalar(scalar) => self.interpolate(scalar, at),
-            _ => Err(self.wrong_type(at.node.at, at, "a single value")),
+    pub(super) fn text(&self) -> Result<Text<'a>> {
+        match &self.node.value {
+            NodeValue::Scalar(scalar) => self.interpolate(scalar),
+            _ => Err(self.wrong_type("a single value")),
         }
     }
 
     /// Text that is not empty.
-    pub(super) fn name(&mut self, at: &Spot<'_>) -> Result<String, DocumentError> {
-        if !matches!(at.node.value, NodeValue::Scalar(_)) {
-            return Err(self.wrong_type(at.node.at, at, "a string"));
+    pub(super) fn name(&self) -> Result<String> {
+        if !matches!(self.node.value, NodeValue::Scalar(_)) {
+            return Err(self.wrong_type("a string"));
         }
-        let text = self.text(at)?;
-        let found = match self.typed(&text, at)? {
+        let found = match self.json()? {
             Value::String(text) if !text.trim().is_empty() => return Ok(text),
             Value::String(_) | Value::Null => {
-                return Err(self.bad_value(at, format!("{at} is empty")));
+                return Err(self.bad_value(format!("{self} is empty")));
             }
             Value::Bool(_) => "true or false",
             _ => "a number",
         };
-        let message = format!("{at} must be a string, but is {found}");
-        let error = self.error(code::WRONG_TYPE, at.place(), &at.path, message);
+        let message = format!("{self} must be a string, but is {found}");
+        let error = self.error(code::WRONG_TYPE, message);
         Err(error.hint("put it in quotes"))
     }
 
     /// A whole mapping as JSON.
-    pub(super) fn object(&mut self, at: &Spot<'_>) -> Result<Map<String, Value>, DocumentError> {
-        let mut map = Map::new();
-        for entry in self.mapping(at)? {
-            let value = self.json(&at.below(entry))?;
-            map.insert(entry.key.clone(), value);
-        }
-        Ok(map)
+    pub(super) fn object(&self) -> Result<Map<String, Value>> {
+        let entries = self.mapping()?.iter();
+        let values = entries.map(|entry| Ok((entry.key.clone(), self.below(entry).json()?)));
+        values.collect()
     }
 
-    fn json(&mut self, at: &Spot<'_>) -> Result<Value, DocumentError> {
-        match &at.node.value {
-            NodeValue::Scalar(_) => {
-                let text = self.text(at)?;
-                self.typed(&text, at)
+    fn json(&self) -> Result<Value> {
+        match &self.node.value {
+            NodeValue::Scalar(scalar) => {
+                let text = self.text()?;
+                if scalar.quoted {
+                    return Ok(Value::String(text.text));
+                }
+                core::value(&text.text).map_err(|refused| {
+                    let message = format!("{self}: {} is {}", text.shown(), refused.message);
+                    self.bad_value(message).hint(refused.hint)
+                })
             }
             NodeValue::Sequence(_) => {
-                let items = at.items().map(|item| self.json(&item));
-                items.collect::<Result<_, _>>().map(Value::Array)
+                let items = self.items().map(|item| item.json());
+                items.collect::<Result<_>>().map(Value::Array)
             }
-            NodeValue::Mapping(_) => self.object(at).map(Value::Object),
+            NodeValue::Mapping(_) => self.object().map(Value::Object),
         }
     }
 
-    /// The value of a scalar: text if it is quoted, else by the core schema.
-    fn typed(&self, text: &Text, at: &Spot<'_>) -> Result<Value, DocumentError> {
-        if text.quoted {
-            return Ok(Value::String(text.text.clone()));
-        }
-        core::value(&text.text).map_err(|refused| {
-            let message = format!("{at}: {} is {}", text.shown(at), refused.message);
-            self.bad_value(at, message).hint(refused.hint)
-        })
-    }
-
-    fn interpolate(&mut self, scalar: &Scalar, at: &Spot<'_>) -> Result<Text, DocumentError> {
+    fn interpolate(&self, scalar: &'a Scalar) -> Result<Text<'a>> {
         let mut text = String::new();
         let mut secret = false;
         let parts = interpolate::parts(&scalar.text).map_err(|bad| {
-            let message = format!("{at}: {}", bad.message);
-            let error = self.error(code::INVALID_INTERPOLATION, at.place(), &at.path, message);
+            let message = format!("{self}: {}", bad.message);
+            let error = self.error(code::INVALID_INTERPOLATION, message);
             error.hint(bad.hint)
         })?;
         for part in parts {
@@ -238,79 +261,74 @@ impl Reader<'_> {
                     text.push_str(literal);
                     continue;
                 }
-                Part::Variable { name, default } => match (self.variable(name, at)?, default) {
+                Part::Variable { name, default } => match (self.variable(name)?, default) {
                     (Some(value), None) => value,
                     (Some(value), Some(_)) if !value.is_empty() => value,
                     (_, Some(default)) => {
                         text.push_str(&default.replace("$$", "$"));
                         continue;
                     }
-                    (None, None) => return Err(self.unset(name, at)),
+                    (None, None) => return Err(self.unset(name)),
                 },
-                Part::File(name) => self.content(name, at)?,
+                Part::File(name) => self.content(name)?,
             };
-            self.interpolated = self.interpolated.saturating_add(outside.len());
-            if self.interpolated > MAX_INTERPOLATED_BYTES {
+            let interpolated = &self.reader.interpolated;
+            interpolated.set(interpolated.get().saturating_add(outside.len()));
+            if interpolated.get() > MAX_INTERPOLATED_BYTES {
                 let limit = MAX_INTERPOLATED_BYTES >> 20;
-                let message = format!("{at}: the values of all ${{…}} together exceed {limit} MiB");
-                return Err(self.bad_value(at, message));
+                let message =
+                    format!("{self}: the values of all ${{…}} together exceed {limit} MiB");
+                return Err(self.bad_value(message));
             }
             text.push_str(&outside);
             secret = true;
-            self.remember(outside);
+            self.reader.secrets.add(&outside);
         }
         Ok(Text {
             text,
-            quoted: scalar.quoted,
+            scalar,
             secret,
         })
     }
 
-    fn remember(&mut self, value: String) {
-        self.secrets.add(&value);
-    }
-
-    fn variable(&self, name: &str, at: &Spot<'_>) -> Result<Option<String>, DocumentError> {
-        self.variables.get(name).map_err(|_| {
-            let message = format!("{at}: the variable {name} is not UTF-8 text");
-            self.bad_value(at, message)
+    fn variable(&self, name: &str) -> Result<Option<String>> {
+        self.reader.variables.get(name).map_err(|_| {
+            let message = format!("{self}: the variable {name} is not UTF-8 text");
+            self.bad_value(message)
         })
     }
 
     /// The value of a variable that must be set; it is not shown from now on.
-    pub(super) fn required(&mut self, name: &str, at: &Spot<'_>) -> Result<String, DocumentError> {
-        let value = self.variable(name, at)?;
-        let value = value.ok_or_else(|| {
-            self.unset(name, at)
-                .hint("set it in the environment or in .env")
+    pub(super) fn required(&self, name: &str) -> Result<String> {
+        let value = self.variable(name)?.ok_or_else(|| {
+            let error = self.unset(name);
+            error.hint("set it in the environment or in .env")
         })?;
-        self.remember(value.clone());
+        self.reader.secrets.add(&value);
         Ok(value)
     }
 
-    fn unset(&self, name: &str, at: &Spot<'_>) -> DocumentError {
-        let not_read = self.variables.not_read.as_ref();
+    fn unset(&self, name: &str) -> DocumentError {
+        let not_read = self.reader.variables.not_read.as_ref();
         let not_read = not_read.map_or(String::new(), |why| format!("; {why}, and was not read"));
-        let message = format!("{at}: the variable {name} is not set{not_read}");
-        self.error(code::UNSET_VARIABLE, at.place(), &at.path, message)
-            .hint(format!(
-                "set it in the environment or in .env, or give a default: ${{{name}:-…}}"
-            ))
+        let message = format!("{self}: the variable {name} is not set{not_read}");
+        let hint =
+            format!("set it in the environment or in .env, or give a default: ${{{name}:-…}}");
+        self.error(code::UNSET_VARIABLE, message).hint(hint)
     }
 
     /// What a file holds, without its last line break.
-    fn content(&self, name: &str, at: &Spot<'_>) -> Result<String, DocumentError> {
-        let text = file::read_text(&self.base_dir.join(name), MAX_FILE_BYTES);
+    fn content(&self, name: &str) -> Result<String> {
+        let text = file::read_text(&self.reader.base_dir.join(name), MAX_FILE_BYTES);
         let mut text = text.map_err(|problem| {
-            let message = format!("{at}: the file {name} {}", problem.message);
-            let error = self.error(problem.code, at.place(), &at.path, message);
-            if problem.code == code::FILE_NOT_FOUND {
-                return error.hint(
-                    "write the path relative to the pipeline's directory, or \
-                     absolute",
-                );
+            let message = format!("{self}: the file {name} {}", problem.message);
+            let error = self.error(problem.code, message);
+            match problem.code {
+                code::FILE_NOT_FOUND => {
+                    error.hint("write the path relative to the pipeline's directory, or absolute")
+                }
+                _ => error,
             }
-            error
         })?;
         if text.ends_with('\n') {
             text.pop();

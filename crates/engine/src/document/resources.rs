@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::declare::keys;
-use super::error::DocumentError;
+use super::error::{DocumentError, Result};
 use super::kinds::{GIB, KIB, MIB, Words, show_size, size, whole, word};
-use super::read::{Reader, Spot};
+use super::read::Spot;
 use crate::compress::Compression;
 
 /// Below this not even two connectors can be instantiated.
@@ -68,28 +68,18 @@ impl Words for Compression {
 }
 
 /// Sizes that are not in the file follow from the memory of a stream; the others must fit into it.
-pub(super) fn share(
-    reader: &mut Reader<'_>,
-    at: &Spot<'_>,
-    mut resources: Resources,
-) -> Result<Resources, DocumentError> {
+pub(super) fn share(at: &Spot<'_>, mut resources: Resources) -> Result<Resources> {
     let share = resources.memory / u64::from(resources.parallelism);
     if let (Some(at), true) = (at.key("parallelism"), share < MIN_SHARE) {
-        return Err(too_many_streams(reader, &at, &resources));
+        return Err(too_many_streams(&at, &resources));
     }
     match at.key("batch_bytes") {
-        Some(at) => ensure_fits(reader, &at, &resources, resources.batch_bytes, BATCH_SHARE)?,
+        Some(at) => ensure_fits(&at, &resources, resources.batch_bytes, BATCH_SHARE)?,
         None => resources.batch_bytes = DEFAULT_BATCH.min(share / BATCH_SHARE),
     }
     match at.key("max_record_bytes") {
         Some(at) => {
-            ensure_fits(
-                reader,
-                &at,
-                &resources,
-                resources.max_record_bytes,
-                RECORD_SHARE,
-            )?;
+            ensure_fits(&at, &resources, resources.max_record_bytes, RECORD_SHARE)?;
         }
         None => resources.max_record_bytes = DEFAULT_RECORD.min(share / DEFAULT_RECORD_SHARE),
     }
@@ -97,13 +87,7 @@ pub(super) fn share(
 }
 
 /// Checks that `bytes` is at most the given share of one stream's memory.
-fn ensure_fits(
-    reader: &Reader<'_>,
-    at: &Spot<'_>,
-    resources: &Resources,
-    bytes: u64,
-    divisor: u64,
-) -> Result<(), DocumentError> {
+fn ensure_fits(at: &Spot<'_>, resources: &Resources, bytes: u64, divisor: u64) -> Result<()> {
     let parallelism = u64::from(resources.parallelism);
     let most = resources.memory / parallelism / divisor;
     if bytes <= most {
@@ -114,7 +98,7 @@ fn ensure_fits(
         "{at} is {shown}, but memory {memory} with parallelism {parallelism} leaves at most \
          {shown_most} (memory / parallelism / {divisor})"
     );
-    let path = at.path.to_string();
+    let path = at.path();
     let key = path.rsplit('.').next().unwrap_or(&path);
     let mut hint = format!("set {key} to {shown_most} or less");
     // Cannot overflow: bytes is at most 64 GiB, the factors at most 64 and 8.
@@ -126,10 +110,10 @@ fn ensure_fits(
     if fewer >= 1 {
         hint += &format!(", or parallelism to {fewer} or less");
     }
-    Err(reader.bad_value(at, message).hint(hint))
+    Err(at.bad_value(message).hint(hint))
 }
 
-fn too_many_streams(reader: &Reader<'_>, at: &Spot<'_>, resources: &Resources) -> DocumentError {
+fn too_many_streams(at: &Spot<'_>, resources: &Resources) -> DocumentError {
     let (memory, parallelism) = (resources.memory, resources.parallelism);
     let message = format!(
         "{at} is {parallelism}, but memory {} suffices for {} at the same time",
@@ -142,5 +126,5 @@ fn too_many_streams(reader: &Reader<'_>, at: &Spot<'_>, resources: &Resources) -
         memory / MIN_SHARE,
         show_size(u64::from(parallelism) * MIN_SHARE)
     );
-    reader.bad_value(at, message).hint(hint)
+    at.bad_value(message).hint(hint)
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::error::{DocumentError, code};
 use super::node;
-use super::path::{Path as KeyPath, Step};
+use super::path::Step;
 use super::read::{Reader, Spot};
 use super::secrets::Secrets;
 use super::{Environment, MAX_DOCUMENT_BYTES, file};
@@ -36,17 +36,10 @@ impl Settings {
             return Ok(Self::default());
         };
         let variables = environment.open(base_dir)?;
-        let mut reader = Reader {
-            file: name,
-            base_dir,
-            variables: &variables,
-            secrets: Secrets::default(),
-            interpolated: 0,
-        };
-        let config = reader.object(&Spot {
-            path: KeyPath::ROOT.then(Step::Key("config")),
-            ..Spot::root(&root)
-        })?;
+        let reader = Reader::new(name, base_dir, &variables);
+        let mut at = Spot::root(&reader, &root);
+        at.step = Some(Step::Key("config"));
+        let config = at.object()?;
         let secrets = reader.secrets;
         Ok(Self { config, secrets })
     }

@@ -5,14 +5,14 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::covers_stream;
-use super::declare::{Keys, Kind, keys, missing, words};
-use super::error::{DocumentError, code};
+use super::declare::{Keys, Kind, keys, words};
+use super::error::{Result, code};
 use super::keys::{PRIMARY_KEY_EXAMPLE, WriteMode, only_upsert};
 use super::kinds::{
     Distinct, list, mapping, name, named, names, object, one_or_more, pairs, value, word,
 };
 use super::node::NodeValue;
-use super::read::{Reader, Spot};
+use super::read::Spot;
 
 /// Transforms of one stream. Each has a thread and an instance of its own.
 const MAX_TRANSFORMS: usize = 16;
@@ -179,9 +179,9 @@ pub(super) fn streams() -> Kind<Vec<Stream>> {
     };
     let alone = || (name().with("description", "A stream's name.").schema)();
     let schema = move || json!({ "anyOf": [alone(), Stream::schema()] });
-    let stream = Kind::new(schema, |reader, at| match at.node.value {
-        NodeValue::Mapping(_) => Stream::read(reader, at),
-        _ => reader.name(at).map(Stream::named),
+    let stream = Kind::new(schema, |at| match at.node.value {
+        NodeValue::Mapping(_) => Stream::read(at),
+        _ => at.name().map(Stream::named),
     });
     named(stream, "streams: [public.orders]", distinct)
 }
@@ -189,9 +189,9 @@ pub(super) fn streams() -> Kind<Vec<Stream>> {
 fn transforms() -> Kind<Vec<Transform>> {
     let transform = mapping().expecting("a mapping", TRANSFORMS_EXAMPLE);
     let all = list(transform, TRANSFORMS_EXAMPLE).with("maxItems", MAX_TRANSFORMS);
-    all.then(|reader, at, transforms| match transforms.len() {
+    all.then(|at, transforms| match transforms.len() {
         ..=MAX_TRANSFORMS => Ok(transforms),
-        more => Err(reader.bad_value(at, format!("{more} transforms, above {MAX_TRANSFORMS}"))),
+        more => Err(at.bad_value(format!("{more} transforms, above {MAX_TRANSFORMS}"))),
     })
 }
 
@@ -223,14 +223,8 @@ impl Defaults {
 
 /// What does not go together, once the defaults and the destination are known. `at` is the place of
 /// `stream` in `source.streams`.
-pub(super) fn ensure_fits(
-    reader: &Reader<'_>,
-    stream: &Stream,
-    at: &Spot<'_>,
-    mode: WriteMode,
-) -> Result<(), DocumentError> {
-    let wrong =
-        |key: &str, message: String, hint: &str| Err(reader.bad_key(at, key, message).hint(hint));
+pub(super) fn ensure_fits(stream: &Stream, at: &Spot<'_>, mode: WriteMode) -> Result<()> {
+    let wrong = |key: &str, message: String, hint: &str| Err(at.bad_key(key, message).hint(hint));
     let given = [
         ("primary_key", !stream.primary_key.is_empty()),
         ("deleted_field", stream.deleted_field.is_some()),
@@ -238,7 +232,7 @@ pub(super) fn ensure_fits(
     let repeats = mode == WriteMode::Append && stream.is_read_again();
     for (key, _) in given.iter().filter(|(_, given)| *given) {
         if mode != WriteMode::Upsert && !(repeats && *key == "primary_key") {
-            return Err(only_upsert(reader, at, key, mode));
+            return Err(only_upsert(at, key, mode));
         }
     }
     let of_cursor = [
@@ -273,7 +267,7 @@ pub(super) fn ensure_fits(
     }
     if stream.change_detection == ChangeDetection::Cursor && stream.cursor_field.is_empty() {
         let hint = "name a column whose values grow, such as cursor_field: updated_at";
-        return Err(missing(reader, at, "cursor_field", hint));
+        return Err(at.missing("cursor_field", hint));
     }
     match &stream.cursor_initial {
         Some(initial) if initial.len() != stream.cursor_field.len() => {
