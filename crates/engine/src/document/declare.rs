@@ -25,11 +25,12 @@
 //! - `as "use"` gives a field another name in the file.
 //! - Only the first paragraph of a field's documentation is the description, without its backticks.
 //! - `: Default` implements `Default`: what an empty mapping means.
+//! - `struct Limits of T` has only keys of the type `T`, and `given()` has those in the file.
 //! - Fields after a `;` are not keys of the file; they begin with their default.
 
 use std::any::TypeId;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::error::{DocumentError, Location, Result, code};
 use super::keys::Document;
@@ -62,20 +63,14 @@ impl<T: 'static> Kind<T> {
         self,
         rule: impl Fn(&Spot<'_>, T) -> Result<U> + 'static,
     ) -> Kind<U> {
-        let read = self.read;
-        Kind {
-            read: Box::new(move |at| {
-                let value = read(at)?;
-                rule(at, value)
-            }),
-            schema: self.schema,
-        }
+        let Self { read, schema } = self;
+        Kind::new(schema, move |at| rule(at, read(at)?))
     }
 
     /// Says what is expected, with an example, where the value has another type.
     pub(super) fn expecting(self, expected: &'static str, example: &'static str) -> Self {
-        let read = self.read;
-        let read = move |at: &Spot<'_>| {
+        let Self { read, schema } = self;
+        Self::new(schema, move |at| {
             read(at).map_err(|error| {
                 if error.code != code::WRONG_TYPE || error.path != at.path() {
                     return error;
@@ -83,25 +78,19 @@ impl<T: 'static> Kind<T> {
                 let error = at.wrong_type(expected);
                 error.hint(format!("write {example}"))
             })
-        };
-        Self {
-            read: Box::new(read),
-            schema: self.schema,
-        }
+        })
     }
 
     /// Adds a member to the schema.
     pub(super) fn with(self, member: &'static str, value: impl Into<Value>) -> Self {
-        let (schema, value) = (self.schema, value.into());
+        let Self { read, schema } = self;
+        let value = value.into();
         let schema = move || {
             let mut schema = schema();
             schema[member] = value.clone();
             schema
         };
-        Self {
-            read: self.read,
-            schema: Box::new(schema),
-        }
+        Self::new(schema, read)
     }
 
     /// The key may be absent, which means `value`.
@@ -169,26 +158,21 @@ impl<T> Key<T> {
         self.take(at, key)
     }
 
-    /// What the schema of a mapping says about it.
+    /// What the schema of a mapping says about it; the first paragraph of `docs` describes it.
     pub(super) fn property(&self, key: &'static str, docs: &[&str]) -> Property {
-        let paragraph = docs.iter().map(|line| line.trim());
-        let paragraph = paragraph.skip_while(|line| line.is_empty());
-        let lines: Vec<&str> = paragraph.take_while(|line| !line.is_empty()).collect();
-        Property {
-            key,
-            description: lines.join(" ").replace('`', ""),
-            schema: (self.kind.schema)(),
-            is_required: self.missing.is_some(),
+        let lines = docs.iter().map(|line| line.trim());
+        let lines = lines.skip_while(|line| line.is_empty());
+        let lines: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
+        let mut schema = json!({ "description": lines.join(" ").replace('`', "") });
+        if let (Some(all), Value::Object(own)) = (schema.as_object_mut(), (self.kind.schema)()) {
+            all.extend(own);
         }
+        (key, schema, self.missing.is_some())
     }
 }
 
-pub(super) struct Property {
-    pub(super) key: &'static str,
-    pub(super) description: String,
-    pub(super) schema: Value,
-    pub(super) is_required: bool,
-}
+/// The name of a key, its schema, and whether it is required.
+pub(super) type Property = (&'static str, Value, bool);
 
 /// A mapping with keys of its own.
 pub(super) trait Keys: Sized {
@@ -199,19 +183,22 @@ pub(super) trait Keys: Sized {
     /// What an empty mapping means, if it may be empty.
     fn absent() -> Option<Self>;
 
+    fn names() -> Vec<&'static str> {
+        Self::properties().iter().map(|(key, ..)| *key).collect()
+    }
+
     fn schema() -> Value {
-        let (mut properties, mut required) = (Map::new(), Vec::new());
-        for property in Self::properties() {
-            let mut schema = Map::from_iter([("description".into(), property.description.into())]);
-            schema.extend(property.schema.as_object().cloned().unwrap_or_default());
-            properties.insert(property.key.into(), schema.into());
-            required.extend(property.is_required.then_some(property.key));
-        }
         let mut schema = json!({ "type": "object", "additionalProperties": false });
+        let properties = Self::properties();
+        let required = properties.iter().filter(|(.., is_required)| *is_required);
+        let required: Vec<&str> = required.map(|(key, ..)| *key).collect();
         if !required.is_empty() {
             schema["required"] = json!(required);
         }
-        schema["properties"] = properties.into();
+        let properties = properties
+            .into_iter()
+            .map(|(key, schema, _)| (key.to_owned(), schema));
+        schema["properties"] = properties.collect();
         schema
     }
 }
@@ -294,6 +281,23 @@ macro_rules! keys {
             }
         })?
     };
+    (
+        struct $name:ident of $type:ty {
+            $( $(#[$($attr:tt)*])* $field:ident = $value:expr, )*
+        }
+    ) => {
+        super::declare::keys! {
+            struct $name: Default {
+                $( $(#[$($attr)*])* $field: Option<$type> = $value.optional(), )*
+            }
+        }
+
+        impl $name {
+            fn given(self) -> impl Iterator<Item = $type> {
+                [$(self.$field),*].into_iter().flatten()
+            }
+        }
+    };
 }
 
 /// The name of a field in the file.
@@ -316,26 +320,21 @@ macro_rules! documentation {
     };
 }
 
-/// Declares an enum by its words in the file; the first one is the default.
+/// Declares an enum by its words in the file.
 macro_rules! words {
     (
         $(#[$meta:meta])*
         $vis:vis enum $name:ident {
-            $(#[$first_meta:meta])* $first:ident = $first_word:literal,
-            $( $(#[$next_meta:meta])* $next:ident = $next_word:literal $(| $also:literal)?, )*
+            $( $(#[$variant_meta:meta])* $variant:ident = $word:literal $(| $also:literal)?, )*
         }
     ) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize)]
         $vis enum $name {
-            $(#[$first_meta])*
-            #[default]
-            #[serde(rename = $first_word)]
-            $first,
             $(
-                $(#[$next_meta])*
-                #[serde(rename = $next_word)]
-                $next,
+                $(#[$variant_meta])*
+                #[serde(rename = $word)]
+                $variant,
             )*
         }
 
@@ -343,17 +342,14 @@ macro_rules! words {
             /// The word in a pipeline file.
             pub const fn name(self) -> &'static str {
                 match self {
-                    Self::$first => $first_word,
-                    $(Self::$next => $next_word,)*
+                    $(Self::$variant => $word,)*
                 }
             }
         }
 
         impl super::kinds::Words for $name {
-            const WORDS: &'static [(&'static str, Self)] = &[
-                ($first_word, Self::$first),
-                $(($next_word, Self::$next), $(($also, Self::$next),)?)*
-            ];
+            const WORDS: &'static [(&'static str, Self)] =
+                &[$(($word, Self::$variant), $(($also, Self::$variant),)?)*];
         }
     };
 }
@@ -396,7 +392,7 @@ pub(super) fn merged_key(key: &str, at: Location) -> String {
 /// A key that has no meaning in the mapping `T`.
 pub(super) fn unknown<T: Keys + 'static>(entry: &Entry, at: &Spot<'_>) -> DocumentError {
     let key = entry.key.as_str();
-    let known: Vec<&str> = T::properties().iter().map(|known| known.key).collect();
+    let known = T::names();
     let is_stream = TypeId::of::<T>() == TypeId::of::<Stream>();
     let is_elsewhere = |(_, keys): &(_, Vec<String>)| keys.iter().any(|known| known == key);
     let hint = if key == "late_rows" && known.contains(&"change_detection") {

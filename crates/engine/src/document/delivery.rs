@@ -63,6 +63,7 @@ words! {
     /// `on_stream_failure`: what a failed stream means for the other streams of the run.
     pub enum OnStreamFailure {
         /// The run tries every other stream, then fails with the list of failures.
+        #[default]
         Continue = "continue",
         /// The run stops all other streams.
         Stop = "stop",
@@ -73,6 +74,7 @@ words! {
     /// `when_running`: what a run does while another run of the pipeline is at work.
     pub enum WhenRunning {
         /// It fails at once with `already_running`.
+        #[default]
         Refuse = "refuse",
         /// It waits until the other run has ended.
         Wait = "wait",

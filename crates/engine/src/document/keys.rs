@@ -3,6 +3,7 @@
 //! A mapping is read in the order of the file, so that the first mistake in the file is the one
 //! reported; then comes what is missing and what does not go together.
 
+use std::cell::LazyCell;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,9 +14,9 @@ use serde_json::{Map, Value, json};
 use super::VERSION;
 use super::declare::{Key, Keys, Kind, keys, mappings, unknown, words};
 use super::delivery::{Checkpoint, OnStreamFailure, Retry, WhenRunning, longest_pause};
-use super::error::{DocumentError, Result, code};
+use super::error::{Result, code};
 use super::kinds::{mapping, name, names, object, or_variable, variable, word};
-use super::node::{Node, NodeValue};
+use super::node::{Entry, Node, NodeValue};
 use super::pages::Pages;
 use super::permissions::permissions;
 use super::read::Spot;
@@ -46,7 +47,11 @@ keys! {
         pub(super) defaults: Defaults = mapping().or(Defaults::default()),
         /// The destination of the rows.
         pub destination: Destination = mapping()
-            .then(ensure_upserts)
+            .then(|at, destination: Destination| {
+                // Whether a key has a use for rows that are appended, the streams say.
+                ensure_upserts(at, destination.write_mode, true)?;
+                Ok(destination)
+            })
             .required("add the destination of the rows: destination:"),
         /// Limits and settings of memory. Sizes are bytes, or have a unit: kb, mb, gb.
         pub resources: Resources = mapping().then(share).or(Resources::default()),
@@ -134,6 +139,7 @@ words! {
     /// `destination.write_mode`: what happens to the rows that are already there.
     pub enum WriteMode {
         /// They stay; the new ones are added.
+        #[default]
         Append = "append",
         /// They go, in the same moment as the new ones appear.
         Replace = "replace",
@@ -155,15 +161,13 @@ pub(super) fn root(at: &Spot<'_>) -> Result<Document> {
         version().read_from(at, "version")?;
     }
     // A key that stands one level too high explains why it is missing below: told first.
-    let known = Document::properties();
-    let is_known = |key: &str| known.iter().any(|known| known.key == key);
-    if at.entries().iter().any(|entry| !is_known(&entry.key)) {
-        let mappings = mappings();
-        let is_below = |key: &String| mappings.iter().any(|(_, keys)| keys.contains(key));
-        let mut stray = at.entries().iter().filter(|entry| !is_known(&entry.key));
-        if let Some(entry) = stray.find(|entry| is_below(&entry.key)) {
-            return Err(unknown::<Document>(entry, &at.below(entry)));
-        }
+    let (known, mappings) = (Document::names(), LazyCell::new(mappings));
+    let is_stray = |entry: &&Entry| {
+        let is_known = known.contains(&entry.key.as_str());
+        !is_known && mappings.iter().any(|(_, keys)| keys.contains(&entry.key))
+    };
+    if let Some(entry) = at.entries().iter().find(is_stray) {
+        return Err(unknown::<Document>(entry, &at.below(entry)));
     }
     let mut document = Document::read(at)?;
     ensure_fits(at, &mut document)?;
@@ -177,21 +181,19 @@ fn ensure_fits(at: &Spot<'_>, document: &mut Document) -> Result<()> {
     let (Some(at), Some(destination_at)) = (streams, destination) else {
         return Ok(());
     };
-    let destination = &document.destination;
-    document.defaults.apply(&mut document.source.streams, &at);
-    for (stream, at) in document.source.streams.iter().zip(at.items()) {
-        streams::ensure_fits(stream, &at, destination.write_mode)?;
+    let (mode, streams) = (
+        document.destination.write_mode,
+        &mut document.source.streams,
+    );
+    document.defaults.apply(streams, &at);
+    for (stream, at) in streams.iter().zip(at.items()) {
+        streams::ensure_fits(stream, &at, mode)?;
     }
-    let has_no_use = destination.write_mode == WriteMode::Append
-        && !document.source.streams.iter().any(Stream::is_read_again);
-    if has_no_use && destination_at.key("primary_key").is_some() {
-        return Err(only_upsert(
-            &destination_at,
-            "primary_key",
-            destination.write_mode,
-        ));
-    }
-    Ok(())
+    ensure_upserts(
+        &destination_at,
+        mode,
+        streams.iter().any(Stream::is_read_again),
+    )
 }
 
 /// The name alone; the other keys are not read.
@@ -249,26 +251,23 @@ fn connector(hint: &'static str) -> Key<String> {
     Kind::new(schema, |at| at.name()).required(hint)
 }
 
-/// Keys for upsert have no use in another mode.
-fn ensure_upserts(at: &Spot<'_>, destination: Destination) -> Result<Destination> {
-    let mode = destination.write_mode;
-    for key in ["primary_key", "deleted_field"] {
-        // Whether a key has a meaning for rows that are appended, the streams say.
-        let may_be = key == "primary_key" && mode == WriteMode::Append;
-        if at.key(key).is_some() && mode != WriteMode::Upsert && !may_be {
-            return Err(only_upsert(at, key, mode));
+/// Keys that say how rows are told apart have no use where they are not. Rows that are read again
+/// have a key too.
+pub(super) fn ensure_upserts(at: &Spot<'_>, mode: WriteMode, reads_again: bool) -> Result<()> {
+    let repeats = mode == WriteMode::Append && reads_again;
+    for (key, hint, has_use) in [
+        (
+            "primary_key",
+            ", give an incremental stream a lag,",
+            repeats,
+        ),
+        ("deleted_field", ",", false),
+    ] {
+        if at.key(key).is_some() && mode != WriteMode::Upsert && !has_use {
+            let message = format!("{key} has no effect with write_mode: {}", mode.name());
+            let hint = format!("set write_mode: upsert{hint} or remove {key}");
+            return Err(at.bad_key(key, message).hint(hint));
         }
     }
-    Ok(destination)
-}
-
-/// A key that says how rows are told apart, where they are not.
-pub(super) fn only_upsert(at: &Spot<'_>, key: &str, mode: WriteMode) -> DocumentError {
-    let message = format!("{key} has no effect with write_mode: {}", mode.name());
-    at.bad_key(key, message).hint(match key {
-        "primary_key" => {
-            "set write_mode: upsert, give an incremental stream a lag, or remove primary_key".into()
-        }
-        _ => format!("set write_mode: upsert, or remove {key}"),
-    })
+    Ok(())
 }

@@ -158,11 +158,6 @@ pub(super) fn word<T: Words>() -> Kind<T> {
     })
 }
 
-/// A list that is not empty; `example` is one in a hint.
-pub(super) fn list<T: 'static>(item: Kind<T>, example: &'static str) -> Kind<Vec<T>> {
-    items(item, example, None)
-}
-
 /// Names, each once.
 pub(super) fn names(example: &'static str) -> Kind<Vec<String>> {
     let distinct = Distinct {
@@ -170,10 +165,10 @@ pub(super) fn names(example: &'static str) -> Kind<Vec<String>> {
         code: code::BAD_VALUE,
         what: "",
     };
-    items(name(), example, Some(distinct)).with("uniqueItems", true)
+    list(name(), example, Some(distinct)).with("uniqueItems", true)
 }
 
-/// How the items of a list are told apart.
+/// The items of a list have different names: an item is a name, or has the key `name`.
 pub(super) struct Distinct<T> {
     pub(super) name: fn(&T) -> String,
     /// The code of the error about a name that is there twice.
@@ -182,16 +177,8 @@ pub(super) struct Distinct<T> {
     pub(super) what: &'static str,
 }
 
-/// A list that is not empty and has a name for each item: a string, or the key `name` of a mapping.
-pub(super) fn named<T: 'static>(
-    item: Kind<T>,
-    example: &'static str,
-    distinct: Distinct<T>,
-) -> Kind<Vec<T>> {
-    items(item, example, Some(distinct))
-}
-
-fn items<T: 'static>(
+/// A list that is not empty; `example` is one in a hint.
+pub(super) fn list<T: 'static>(
     item: Kind<T>,
     example: &'static str,
     distinct: Option<Distinct<T>>,

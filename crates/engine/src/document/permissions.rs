@@ -2,7 +2,7 @@
 
 use rapidbyte_runtime::{Limit, Permissions};
 
-use super::declare::{Key, Kind, keys};
+use super::declare::{Kind, keys};
 use super::environment::is_name;
 use super::error::Result;
 use super::kinds::{list, mapping, name, names, none_or, size, whole};
@@ -27,7 +27,8 @@ keys! {
         /// Servers to grant, as host:port; *.example.com:443 and 10.0.0.0/8:5432 match several.
         /// none removes the grants of the config.
         network: Option<Option<Vec<String>>> = none_or(
-            list(name().then(server), NETWORK_EXAMPLE).expecting("a list or none", NETWORK_EXAMPLE),
+            list(name().then(server), NETWORK_EXAMPLE, None)
+                .expecting("a list or none", NETWORK_EXAMPLE),
         ).optional(),
         /// Paths to grant, relative to the pipeline's directory; * and ? match several. none
         /// removes the grants of the config.
@@ -74,19 +75,7 @@ impl From<Grants> for Permissions {
         for (name, value) in grants.env {
             permissions.add_env(name, value);
         }
-        let limits = grants.limits;
-        let limits = [
-            limits.no_progress_seconds,
-            limits.stall_seconds,
-            limits.abort_seconds,
-            limits.log_messages,
-            limits.log_bytes,
-            limits.connections,
-            limits.open_files,
-            limits.handles,
-            limits.host_memory,
-        ];
-        for (limit, value) in limits.into_iter().flatten() {
+        for (limit, value) in grants.limits.given() {
             permissions.set_limit(limit, value);
         }
         permissions
@@ -133,43 +122,37 @@ fn variables(at: &Spot<'_>, names: Vec<String>) -> Result<Vec<(String, String)>>
     read.collect()
 }
 
-type Limited = Option<(Limit, u32)>;
-
 keys! {
-    #[derive(Default)]
-    struct Limits {
+    struct Limits of (Limit, u32) {
         /// Stop an instance that computes for this many seconds without moving a byte (default
         /// 120).
-        no_progress_seconds: Limited = count(Limit::NoProgressSeconds),
+        no_progress_seconds = count(Limit::NoProgressSeconds),
         /// Stop an instance that moves nothing for this many seconds, including waits (default
         /// 7200).
-        stall_seconds: Limited = count(Limit::StallSeconds),
+        stall_seconds = count(Limit::StallSeconds),
         /// Stop an instance that needs this many seconds to abort after a run has failed (default
         /// 30).
-        abort_seconds: Limited = count(Limit::AbortSeconds),
+        abort_seconds = count(Limit::AbortSeconds),
         /// Log messages; further messages are dropped (default 10000).
-        log_messages: Limited = count(Limit::LogMessages),
+        log_messages = count(Limit::LogMessages),
         /// Bytes of log messages; further messages are dropped (default 8mb).
-        log_bytes: Limited = bytes(Limit::LogBytes),
+        log_bytes = bytes(Limit::LogBytes),
         /// Open connections at the same time (default 64).
-        connections: Limited = count(Limit::Connections),
+        connections = count(Limit::Connections),
         /// Open files at the same time (default 1024).
-        open_files: Limited = count(Limit::OpenFiles),
+        open_files = count(Limit::OpenFiles),
         /// Handles at the same time (default 4096).
-        handles: Limited = count(Limit::Handles),
+        handles = count(Limit::Handles),
         /// Memory that the host holds for the instance at the same time (default 64mb).
-        host_memory: Limited = bytes(Limit::HostMemory),
+        host_memory = bytes(Limit::HostMemory),
     }
 }
 
-fn count(limit: Limit) -> Key<Limited> {
-    whole(MAX_LIMIT)
-        .then(move |_, count| Ok((limit, count)))
-        .optional()
+fn count(limit: Limit) -> Kind<(Limit, u32)> {
+    whole(MAX_LIMIT).then(move |_, count| Ok((limit, count)))
 }
 
-fn bytes(limit: Limit) -> Key<Limited> {
+fn bytes(limit: Limit) -> Kind<(Limit, u32)> {
     let size = size(1, MAX_SIZE);
     size.then(move |_, bytes| Ok((limit, u32::try_from(bytes).unwrap_or(u32::MAX))))
-        .optional()
 }

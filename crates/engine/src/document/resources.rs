@@ -74,12 +74,19 @@ pub(super) fn share(at: &Spot<'_>, mut resources: Resources) -> Result<Resources
         return Err(too_many_streams(&at, &resources));
     }
     match at.key("batch_bytes") {
-        Some(at) => ensure_fits(&at, &resources, resources.batch_bytes, BATCH_SHARE)?,
+        Some(at) => ensure_fits(
+            &at,
+            "batch_bytes",
+            &resources,
+            resources.batch_bytes,
+            BATCH_SHARE,
+        )?,
         None => resources.batch_bytes = DEFAULT_BATCH.min(share / BATCH_SHARE),
     }
     match at.key("max_record_bytes") {
         Some(at) => {
-            ensure_fits(&at, &resources, resources.max_record_bytes, RECORD_SHARE)?;
+            let bytes = resources.max_record_bytes;
+            ensure_fits(&at, "max_record_bytes", &resources, bytes, RECORD_SHARE)?;
         }
         None => resources.max_record_bytes = DEFAULT_RECORD.min(share / DEFAULT_RECORD_SHARE),
     }
@@ -87,7 +94,13 @@ pub(super) fn share(at: &Spot<'_>, mut resources: Resources) -> Result<Resources
 }
 
 /// Checks that `bytes` is at most the given share of one stream's memory.
-fn ensure_fits(at: &Spot<'_>, resources: &Resources, bytes: u64, divisor: u64) -> Result<()> {
+fn ensure_fits(
+    at: &Spot<'_>,
+    key: &str,
+    resources: &Resources,
+    bytes: u64,
+    divisor: u64,
+) -> Result<()> {
     let parallelism = u64::from(resources.parallelism);
     let most = resources.memory / parallelism / divisor;
     if bytes <= most {
@@ -98,8 +111,6 @@ fn ensure_fits(at: &Spot<'_>, resources: &Resources, bytes: u64, divisor: u64) -
         "{at} is {shown}, but memory {memory} with parallelism {parallelism} leaves at most \
          {shown_most} (memory / parallelism / {divisor})"
     );
-    let path = at.path();
-    let key = path.rsplit('.').next().unwrap_or(&path);
     let mut hint = format!("set {key} to {shown_most} or less");
     // Cannot overflow: bytes is at most 64 GiB, the factors at most 64 and 8.
     let needed = (bytes * parallelism * divisor).next_multiple_of(MIB);

@@ -7,10 +7,8 @@ use serde_json::{Map, Value, json};
 use super::covers_stream;
 use super::declare::{Keys, Kind, keys, words};
 use super::error::{Result, code};
-use super::keys::{PRIMARY_KEY_EXAMPLE, WriteMode, only_upsert};
-use super::kinds::{
-    Distinct, list, mapping, name, named, names, object, one_or_more, pairs, value, word,
-};
+use super::keys::{PRIMARY_KEY_EXAMPLE, WriteMode, ensure_upserts};
+use super::kinds::{Distinct, list, mapping, name, names, object, one_or_more, pairs, value, word};
 use super::node::NodeValue;
 use super::read::Spot;
 
@@ -47,7 +45,8 @@ keys! {
         /// In the source's own form. Absent: with the first row.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub cursor_initial: Option<Vec<String>> =
-            one_or_more(value(), list(value(), "cursor_initial: [2026-01-01, 1000]")).optional(),
+            one_or_more(value(), list(value(), "cursor_initial: [2026-01-01, 1000]", None))
+                .optional(),
         /// How an incremental read finds new and changed rows. cursor: by the values of
         /// cursor_field; rows committed late are found only within lag. xmin: by PostgreSQL's
         /// transaction ids; no row is missed, and each run scans the whole table.
@@ -111,6 +110,7 @@ words! {
     /// does not say.
     pub enum SyncMode {
         /// All rows, each time.
+        #[default]
         FullRefresh = "full_refresh",
         /// The rows that are new since the last run, by a cursor.
         Incremental = "incremental",
@@ -124,6 +124,7 @@ words! {
     pub enum ChangeDetection {
         /// By the values of `cursor_field`. Rows that are committed late, below the cursor, are
         /// found only where `lag` reads them again.
+        #[default]
         Cursor = "cursor",
         /// By PostgreSQL's transaction ids: no row is missed, however late it is committed. Each
         /// read scans the whole table.
@@ -183,12 +184,12 @@ pub(super) fn streams() -> Kind<Vec<Stream>> {
         NodeValue::Mapping(_) => Stream::read(at),
         _ => at.name().map(Stream::named),
     });
-    named(stream, "streams: [public.orders]", distinct)
+    list(stream, "streams: [public.orders]", Some(distinct))
 }
 
 fn transforms() -> Kind<Vec<Transform>> {
     let transform = mapping().expecting("a mapping", TRANSFORMS_EXAMPLE);
-    let all = list(transform, TRANSFORMS_EXAMPLE).with("maxItems", MAX_TRANSFORMS);
+    let all = list(transform, TRANSFORMS_EXAMPLE, None).with("maxItems", MAX_TRANSFORMS);
     all.then(|at, transforms| match transforms.len() {
         ..=MAX_TRANSFORMS => Ok(transforms),
         more => Err(at.bad_value(format!("{more} transforms, above {MAX_TRANSFORMS}"))),
@@ -225,32 +226,17 @@ impl Defaults {
 /// `stream` in `source.streams`.
 pub(super) fn ensure_fits(stream: &Stream, at: &Spot<'_>, mode: WriteMode) -> Result<()> {
     let wrong = |key: &str, message: String, hint: &str| Err(at.bad_key(key, message).hint(hint));
-    let given = [
-        ("primary_key", !stream.primary_key.is_empty()),
-        ("deleted_field", stream.deleted_field.is_some()),
-    ];
-    let repeats = mode == WriteMode::Append && stream.is_read_again();
-    for (key, _) in given.iter().filter(|(_, given)| *given) {
-        if mode != WriteMode::Upsert && !(repeats && *key == "primary_key") {
-            return Err(only_upsert(at, key, mode));
-        }
-    }
-    let of_cursor = [
-        ("cursor_field", !stream.cursor_field.is_empty()),
-        ("cursor_initial", stream.cursor_initial.is_some()),
-        (
-            "change_detection",
-            stream.change_detection != ChangeDetection::default(),
-        ),
-        ("lag", stream.lag.is_some()),
-    ];
+    ensure_upserts(at, mode, stream.is_read_again())?;
     if stream.sync_mode != SyncMode::Incremental {
-        return match of_cursor.iter().find(|(_, given)| *given) {
-            Some((key, _)) => {
-                let text = format!(
-                    "{key} has no effect with sync_mode: {}",
-                    stream.sync_mode.name()
-                );
+        let of_cursor = ["cursor_field", "cursor_initial", "change_detection", "lag"];
+        let has_no_use = |key: &&str| {
+            let is_default = *key == "change_detection" && stream.change_detection.is_default();
+            at.key(key).is_some() && !is_default
+        };
+        return match of_cursor.into_iter().find(has_no_use) {
+            Some(key) => {
+                let mode = stream.sync_mode.name();
+                let text = format!("{key} has no effect with sync_mode: {mode}");
                 wrong(key, text, "set sync_mode: incremental, or remove the key")
             }
             None => Ok(()),
