@@ -89,7 +89,7 @@ pub enum CompressError {
 
 impl Compression {
     /// The name in a pipeline file.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Lz4 => "lz4",

@@ -1,99 +1,84 @@
-//! `checkpoint` and `retry`: when rows become visible, and what is tried again.
+//! `checkpoint`, `retry` and their kin: when rows become visible, and what a failure means.
 
-use super::error::DocumentError;
-use super::keys;
-use super::node::{Entry, Node};
-use super::path::{Path, Step};
-use super::read::Reader;
-use super::resources::size;
-use super::{Checkpoint, Retry, WhenRunning};
+use serde::Serialize;
 
-pub(super) const CHECKPOINT: &[&str] = &["every_bytes", "every_rows", "every_seconds"];
-pub(super) const RETRY: &[&str] = &["max_attempts", "backoff_seconds", "max_backoff_seconds"];
+use super::declare::{keys, words};
+use super::error::Result;
+use super::kinds::{MIB, size, whole};
+use super::read::Spot;
 
-pub(super) const WHEN_RUNNING: [WhenRunning; 3] =
-    [WhenRunning::Refuse, WhenRunning::Wait, WhenRunning::Replace];
+const MAX_CHECKPOINT: u64 = 1 << 40;
+const MAX_SECONDS: u64 = 86_400;
+const MAX_BACKOFF: u64 = 3_600;
+const MAX_ATTEMPTS: u64 = 100;
 
-const MIN_BYTES: u64 = 1 << 20;
-const MAX_BYTES: u64 = 1 << 40;
-pub(super) const MAX_SECONDS: u64 = 86_400;
-pub(super) const MAX_BACKOFF: u64 = 3_600;
-pub(super) const MAX_ATTEMPTS: u64 = 100;
-
-/// Reads the mapping `checkpoint`.
-pub(super) fn checkpoint(
-    reader: &mut Reader<'_>,
-    entry: &Entry,
-    path: &Path<'_>,
-) -> Result<Checkpoint, DocumentError> {
-    let mut read = Checkpoint::default();
-    for entry in reader.mapping(entry, path)? {
-        let step = Step::Key(&entry.key);
-        let path = &path.then(&step);
-        let node = &entry.value;
-        match entry.key.as_str() {
-            "every_bytes" => read.every_bytes = size(reader, node, path, MIN_BYTES, MAX_BYTES)?,
-            "every_rows" => read.every_rows = Some(number(reader, node, path, u64::MAX)?),
-            "every_seconds" => read.every_seconds = number(reader, node, path, MAX_SECONDS)?,
-            _ => return Err(keys::unknown(reader, entry, path, CHECKPOINT)),
-        }
+keys! {
+    /// `checkpoint`: when the rows so far become visible, with the place to go on from, while a stream
+    /// is read incrementally. Whatever comes first counts, at the next place where the source can go
+    /// on from.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+    pub struct Checkpoint: Default {
+        /// Commit after this many bytes of Arrow data, at least 1mb (default 1gb).
+        ///
+        /// At most 1024gb.
+        pub every_bytes: u64 = size(MIB, MAX_CHECKPOINT).or(1 << 30),
+        /// Commit after this many rows (default: no limit).
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub every_rows: Option<u64> = whole(u64::MAX).optional(),
+        /// Commit after this many seconds (default 60).
+        pub every_seconds: u64 = whole(MAX_SECONDS).or(60),
     }
-    Ok(read)
 }
 
-/// Reads the mapping `retry`.
-pub(super) fn retry(
-    reader: &mut Reader<'_>,
-    entry: &Entry,
-    path: &Path<'_>,
-) -> Result<Retry, DocumentError> {
-    let mut read = Retry::default();
-    let mut longest = None;
-    for entry in reader.mapping(entry, path)? {
-        let step = Step::Key(&entry.key);
-        let path = &path.then(&step);
-        let node = &entry.value;
-        match entry.key.as_str() {
-            // At most 100.
-            "max_attempts" => read.max_attempts = number(reader, node, path, MAX_ATTEMPTS)? as u32,
-            "backoff_seconds" => read.backoff_seconds = number(reader, node, path, MAX_BACKOFF)?,
-            "max_backoff_seconds" => {
-                longest = Some(number(reader, node, path, MAX_SECONDS)?);
-            }
-            _ => return Err(keys::unknown(reader, entry, path, RETRY)),
-        }
+keys! {
+    /// `retry`: what is done when a stream fails for a reason that may pass, such as a connection that
+    /// breaks. It begins again where the destination is.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+    pub struct Retry: Default {
+        /// Plan a run, and try a stream, at most this many times (default 4).
+        ///
+        /// A commit counts anew.
+        pub max_attempts: u32 = whole(MAX_ATTEMPTS).or(4),
+        /// Wait this many seconds before the second attempt, then twice as long each time (default
+        /// 1).
+        ///
+        /// Each pause has a random part.
+        pub backoff_seconds: u64 = whole(MAX_BACKOFF).or(1),
+        /// Wait at most this many seconds (default 30).
+        ///
+        /// If `backoff_seconds` is more, that is the default.
+        pub max_backoff_seconds: u64 = whole(MAX_SECONDS).or(30),
     }
-    read.max_backoff_seconds =
-        longest.unwrap_or(read.max_backoff_seconds.max(read.backoff_seconds));
-    Ok(read)
 }
 
-/// Reads `when_running`.
-pub(super) fn when_running(
-    reader: &mut Reader<'_>,
-    node: &Node,
-    path: &Path<'_>,
-) -> Result<WhenRunning, DocumentError> {
-    let position = reader.one_of(node, path, &WHEN_RUNNING.map(WhenRunning::name))?;
-    Ok(WHEN_RUNNING[position])
+/// The longest pause is no shorter than the first, unless somebody says so.
+pub(super) fn longest_pause(at: &Spot<'_>, mut retry: Retry) -> Result<Retry> {
+    if at.key("max_backoff_seconds").is_none() {
+        retry.max_backoff_seconds = retry.max_backoff_seconds.max(retry.backoff_seconds);
+    }
+    Ok(retry)
 }
 
-/// A whole number from 1 to `most`.
-pub(super) fn number(
-    reader: &mut Reader<'_>,
-    node: &Node,
-    path: &Path<'_>,
-    most: u64,
-) -> Result<u64, DocumentError> {
-    let text = reader.text(node, path)?;
-    let number = text.text.parse::<u64>().ok();
-    if let Some(number) = number.filter(|n| (1..=most).contains(n)) {
-        return Ok(number);
+words! {
+    /// `on_stream_failure`: what a failed stream means for the other streams of the run.
+    pub enum OnStreamFailure {
+        /// The run tries every other stream, then fails with the list of failures.
+        #[default]
+        Continue = "continue",
+        /// The run stops all other streams.
+        Stop = "stop",
     }
-    let message = format!("{path} cannot be {}", text.shown(node));
-    let hint = match most {
-        u64::MAX => "write a whole number, 1 or more".to_owned(),
-        most => format!("write a whole number from 1 to {most}"),
-    };
-    Err(reader.bad_value(node.at, path, message).hint(hint))
+}
+
+words! {
+    /// `when_running`: what a run does while another run of the pipeline is at work.
+    pub enum WhenRunning {
+        /// It fails at once with `already_running`.
+        #[default]
+        Refuse = "refuse",
+        /// It waits until the other run has ended.
+        Wait = "wait",
+        /// It fences the other run, which then fails with `run_superseded`.
+        Replace = "replace",
+    }
 }

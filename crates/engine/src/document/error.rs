@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 /// A place in a text file, as editors count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
 pub struct Location {
     /// From 1.
     pub line: u32,
@@ -34,6 +34,8 @@ pub struct DocumentError {
     /// What to do.
     pub hint: Option<String>,
 }
+
+pub(super) type Result<T, E = DocumentError> = std::result::Result<T, E>;
 
 /// The values of [`DocumentError::code`].
 pub mod code {

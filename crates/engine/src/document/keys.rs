@@ -1,438 +1,273 @@
-//! The keys of a pipeline file: one function for each mapping.
+//! The top level of a pipeline file, its source and its destination.
 //!
-//! Each walks its entries in the order of the file, so that the first mistake in the file is the
-//! one reported; then it looks for what is missing and for what does not go together.
+//! A mapping is read in the order of the file, so that the first mistake in the file is the one
+//! reported; then comes what is missing and what does not go together.
+
+use std::cell::LazyCell;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use rapidbyte_runtime::Permissions;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
-use super::error::{DocumentError, Location, code};
+use super::VERSION;
+use super::declare::{Key, Keys, Kind, keys, mappings, unknown, words};
+use super::delivery::{Checkpoint, OnStreamFailure, Retry, WhenRunning, longest_pause};
+use super::error::{Result, code};
+use super::kinds::{mapping, name, names, object, or_variable, variable, word};
 use super::node::{Entry, Node, NodeValue};
-use super::path::{self, Path, Step};
-use super::read::{Reader, nearest};
-use super::streams::{Defaults, Inherits};
-use super::{
-    Checkpoint, Destination, OnStreamFailure, Resources, Retry, Source, SyncMode, VERSION,
-    WhenRunning, WriteMode, delivery, pages, permissions, resources, streams,
-};
-use crate::compress::Compression;
-
-const ROOT: &[&str] = &[
-    "version",
-    "pipeline",
-    "source",
-    "defaults",
-    "destination",
-    "resources",
-    "checkpoint",
-    "retry",
-    "on_stream_failure",
-    "report",
-    "when_running",
-];
-const SOURCE: &[&str] = &["use", "config", "streams", "permissions"];
-const DESTINATION: &[&str] = &[
-    "use",
-    "config",
-    "write_mode",
-    "primary_key",
-    "deleted_field",
-    "permissions",
-];
-pub(super) const RESOURCES: &[&str] = &[
-    "memory",
-    "batch_bytes",
-    "max_record_bytes",
-    "parallelism",
-    "compression",
-];
-
-/// Every mapping with keys of its own, as it is called in a hint.
-pub(super) const MAPPINGS: &[(&str, &[&str])] = &[
-    ("the top level", ROOT),
-    ("source", SOURCE),
-    ("source.permissions", permissions::PERMISSIONS),
-    ("source.permissions.files", permissions::FILES),
-    ("source.permissions.limits", permissions::LIMITS),
-    ("an entry of source.streams", streams::STREAM),
-    ("an entry of transforms", streams::TRANSFORM),
-    ("defaults", streams::DEFAULTS),
-    ("destination", DESTINATION),
-    ("destination.permissions", permissions::PERMISSIONS),
-    ("destination.permissions.files", permissions::FILES),
-    ("destination.permissions.limits", permissions::LIMITS),
-    ("resources", RESOURCES),
-    ("checkpoint", delivery::CHECKPOINT),
-    ("retry", delivery::RETRY),
-    ("report", pages::REPORT),
-];
-
-pub(super) const COMPRESSIONS: [Compression; 3] =
-    [Compression::None, Compression::Lz4, Compression::Zstd];
-
-/// Settings of bundled destinations that are often looked for at a stream.
-const OF_ALL_STREAMS: &[&str] = &["partition_by", "split"];
+use super::pages::Pages;
+use super::permissions::permissions;
+use super::read::Spot;
+use super::resources::{Resources, share};
+use super::secrets::Secrets;
+use super::streams::{self, Defaults, Stream, streams};
 
 const MAX_PIPELINE_NAME_CHARS: usize = 64;
-
-const USE_HINT: &str =
-    "name a connector, such as use: source-postgres, or the path of a .wasm file";
-const DESTINATION_USE_HINT: &str =
-    "name a connector, such as use: dest-postgres, or the path of a .wasm file";
 pub(super) const PRIMARY_KEY_EXAMPLE: &str = "primary_key: [id]";
 
-/// What the root mapping holds.
-pub(super) struct Root {
-    pub(super) pipeline: String,
-    pub(super) source: Source,
-    pub(super) destination: Destination,
-    pub(super) resources: Resources,
-    pub(super) checkpoint: Checkpoint,
-    pub(super) retry: Retry,
-    pub(super) on_stream_failure: OnStreamFailure,
-    pub(super) report: Option<pages::Pages>,
-    pub(super) when_running: WhenRunning,
+keys! {
+    /// A pipeline file whose every key is known and whose values go together.
+    ///
+    /// Serialised, it has the keys of the file, with the values of `${…}` in it: pass what is shown
+    /// through [`Document::redact`].
+    #[derive(Clone, Serialize)]
+    pub struct Document {
+        /// The version of this file format.
+        pub version: u32 = version(),
+        /// The pipeline's name; cursors, history and reports are stored under it.
+        ///
+        /// 1 to 64 letters, digits, `_`, `-` and `.`.
+        pub pipeline: String = pipeline_name(),
+        /// The source of the rows.
+        pub source: Source = mapping().required("add the source of the rows: source:"),
+        /// Defaults for streams that do not set these keys.
+        #[serde(skip)]
+        pub(super) defaults: Defaults = mapping().or(Defaults::default()),
+        /// The destination of the rows.
+        pub destination: Destination = mapping()
+            .then(|at, destination: Destination| {
+                // Whether a key has a use for rows that are appended, the streams say.
+                ensure_upserts(at, destination.write_mode, true)?;
+                Ok(destination)
+            })
+            .required("add the destination of the rows: destination:"),
+        /// Limits and settings of memory. Sizes are bytes, or have a unit: kb, mb, gb.
+        pub resources: Resources = mapping().then(share).or(Resources::default()),
+        /// When an incremental stream commits: at the first of these limits.
+        pub checkpoint: Checkpoint = mapping().or(Checkpoint::default()),
+        /// How to retry a run or a stream after a transient error.
+        pub retry: Retry = mapping().then(longest_pause).or(Retry::default()),
+        /// After a stream fails: run the others, then fail with a list of failures (continue, the
+        /// default), or stop them (stop).
+        pub on_stream_failure: OnStreamFailure = word().or(OnStreamFailure::Continue),
+        /// Write a report page for each run.
+        ///
+        /// Absent: only where `--report` asks for one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub report: Option<Pages> = mapping().optional(),
+        /// While another run of the pipeline is running: fail at once with exit code 5 (refuse, the
+        /// default), wait until it ends (wait), or fence it (replace).
+        pub when_running: WhenRunning = word().or(WhenRunning::Refuse),
+        ;
+        /// The folder of the file, absolute after [`Document::load`]: relative paths in a pipeline
+        /// begin there.
+        #[serde(skip)]
+        pub base_dir: PathBuf,
+        /// The file, as it was given.
+        #[serde(skip)]
+        pub file: String,
+        #[serde(skip)]
+        pub(super) secrets: Secrets,
+        #[serde(skip)]
+        pub(super) root: Arc<Node>,
+    }
+}
+
+keys! {
+    /// `source`: where the rows come from.
+    #[derive(Clone, PartialEq, Serialize)]
+    pub struct Source {
+        /// A bundled connector, or the path of a .wasm file.
+        pub connector as "use": String = connector(
+            "name a connector, such as use: source-postgres, or the path of a .wasm file",
+        ),
+        /// The connector's own configuration.
+        pub config: Map<String, Value> = object().or(Map::new()),
+        /// Grants beyond the hosts and paths in the connector's config, or none of them.
+        #[serde(skip)]
+        pub permissions: Permissions = permissions().or(Permissions::default()),
+        /// The streams to read, in this order.
+        ///
+        /// Each name once.
+        pub streams: Vec<Stream> = streams()
+            .required("name the streams to read, such as streams: [public.orders]"),
+    }
+}
+
+keys! {
+    /// `destination`: where the rows go to.
+    #[derive(Clone, PartialEq, Serialize)]
+    pub struct Destination {
+        /// A bundled connector, or the path of a .wasm file.
+        pub connector as "use": String = connector(
+            "name a connector, such as use: dest-postgres, or the path of a .wasm file",
+        ),
+        /// The connector's own configuration.
+        pub config: Map<String, Value> = object().or(Map::new()),
+        /// Grants beyond the hosts and paths in the connector's config, or none of them.
+        #[serde(skip)]
+        pub permissions: Permissions = permissions().or(Permissions::default()),
+        /// Keep existing rows (append), replace them at the moment when the new rows become
+        /// visible (replace), or update the rows that have the same key (upsert).
+        pub write_mode: WriteMode = word().or(WriteMode::Append),
+        /// For upsert: the columns that identify a row (default: the source's key). For append
+        /// with a lag: the columns that identify rows that were read before.
+        ///
+        /// For streams that name none.
+        pub primary_key: Vec<String> = names(PRIMARY_KEY_EXAMPLE).or(Vec::new()),
+        /// For upsert: the column that marks a row as deleted.
+        ///
+        /// For streams that name none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub deleted_field: Option<String> = name().optional(),
+    }
+}
+
+words! {
+    /// `destination.write_mode`: what happens to the rows that are already there.
+    pub enum WriteMode {
+        /// They stay; the new ones are added.
+        #[default]
+        Append = "append",
+        /// They go, in the same moment as the new ones appear.
+        Replace = "replace",
+        /// A row with the same primary key takes their place. `merge` is another word for it.
+        Upsert = "upsert" | "merge",
+    }
 }
 
 /// Reads the whole document.
-pub(super) fn root(reader: &mut Reader<'_>, node: &Node) -> Result<Root, DocumentError> {
-    let NodeValue::Mapping(entries) = &node.value else {
-        let message = format!("a pipeline file must be a mapping, but is {}", node.kind());
-        return Err(reader
-            .error(code::WRONG_TYPE, node.at, &Path::ROOT, message)
-            .hint("start with version: 1"));
-    };
+pub(super) fn root(at: &Spot<'_>) -> Result<Document> {
+    if !matches!(at.node.value, NodeValue::Mapping(_)) {
+        let kind = at.node.kind();
+        let message = format!("a pipeline file must be a mapping, but is {kind}");
+        let error = at.error(code::WRONG_TYPE, message);
+        return Err(error.hint("start with version: 1"));
+    }
     // Before all else: a later version may have other keys.
-    if let Some(entry) = entries.iter().find(|entry| entry.key == "version") {
-        version(reader, &entry.value)?;
+    if at.key("version").is_some() {
+        version().read_from(at, "version")?;
     }
     // A key that stands one level too high explains why it is missing below: told first.
-    let stray = |entry: &&Entry| {
-        let key = entry.key.as_str();
-        !ROOT.contains(&key) && MAPPINGS.iter().any(|(_, keys)| keys.contains(&key))
+    let (known, mappings) = (Document::names(), LazyCell::new(mappings));
+    let is_stray = |entry: &&Entry| {
+        let is_known = known.contains(&entry.key.as_str());
+        !is_known && mappings.iter().any(|(_, keys)| keys.contains(&entry.key))
     };
-    if let Some(entry) = entries.iter().find(stray) {
-        let step = Step::Key(&entry.key);
-        return Err(unknown(reader, entry, &Path::ROOT.then(&step), ROOT));
+    if let Some(entry) = at.entries().iter().find(is_stray) {
+        return Err(unknown::<Document>(entry, &at.below(entry)));
     }
-    let (mut pipeline, mut source, mut destination) = (None, None, None);
-    let mut resources = Resources::default();
-    let (mut checkpoint, mut retry) = (Checkpoint::default(), Retry::default());
-    let mut on_stream_failure = OnStreamFailure::default();
-    let mut report = None;
-    let mut when_running = WhenRunning::default();
-    let mut defaults = Defaults::default();
-    for entry in entries {
-        let step = Step::Key(&entry.key);
-        let path = &Path::ROOT.then(&step);
-        match entry.key.as_str() {
-            "pipeline" => pipeline = Some(pipeline_name(reader, &entry.value, path)?),
-            "source" => source = Some(read_source(reader, entry, path)?),
-            "defaults" => defaults = streams::defaults(reader, entry, path)?,
-            "destination" => destination = Some(read_destination(reader, entry, path)?),
-            "resources" => resources = resources::read(reader, entry, path)?,
-            "checkpoint" => checkpoint = delivery::checkpoint(reader, entry, path)?,
-            "retry" => retry = delivery::retry(reader, entry, path)?,
-            "on_stream_failure" => {
-                let names = OnStreamFailure::ALL.map(OnStreamFailure::name);
-                let position = reader.one_of(&entry.value, path, &names)?;
-                on_stream_failure = OnStreamFailure::ALL[position];
-            }
-            "report" => report = Some(pages::read(reader, entry, path)?),
-            "when_running" => when_running = delivery::when_running(reader, &entry.value, path)?,
-            "version" => {}
-            _ => return Err(unknown(reader, entry, path, ROOT)),
-        }
-    }
-    let missing = |key, hint: &str| missing(reader, node.at, &Path::ROOT, key, hint);
-    if !entries.iter().any(|entry| entry.key == "version") {
-        return Err(missing("version", ADD_VERSION));
-    }
-    let pipeline = pipeline.ok_or_else(|| missing("pipeline", ADD_NAME))?;
-    let (mut source, inherits) =
-        source.ok_or_else(|| missing("source", "add the source of the rows: source:"))?;
-    let (destination, key_at) = destination.ok_or_else(|| {
-        missing(
-            "destination",
-            "add the destination of the rows: destination:",
-        )
-    })?;
-    defaults.apply(&mut source.streams, &inherits);
-    streams::ensure_fit(reader, &root_streams(entries), &source, &destination)?;
-    let has_no_use = destination.write_mode == WriteMode::Append
-        && !source.streams.iter().any(super::Stream::is_read_again);
-    if let Some(at) = key_at.filter(|_| has_no_use) {
-        let steps = [Step::Key("destination"), Step::Key("primary_key")];
-        let path = Path::ROOT.then(&steps[0]);
-        let (path, mode) = (path.then(&steps[1]), destination.write_mode);
-        return Err(only_upsert(reader, at, &path, "primary_key", mode));
-    }
-    Ok(Root {
-        pipeline,
-        source,
-        destination,
-        resources,
-        checkpoint,
-        retry,
-        on_stream_failure,
-        report,
-        when_running,
-    })
+    let mut document = Document::read(at)?;
+    ensure_fits(at, &mut document)?;
+    Ok(document)
 }
 
-/// The node of each entry of `source.streams`.
-fn root_streams(entries: &[Entry]) -> Vec<&Node> {
-    let below = |entries: &[Entry], key: &str| entries.iter().position(|e| e.key == key);
-    let Some(source) = below(entries, "source").map(|at| &entries[at].value) else {
-        return Vec::new();
-    };
-    let NodeValue::Mapping(keys) = &source.value else {
-        return Vec::new();
-    };
-    match below(keys, "streams").map(|at| &keys[at].value.value) {
-        Some(NodeValue::Sequence(items)) => items.iter().map(|item| &**item).collect(),
-        _ => Vec::new(),
-    }
-}
-
-fn version(reader: &mut Reader<'_>, node: &Node) -> Result<(), DocumentError> {
-    let step = Step::Key("version");
-    let path = &Path::ROOT.then(&step);
-    let text = reader.text(node, path)?;
-    if text.text == VERSION.to_string() {
+/// What the streams, the defaults and the destination mean for each other.
+fn ensure_fits(at: &Spot<'_>, document: &mut Document) -> Result<()> {
+    let (source, destination) = (at.key("source"), at.key("destination"));
+    let streams = source.as_ref().and_then(|source| source.key("streams"));
+    let (Some(at), Some(destination_at)) = (streams, destination) else {
         return Ok(());
+    };
+    let (mode, streams) = (
+        document.destination.write_mode,
+        &mut document.source.streams,
+    );
+    document.defaults.apply(streams, &at);
+    for (stream, at) in streams.iter().zip(at.items()) {
+        streams::ensure_fits(stream, &at, mode)?;
     }
-    let message = format!("version {} is unknown", text.shown(node));
-    Err(reader.bad_value(node.at, path, message).hint(format!(
-        "write version: {VERSION}, or use a newer program for a newer file"
-    )))
+    ensure_upserts(
+        &destination_at,
+        mode,
+        streams.iter().any(Stream::is_read_again),
+    )
 }
 
 /// The name alone; the other keys are not read.
-pub(super) fn name(reader: &mut Reader<'_>, node: &Node) -> Result<String, DocumentError> {
-    let entries = match &node.value {
-        NodeValue::Mapping(entries) => entries.as_slice(),
-        _ => &[],
-    };
-    let of = |key: &str| entries.iter().find(|entry| entry.key == key);
-    let missing =
-        |reader: &Reader<'_>, key, hint: &str| missing(reader, node.at, &Path::ROOT, key, hint);
-    match of("version") {
-        Some(entry) => version(reader, &entry.value)?,
-        None => return Err(missing(reader, "version", ADD_VERSION)),
-    }
-    let step = Step::Key("pipeline");
-    match of("pipeline") {
-        Some(entry) => pipeline_name(reader, &entry.value, &Path::ROOT.then(&step)),
-        None => Err(missing(reader, "pipeline", ADD_NAME)),
-    }
+pub(super) fn name_alone(at: &Spot<'_>) -> Result<String> {
+    version().read_from(at, "version")?;
+    pipeline_name().read_from(at, "pipeline")
 }
 
-const ADD_VERSION: &str = "start the file with version: 1";
-const ADD_NAME: &str = "name the pipeline: pipeline: orders";
-
-fn pipeline_name(
-    reader: &mut Reader<'_>,
-    node: &Node,
-    path: &Path<'_>,
-) -> Result<String, DocumentError> {
-    let name = reader.name(node, path)?;
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
-    // A name of dots alone would be a folder to whoever stores something under it.
-    let good = name.len() <= MAX_PIPELINE_NAME_CHARS
-        && name.chars().all(allowed)
-        && name.chars().any(|c| c != '.');
-    if good {
-        return Ok(name);
-    }
-    let shown = reader.text(node, path)?.shown(node);
-    let message = format!("{shown} is not a valid pipeline name");
-    Err(reader.bad_value(node.at, path, message).hint(format!(
-        "use 1 to {MAX_PIPELINE_NAME_CHARS} letters, digits, \"_\", \"-\" and \".\""
-    )))
-}
-
-/// The source, and what each stream leaves to the defaults.
-fn read_source(
-    reader: &mut Reader<'_>,
-    source: &Entry,
-    path: &Path<'_>,
-) -> Result<(Source, Vec<Inherits>), DocumentError> {
-    let (mut connector, mut streams) = (None, None);
-    let mut config = serde_json::Map::new();
-    let mut permissions = Permissions::default();
-    for entry in reader.mapping(source, path)? {
-        let step = Step::Key(&entry.key);
-        let path = &path.then(&step);
-        match entry.key.as_str() {
-            "use" => connector = Some(reader.name(&entry.value, path)?),
-            "config" => config = reader.object(entry, path)?,
-            "permissions" => permissions = permissions::read(reader, entry, path)?,
-            "streams" => streams = Some(streams::read(reader, entry, path)?),
-            _ => return Err(unknown(reader, entry, path, SOURCE)),
-        }
-    }
-    let missing = |key, hint| missing(reader, source.at, path, key, hint);
-    let connector = connector.ok_or_else(|| missing("use", USE_HINT))?;
-    let (streams, inherits) = streams.ok_or_else(|| {
-        missing(
-            "streams",
-            "name the streams to read, such as streams: [public.orders]",
-        )
-    })?;
-    let source = Source {
-        connector,
-        config,
-        permissions,
-        streams,
-    };
-    Ok((source, inherits))
-}
-
-pub(super) fn sync_mode(
-    reader: &mut Reader<'_>,
-    node: &Node,
-    path: &Path<'_>,
-) -> Result<SyncMode, DocumentError> {
-    let modes = [SyncMode::FullRefresh, SyncMode::Incremental, SyncMode::Cdc];
-    let position = reader.one_of(node, path, &modes.map(SyncMode::name))?;
-    Ok(modes[position])
-}
-
-fn write_mode(
-    reader: &mut Reader<'_>,
-    node: &Node,
-    path: &Path<'_>,
-) -> Result<WriteMode, DocumentError> {
-    let modes = [WriteMode::Append, WriteMode::Replace, WriteMode::Upsert];
-    let [append, replace, upsert] = modes.map(WriteMode::name);
-    let position = reader.one_of(node, path, &[append, replace, upsert, "merge"])?;
-    Ok(modes.get(position).copied().unwrap_or(WriteMode::Upsert))
-}
-
-/// The destination, and the place of its key.
-fn read_destination(
-    reader: &mut Reader<'_>,
-    destination: &Entry,
-    path: &Path<'_>,
-) -> Result<(Destination, Option<Location>), DocumentError> {
-    let (mut connector, mut mode) = (None, None);
-    let (mut key, mut deleted) = (None, None);
-    let mut config = serde_json::Map::new();
-    let mut permissions = Permissions::default();
-    for entry in reader.mapping(destination, path)? {
-        let step = Step::Key(&entry.key);
-        let path = &path.then(&step);
-        match entry.key.as_str() {
-            "use" => connector = Some(reader.name(&entry.value, path)?),
-            "config" => config = reader.object(entry, path)?,
-            "permissions" => permissions = permissions::read(reader, entry, path)?,
-            "write_mode" => mode = Some(write_mode(reader, &entry.value, path)?),
-            "primary_key" => {
-                let columns = reader.names(entry, path, PRIMARY_KEY_EXAMPLE)?;
-                key = Some((columns, entry.at));
+fn version() -> Key<u32> {
+    let version = Kind::new(
+        || json!({ "const": VERSION }),
+        |at| {
+            let text = at.text()?;
+            if text.text == VERSION.to_string() {
+                return Ok(VERSION);
             }
-            "deleted_field" => deleted = Some((reader.name(&entry.value, path)?, entry.at)),
-            _ => return Err(unknown(reader, entry, path, DESTINATION)),
+            let error = at.bad_value(format!("version {} is unknown", text.shown()));
+            Err(error.hint(format!(
+                "write version: {VERSION}, or use a newer program for a newer file"
+            )))
+        },
+    );
+    version.required("start the file with version: 1")
+}
+
+fn pipeline_name() -> Key<String> {
+    let schema = || {
+        let mut schema = or_variable(vec![json!({ "pattern": r"^[A-Za-z0-9_.-]{1,64}$" })]);
+        schema["type"] = "string".into();
+        schema
+    };
+    let name = Kind::new(schema, |at| {
+        let name = at.name()?;
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+        // A name of dots alone would be a folder to whoever stores something under it.
+        let good = name.len() <= MAX_PIPELINE_NAME_CHARS
+            && name.chars().all(allowed)
+            && name.chars().any(|c| c != '.');
+        if good {
+            return Ok(name);
+        }
+        let shown = at.text()?.shown();
+        let error = at.bad_value(format!("{shown} is not a valid pipeline name"));
+        Err(error.hint(format!(
+            "use 1 to {MAX_PIPELINE_NAME_CHARS} letters, digits, \"_\", \"-\" and \".\""
+        )))
+    });
+    name.required("name the pipeline: pipeline: orders")
+}
+
+/// The connector of a stage; the schema adds the names of the bundled ones.
+fn connector(hint: &'static str) -> Key<String> {
+    let path = || json!({ "type": "string", "pattern": r"/|\.wasm$" });
+    let schema = move || json!({ "anyOf": [path(), variable()] });
+    Kind::new(schema, |at| at.name()).required(hint)
+}
+
+/// Keys that say how rows are told apart have no use where they are not. Rows that are read again
+/// have a key too.
+pub(super) fn ensure_upserts(at: &Spot<'_>, mode: WriteMode, reads_again: bool) -> Result<()> {
+    let repeats = mode == WriteMode::Append && reads_again;
+    for (key, hint, has_use) in [
+        (
+            "primary_key",
+            ", give an incremental stream a lag,",
+            repeats,
+        ),
+        ("deleted_field", ",", false),
+    ] {
+        if at.key(key).is_some() && mode != WriteMode::Upsert && !has_use {
+            let message = format!("{key} has no effect with write_mode: {}", mode.name());
+            let hint = format!("set write_mode: upsert{hint} or remove {key}");
+            return Err(at.bad_key(key, message).hint(hint));
         }
     }
-    let connector = connector
-        .ok_or_else(|| missing(reader, destination.at, path, "use", DESTINATION_USE_HINT))?;
-    let write_mode = mode.unwrap_or_default();
-    let given = [
-        ("primary_key", key.as_ref().map(|(_, at)| *at)),
-        ("deleted_field", deleted.as_ref().map(|(_, at)| *at)),
-    ];
-    for (name, at) in given {
-        // Whether a key has a meaning for rows that are appended, the streams say.
-        let may_be = name == "primary_key" && write_mode == WriteMode::Append;
-        if let (Some(at), false) = (at, write_mode == WriteMode::Upsert || may_be) {
-            let step = Step::Key(name);
-            return Err(only_upsert(reader, at, &path.then(&step), name, write_mode));
-        }
-    }
-    let (primary_key, key_at) = key.unzip();
-    let destination = Destination {
-        connector,
-        config,
-        permissions,
-        write_mode,
-        primary_key: primary_key.unwrap_or_default(),
-        deleted_field: deleted.map(|(column, _)| column),
-    };
-    Ok((destination, key_at))
-}
-
-/// A key that says how rows are told apart, where they are not.
-pub(super) fn only_upsert(
-    reader: &Reader<'_>,
-    at: Location,
-    path: &Path<'_>,
-    key: &str,
-    mode: WriteMode,
-) -> DocumentError {
-    let message = format!("{key} has no effect with write_mode: {}", mode.name());
-    reader.bad_value(at, path, message).hint(match key {
-        "primary_key" => {
-            "set write_mode: upsert, give an incremental stream a lag, or remove primary_key".into()
-        }
-        _ => format!("set write_mode: upsert, or remove {key}"),
-    })
-}
-
-pub(super) fn missing(
-    reader: &Reader<'_>,
-    at: Location,
-    path: &Path<'_>,
-    key: &str,
-    hint: &str,
-) -> DocumentError {
-    let step = Step::Key(key);
-    let path = path.then(&step);
-    let message = format!("the key {path} is missing");
-    reader
-        .error(code::MISSING_KEY, at, &path, message)
-        .hint(hint)
-}
-
-/// The message for an unknown key that a merge key brought from `at`.
-pub(super) fn merged_key(key: &str, at: Location) -> String {
-    format!("unknown key {key:?}, which << takes from line {}", at.line)
-}
-
-/// A key that has no meaning where it stands.
-pub(super) fn unknown(
-    reader: &Reader<'_>,
-    entry: &Entry,
-    path: &Path<'_>,
-    known: &[&str],
-) -> DocumentError {
-    let key = entry.key.as_str();
-    let elsewhere = || {
-        let mut mappings = MAPPINGS.iter();
-        mappings.find(|(_, keys)| keys.contains(&key))
-    };
-    let hint = if key == "late_rows" && known.contains(&"change_detection") {
-        "late_rows has a new name: write change_detection: cursor for lag, or change_detection: \
-         xmin for exact"
-            .to_owned()
-    } else if let Some(name) = nearest(key, known) {
-        format!("did you mean {name:?}?")
-    } else if OF_ALL_STREAMS.contains(&key) && known == streams::STREAM {
-        format!(
-            "{key} is a setting of the destination: write it under destination.config, where it \
-                 applies to every stream; use a second pipeline for streams that differ"
-        )
-    } else if let Some((mapping, _)) = elsewhere() {
-        format!("move it to {mapping}")
-    } else {
-        format!("use one of these keys: {}", known.join(", "))
-    };
-    let shown = path::shown(key);
-    let (at, message) = match entry.merged {
-        Some(merge) => (merge, merged_key(&shown, entry.at)),
-        None => (entry.at, format!("unknown key {shown:?}")),
-    };
-    reader
-        .error(code::UNKNOWN_KEY, at, path, message)
-        .hint(hint)
+    Ok(())
 }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::environment::Environment;
 use super::error::DocumentError;
-use super::{HISTORY, keys, read_document, reader_of, root_of};
+use super::read::{Reader, Spot};
+use super::{HISTORY, keys, read_document, root_of};
 
 /// What a pipeline file says to a command that only looks at past runs. The other keys are not read, so that the
 /// variables in them need no value.
@@ -25,8 +26,8 @@ impl Named {
         let (text, file, base_dir) = read_document(path)?;
         let root = root_of(&text, &file)?;
         let variables = environment.open(&base_dir)?;
-        let mut reader = reader_of(&file, &base_dir, &variables);
-        let pipeline = keys::name(&mut reader, &root)?;
+        let reader = Reader::new(&file, &base_dir, &variables);
+        let pipeline = keys::name_alone(&Spot::root(&reader, &root))?;
         Ok(Self {
             pipeline,
             file,

@@ -22,7 +22,7 @@ pub(super) const MAX_TEXT_BYTES: usize = 16 << 20;
 pub(super) const MAX_DEPTH: usize = 64;
 
 /// A value and where it stands. An alias shares the node that it names, with that one's place.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Node {
     pub(super) value: NodeValue,
     pub(super) at: Location,
@@ -37,6 +37,12 @@ pub(super) enum NodeValue {
     Scalar(Scalar),
     Sequence(Vec<Arc<Node>>),
     Mapping(Vec<Entry>),
+}
+
+impl Default for NodeValue {
+    fn default() -> Self {
+        Self::Mapping(Vec::new())
+    }
 }
 
 /// Text as it is in the file, without quotes and escapes, before interpolation.
@@ -70,7 +76,7 @@ impl Node {
                     let Some(entry) = entries.iter().find(|entry| entry.key == key) else {
                         break;
                     };
-                    (&entry.value, entry.place())
+                    (&entry.value, entry.value.place(entry.at))
                 }
                 (NodeValue::Sequence(items), OwnedStep::Index(index)) => {
                     let Some(item) = items.get(index) else { break };
@@ -103,6 +109,14 @@ impl Node {
         None
     }
 
+    /// Where a mistake in it is shown: a scalar's own place, a collection's key.
+    pub(super) fn place(&self, key_at: Location) -> Location {
+        match self.value {
+            NodeValue::Scalar(_) => self.at,
+            _ => key_at,
+        }
+    }
+
     /// Nothing is written there.
     pub(super) fn is_empty(&self) -> bool {
         matches!(&self.value, NodeValue::Scalar(scalar) if scalar.is_empty())
@@ -123,16 +137,6 @@ impl Scalar {
     /// Nothing is written there.
     pub(super) fn is_empty(&self) -> bool {
         !self.quoted && core::is_null(&self.text)
-    }
-}
-
-impl Entry {
-    /// Where a mistake in the value is shown: a scalar's own place, a collection's key.
-    pub(super) fn place(&self) -> Location {
-        match &self.value.value {
-            NodeValue::Scalar(_) => self.value.at,
-            _ => self.at,
-        }
     }
 }
 

@@ -4,53 +4,20 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::delivery::number;
-use super::error::DocumentError;
-use super::keys;
-use super::node::Entry;
-use super::path::{Path, Step};
-use super::read::Reader;
+use super::declare::keys;
+use super::kinds::{name, whole};
 
-pub(super) const REPORT: &[&str] = &["directory", "keep"];
-pub(super) const MAX_KEPT: u64 = 10_000;
-const DEFAULT_KEPT: u64 = 100;
+const MAX_KEPT: u64 = 10_000;
 
-/// `report`: every run leaves a page in a directory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Pages {
-    /// The directory, relative to the pipeline's; required. A run creates it.
-    pub directory: PathBuf,
-    /// The newest so many pages of the pipeline stay: 1 to 10000, else 100.
-    pub keep: u64,
-}
-
-/// Reads the mapping `report`.
-pub(super) fn read(
-    reader: &mut Reader<'_>,
-    entry: &Entry,
-    path: &Path<'_>,
-) -> Result<Pages, DocumentError> {
-    let (mut directory, mut keep) = (None, DEFAULT_KEPT);
-    for entry in reader.mapping(entry, path)? {
-        let step = Step::Key(&entry.key);
-        let path = &path.then(&step);
-        match entry.key.as_str() {
-            "directory" => directory = Some(reader.name(&entry.value, path)?),
-            "keep" => keep = number(reader, &entry.value, path, MAX_KEPT)?,
-            _ => return Err(keys::unknown(reader, entry, path, REPORT)),
-        }
+keys! {
+    /// `report`: every run leaves a page in a directory.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+    pub struct Pages {
+        /// The directory of the pages, relative to the pipeline's directory; a run creates it.
+        pub directory: PathBuf = name()
+            .then(|_, directory| Ok(directory.into()))
+            .required("write directory: reports"),
+        /// Keep this many of the pipeline's newest pages (default 100).
+        pub keep: u64 = whole(MAX_KEPT).or(100),
     }
-    let missing = || {
-        keys::missing(
-            reader,
-            entry.at,
-            path,
-            "directory",
-            "write directory: reports",
-        )
-    };
-    Ok(Pages {
-        directory: directory.ok_or_else(missing)?.into(),
-        keep,
-    })
 }

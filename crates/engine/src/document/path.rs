@@ -1,44 +1,17 @@
 //! Key paths: `source.streams[1].columns`, and `source.config["a.b"]` for a key with other
 //! characters than letters, digits, `_` and `-`.
 
-use std::fmt::{self, Write};
+use std::fmt::Write;
 
 /// One step from a node to a node in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step<'a> {
     Key(&'a str),
     Index(usize),
 }
 
-/// A place in the tree, as a chain up to the root; it becomes text only for an error.
-#[derive(Clone, Copy)]
-pub(super) struct Path<'a> {
-    above: Option<(&'a Path<'a>, &'a Step<'a>)>,
-}
-
 /// A key longer than this is cut in a message.
 const MAX_SHOWN_CHARS: usize = 64;
-
-impl<'a> Path<'a> {
-    pub(super) const ROOT: Self = Self { above: None };
-
-    pub(super) fn then(&'a self, step: &'a Step<'a>) -> Self {
-        Self {
-            above: Some((self, step)),
-        }
-    }
-}
-
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some((above, step)) = self.above else {
-            return Ok(());
-        };
-        let mut text = above.to_string();
-        push(&mut text, step);
-        f.write_str(&text)
-    }
-}
 
 /// Adds one step to a path that is text already.
 pub(super) fn push(path: &mut String, step: &Step<'_>) {

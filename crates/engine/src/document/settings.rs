@@ -1,14 +1,13 @@
 //! What stands under `config:`, without a pipeline around it.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use super::error::{DocumentError, code};
-use super::node::{self, Entry};
-use super::path::{Path as KeyPath, Step};
-use super::read::Reader;
+use super::node;
+use super::path::Step;
+use super::read::{Reader, Spot};
 use super::secrets::Secrets;
 use super::{Environment, MAX_DOCUMENT_BYTES, file};
 
@@ -37,22 +36,10 @@ impl Settings {
             return Ok(Self::default());
         };
         let variables = environment.open(base_dir)?;
-        let mut reader = Reader {
-            file: name,
-            base_dir,
-            variables: &variables,
-            secrets: Secrets::default(),
-            interpolated: 0,
-        };
-        let step = Step::Key("config");
-        let path = KeyPath::ROOT;
-        let entry = Entry {
-            key: "config".into(),
-            at: root.at,
-            value: Arc::clone(&root),
-            merged: None,
-        };
-        let config = reader.object(&entry, &path.then(&step))?;
+        let reader = Reader::new(name, base_dir, &variables);
+        let mut at = Spot::root(&reader, &root);
+        at.step = Some(Step::Key("config"));
+        let config = at.object()?;
         let secrets = reader.secrets;
         Ok(Self { config, secrets })
     }

@@ -1,131 +1,211 @@
 //! `source.streams`: what is read, and how each stream goes on.
 
-use std::collections::HashMap;
+use rapidbyte_wire::{counted, name::canonical};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
-use rapidbyte_wire::{counted, name};
+use super::covers_stream;
+use super::declare::{Keys, Kind, keys, words};
+use super::error::{Result, code};
+use super::keys::{PRIMARY_KEY_EXAMPLE, WriteMode, ensure_upserts};
+use super::kinds::{Distinct, list, mapping, name, names, object, one_or_more, pairs, value, word};
+use super::node::NodeValue;
+use super::read::Spot;
 
-use super::error::{DocumentError, Location, code};
-use super::keys::{self, PRIMARY_KEY_EXAMPLE, missing, only_upsert, unknown};
-use super::node::{Entry, Node, NodeValue};
-use super::path::{Path, Step};
-use super::read::Reader;
-use super::{ChangeDetection, Destination, Source, Stream, SyncMode, Transform, WriteMode};
-
-pub(super) const DEFAULTS: &[&str] = &["sync_mode", "cursor_field", "change_detection", "lag"];
-pub(super) const STREAM: &[&str] = &[
-    "name",
-    "sync_mode",
-    "columns",
-    "where",
-    "rename",
-    "cursor_field",
-    "cursor_initial",
-    "change_detection",
-    "lag",
-    "primary_key",
-    "deleted_field",
-    "transforms",
-];
-pub(super) const TRANSFORM: &[&str] = &["use", "config"];
-
-/// Transforms of one stream.
-pub(super) const MAX_TRANSFORMS: usize = 16;
+/// Transforms of one stream. Each has a thread and an instance of its own.
+const MAX_TRANSFORMS: usize = 16;
 const TRANSFORMS_EXAMPLE: &str = "transforms: [{ use: ./mask.wasm }]";
 const COLUMNS_EXAMPLE: &str = "columns: [id, total], or remove the key to take all columns";
 
-/// The streams, and what each leaves to the defaults.
-pub(super) fn read(
-    reader: &mut Reader<'_>,
-    entry: &Entry,
-    path: &Path<'_>,
-) -> Result<(Vec<Stream>, Vec<Inherits>), DocumentError> {
-    let (mut streams, mut inherits) = (Vec::new(), Vec::new());
-    let mut lines: HashMap<String, u32> = HashMap::new();
-    let example = match &entry.value.value {
-        // One name without the brackets.
-        NodeValue::Scalar(name) if !name.is_empty() && name.text.len() <= 64 => name.text.as_str(),
-        _ => "public.orders",
+keys! {
+    /// One entry of `source.streams`: a name alone, or a mapping.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+    pub struct Stream {
+        /// A stream of the source; * and ? match several. An exact name overrides a wildcard.
+        pub name: String = name().or(String::new()).required("write - name: public.orders"),
+        /// How to read a stream (default full_refresh).
+        pub sync_mode: SyncMode = word().or(SyncMode::FullRefresh),
+        /// The columns to move, in this order (default: all).
+        pub columns: Option<Vec<String>> = names(COLUMNS_EXAMPLE).optional(),
+        /// Move only rows that match this condition, in the source's own language (SQL).
+        ///
+        /// A source without conditions refuses it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub filter as "where": Option<String> = name().optional(),
+        /// New names of columns in the destination: old name to new name.
+        #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
+        pub rename: Vec<(String, String)> = pairs().or(Vec::new()),
+        /// For incremental: the columns that order the rows, the most significant first.
+        ///
+        /// Under the source's names. May be left out with `change_detection: xmin`.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub cursor_field: Vec<String> = cursor_field().or(Vec::new()),
+        /// The values at which the first read starts: one for each of cursor_field.
+        ///
+        /// In the source's own form. Absent: with the first row.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub cursor_initial: Option<Vec<String>> =
+            one_or_more(value(), list(value(), "cursor_initial: [2026-01-01, 1000]", None))
+                .optional(),
+        /// How an incremental read finds new and changed rows. cursor: by the values of
+        /// cursor_field; rows committed late are found only within lag. xmin: by PostgreSQL's
+        /// transaction ids; no row is missed, and each run scans the whole table.
+        #[serde(skip_serializing_if = "ChangeDetection::is_default")]
+        pub change_detection: ChangeDetection = word().or(ChangeDetection::Cursor),
+        /// Read again the rows up to this far below the cursor, such as 5 minutes or 1000.
+        ///
+        /// In the source's own form; with `change_detection: cursor`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub lag: Option<String> = value().optional(),
+        /// The columns that identify a row; for upsert, or append with a lag.
+        ///
+        /// Under their new names; else those of `destination`, else, with `upsert`, the source's
+        /// own key.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub primary_key: Vec<String> = names(PRIMARY_KEY_EXAMPLE).or(Vec::new()),
+        /// For upsert: the column that marks a row as deleted.
+        ///
+        /// A row is deleted in the destination if its value is true, or not null where it is not
+        /// boolean; else that of `destination`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub deleted_field: Option<String> = name().optional(),
+        /// The transforms of the rows, in this order, after columns, where and rename.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub transforms: Vec<Transform> = transforms().or(Vec::new()),
+    }
+}
+
+keys! {
+    /// One entry of a stream's `transforms`.
+    #[derive(Clone, PartialEq, Eq, Serialize)]
+    pub struct Transform {
+        /// The path of a .wasm file.
+        ///
+        /// Or the name of a connector of the program.
+        pub connector as "use": String = name().required("name the path of a .wasm file"),
+        /// The transform's own configuration.
+        pub config: Map<String, Value> = object().or(Map::new()),
+    }
+}
+
+keys! {
+    /// `defaults`: what holds for every stream that does not say otherwise.
+    #[derive(Clone)]
+    pub(super) struct Defaults: Default {
+        /// How to read a stream (default full_refresh).
+        sync_mode: SyncMode = word().or(SyncMode::FullRefresh),
+        /// For incremental: the columns that order the rows, the most significant first.
+        cursor_field: Vec<String> = cursor_field().or(Vec::new()),
+        /// How an incremental read finds new and changed rows. cursor: by the values of
+        /// cursor_field; rows committed late are found only within lag. xmin: by PostgreSQL's
+        /// transaction ids; no row is missed, and each run scans the whole table.
+        change_detection: ChangeDetection = word().or(ChangeDetection::Cursor),
+        /// Read again the rows up to this far below the cursor, such as 5 minutes or 1000.
+        lag: Option<String> = value().optional(),
+    }
+}
+
+words! {
+    /// `sync_mode`: how a stream is read. `defaults: { sync_mode }` sets it for every stream that
+    /// does not say.
+    pub enum SyncMode {
+        /// All rows, each time.
+        #[default]
+        FullRefresh = "full_refresh",
+        /// The rows that are new since the last run, by a cursor.
+        Incremental = "incremental",
+        /// The changes, from the system's own log.
+        Cdc = "cdc",
+    }
+}
+
+words! {
+    /// `change_detection`: how an incremental read finds the rows that are new or changed.
+    pub enum ChangeDetection {
+        /// By the values of `cursor_field`. Rows that are committed late, below the cursor, are
+        /// found only where `lag` reads them again.
+        #[default]
+        Cursor = "cursor",
+        /// By PostgreSQL's transaction ids: no row is missed, however late it is committed. Each
+        /// read scans the whole table.
+        Xmin = "xmin",
+    }
+}
+
+impl ChangeDetection {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Stream {
+    /// A stream that is read whole, with all its columns.
+    pub(super) fn named(name: String) -> Self {
+        Self {
+            name,
+            ..Self::absent().expect("every key has a default")
+        }
+    }
+
+    /// Whether rows below the cursor are read again, by a lag.
+    pub fn is_read_again(&self) -> bool {
+        let by_lag = self.change_detection == ChangeDetection::Cursor && self.lag.is_some();
+        by_lag && self.sync_mode == SyncMode::Incremental
+    }
+
+    /// Whether the name holds a wildcard.
+    pub fn is_pattern(&self) -> bool {
+        self.name.contains(['*', '?'])
+    }
+
+    /// Whether the name, with its wildcards, is that of a discovered stream.
+    pub fn matches(&self, stream: &str) -> bool {
+        covers_stream(&self.name, stream)
+    }
+}
+
+fn as_map<S: serde::Serializer>(
+    pairs: &[(String, String)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(from, to)| (from, to)))
+}
+
+/// The streams of a source, each a name or a mapping.
+pub(super) fn streams() -> Kind<Vec<Stream>> {
+    let distinct = Distinct {
+        name: |stream: &Stream| canonical(&stream.name),
+        code: code::DUPLICATE_STREAM,
+        what: "the stream ",
     };
-    let items = reader.list(entry, path, &format!("streams: [{example}]"))?;
-    for (index, item) in items.iter().enumerate() {
-        let step = Step::Index(index);
-        let path = &path.then(&step);
-        let read = match &item.value {
-            NodeValue::Mapping(entries) => read_stream(reader, entries, item.at, path)?,
-            _ => StreamEntry {
-                stream: Stream::named(reader.name(item, path)?),
-                name_node: item,
-                inherits: Inherits {
-                    sync_mode: true,
-                    change_detection: true,
-                },
-            },
-        };
-        let name_node = read.name_node;
-        if let Some(line) = lines.insert(name::canonical(&read.stream.name), name_node.at.line) {
-            let shown = reader.text(name_node, path)?.shown(name_node);
-            let message = format!("the stream {shown} is already in line {line}");
-            return Err(reader
-                .error(code::DUPLICATE_STREAM, name_node.at, path, message)
-                .hint("remove one of them"));
-        }
-        inherits.push(read.inherits);
-        streams.push(read.stream);
-    }
-    Ok((streams, inherits))
+    let alone = || (name().with("description", "A stream's name.").schema)();
+    let schema = move || json!({ "anyOf": [alone(), Stream::schema()] });
+    let stream = Kind::new(schema, |at| match at.node.value {
+        NodeValue::Mapping(_) => Stream::read(at),
+        _ => at.name().map(Stream::named),
+    });
+    list(stream, "streams: [public.orders]", Some(distinct))
 }
 
-/// A stream before the defaults are known.
-struct StreamEntry<'n> {
-    stream: Stream,
-    name_node: &'n Node,
-    inherits: Inherits,
+fn transforms() -> Kind<Vec<Transform>> {
+    let transform = mapping().expecting("a mapping", TRANSFORMS_EXAMPLE);
+    let all = list(transform, TRANSFORMS_EXAMPLE, None).with("maxItems", MAX_TRANSFORMS);
+    all.then(|at, transforms| match transforms.len() {
+        ..=MAX_TRANSFORMS => Ok(transforms),
+        more => Err(at.bad_value(format!("{more} transforms, above {MAX_TRANSFORMS}"))),
+    })
 }
 
-/// What a stream leaves to `defaults`.
-pub(super) struct Inherits {
-    sync_mode: bool,
-    /// With the lag.
-    change_detection: bool,
-}
-
-/// `defaults`: what holds for every stream that does not say otherwise.
-#[derive(Default)]
-pub(super) struct Defaults {
-    sync_mode: SyncMode,
-    /// For incremental streams, as the following two.
-    cursor_field: Vec<String>,
-    change_detection: ChangeDetection,
-    lag: Option<String>,
-}
-
-/// Reads the mapping `defaults`.
-pub(super) fn defaults(
-    reader: &mut Reader<'_>,
-    entry: &Entry,
-    path: &Path<'_>,
-) -> Result<Defaults, DocumentError> {
-    let mut read = Defaults::default();
-    for entry in reader.mapping(entry, path)? {
-        let step = Step::Key(&entry.key);
-        let path = &path.then(&step);
-        let node = &entry.value;
-        match entry.key.as_str() {
-            "sync_mode" => read.sync_mode = keys::sync_mode(reader, node, path)?,
-            "cursor_field" => read.cursor_field = one_or_more(reader, entry, path)?,
-            "change_detection" => read.change_detection = change_detection(reader, node, path)?,
-            "lag" => read.lag = Some(value(reader, node, path)?),
-            _ => return Err(unknown(reader, entry, path, DEFAULTS)),
-        }
-    }
-    Ok(read)
+fn cursor_field() -> Kind<Vec<String>> {
+    one_or_more(name(), names("cursor_field: [updated_at, id]"))
 }
 
 impl Defaults {
-    /// `inherits` has an item for each of `streams`.
-    pub(super) fn apply(&self, streams: &mut [Stream], inherits: &[Inherits]) {
-        for (stream, inherits) in streams.iter_mut().zip(inherits) {
-            if inherits.sync_mode {
+    /// Fills in what the streams at `at` leave to the defaults.
+    pub(super) fn apply(&self, streams: &mut [Stream], at: &Spot<'_>) {
+        for (stream, at) in streams.iter_mut().zip(at.items()) {
+            let says = |key: &str| at.key(key).is_some();
+            if !says("sync_mode") {
                 stream.sync_mode = self.sync_mode;
             }
             if stream.sync_mode != SyncMode::Incremental {
@@ -134,7 +214,7 @@ impl Defaults {
             if stream.cursor_field.is_empty() && stream.cursor_initial.is_none() {
                 stream.cursor_field.clone_from(&self.cursor_field);
             }
-            if inherits.change_detection {
+            if !says("change_detection") && !says("lag") {
                 stream.change_detection = self.change_detection;
                 stream.lag.clone_from(&self.lag);
             }
@@ -142,230 +222,21 @@ impl Defaults {
     }
 }
 
-fn change_detection(
-    reader: &mut Reader<'_>,
-    node: &Node,
-    path: &Path<'_>,
-) -> Result<ChangeDetection, DocumentError> {
-    let both = [ChangeDetection::Cursor, ChangeDetection::Xmin];
-    let position = reader.one_of(node, path, &both.map(ChangeDetection::name))?;
-    Ok(both[position])
-}
-
-fn read_stream<'n>(
-    reader: &mut Reader<'_>,
-    entries: &'n [Entry],
-    at: Location,
-    path: &Path<'_>,
-) -> Result<StreamEntry<'n>, DocumentError> {
-    let mut name_node = None;
-    let mut inherits = Inherits {
-        sync_mode: true,
-        change_detection: true,
-    };
-    let mut stream = Stream::named(String::new());
-    for entry in entries {
-        let step = Step::Key(&entry.key);
-        let path = &path.then(&step);
-        let node = &entry.value;
-        match entry.key.as_str() {
-            "name" => {
-                stream.name = reader.name(node, path)?;
-                name_node = Some(&**node);
-            }
-            "sync_mode" => {
-                stream.sync_mode = keys::sync_mode(reader, node, path)?;
-                inherits.sync_mode = false;
-            }
-            "columns" => stream.columns = Some(reader.names(entry, path, COLUMNS_EXAMPLE)?),
-            "where" => stream.filter = Some(reader.name(node, path)?),
-            "rename" => stream.rename = reader.pairs(entry, path)?,
-            "cursor_field" => stream.cursor_field = one_or_more(reader, entry, path)?,
-            "cursor_initial" => stream.cursor_initial = Some(values(reader, entry, path)?),
-            "change_detection" => {
-                stream.change_detection = change_detection(reader, node, path)?;
-                inherits.change_detection = false;
-            }
-            "lag" => {
-                stream.lag = Some(value(reader, node, path)?);
-                inherits.change_detection = false;
-            }
-            "primary_key" => {
-                stream.primary_key = reader.names(entry, path, PRIMARY_KEY_EXAMPLE)?;
-            }
-            "deleted_field" => stream.deleted_field = Some(reader.name(node, path)?),
-            "transforms" => stream.transforms = transforms(reader, entry, path)?,
-            _ => return Err(unknown(reader, entry, path, STREAM)),
-        }
-    }
-    let name_node = name_node
-        .ok_or_else(|| missing(reader, at, path, "name", "write - name: public.orders"))?;
-    Ok(StreamEntry {
-        stream,
-        name_node,
-        inherits,
-    })
-}
-
-/// The transforms of a stream. Each has a thread and an instance of its own.
-fn transforms(
-    reader: &mut Reader<'_>,
-    entry: &Entry,
-    path: &Path<'_>,
-) -> Result<Vec<Transform>, DocumentError> {
-    let items = reader.list(entry, path, TRANSFORMS_EXAMPLE)?;
-    if items.len() > MAX_TRANSFORMS {
-        let text = format!("{} transforms, above {MAX_TRANSFORMS}", items.len());
-        return Err(reader.bad_value(entry.place(), path, text));
-    }
-    let mut transforms = Vec::new();
-    for (index, item) in items.iter().enumerate() {
-        let step = Step::Index(index);
-        let path = &path.then(&step);
-        let NodeValue::Mapping(entries) = &item.value else {
-            let error = reader.wrong_type(item.at, path, "a mapping", item.kind());
-            return Err(error.hint(format!("write {TRANSFORMS_EXAMPLE}")));
-        };
-        transforms.push(transform(reader, entries, item.at, path)?);
-    }
-    Ok(transforms)
-}
-
-fn transform(
-    reader: &mut Reader<'_>,
-    entries: &[Entry],
-    at: Location,
-    path: &Path<'_>,
-) -> Result<Transform, DocumentError> {
-    let (mut connector, mut config) = (None, serde_json::Map::new());
-    for entry in entries {
-        let step = Step::Key(&entry.key);
-        let path = &path.then(&step);
-        match entry.key.as_str() {
-            "use" => connector = Some(reader.name(&entry.value, path)?),
-            "config" => config = reader.object(entry, path)?,
-            _ => return Err(unknown(reader, entry, path, TRANSFORM)),
-        }
-    }
-    let connector = connector
-        .ok_or_else(|| missing(reader, at, path, "use", "name the path of a .wasm file"))?;
-    Ok(Transform { connector, config })
-}
-
-/// A name, or a list of names.
-fn one_or_more(
-    reader: &mut Reader<'_>,
-    entry: &Entry,
-    path: &Path<'_>,
-) -> Result<Vec<String>, DocumentError> {
-    match entry.value.value {
-        NodeValue::Sequence(_) => reader.names(entry, path, "cursor_field: [updated_at, id]"),
-        _ => Ok(vec![reader.name(&entry.value, path)?]),
-    }
-}
-
-/// A value, or a list of values, each as it is written.
-fn values(
-    reader: &mut Reader<'_>,
-    entry: &Entry,
-    path: &Path<'_>,
-) -> Result<Vec<String>, DocumentError> {
-    if !matches!(entry.value.value, NodeValue::Sequence(_)) {
-        return Ok(vec![value(reader, &entry.value, path)?]);
-    }
-    let items = reader.list(entry, path, "cursor_initial: [2026-01-01, 1000]")?;
-    let mut values = Vec::new();
-    for (index, item) in items.iter().enumerate() {
-        let step = Step::Index(index);
-        values.push(value(reader, item, &path.then(&step))?);
-    }
-    Ok(values)
-}
-
-/// A value as it is written, quoted or not.
-fn value(reader: &mut Reader<'_>, node: &Node, path: &Path<'_>) -> Result<String, DocumentError> {
-    match node.value {
-        NodeValue::Scalar { .. } => {}
-        _ => return reader.name(node, path),
-    }
-    let text = reader.text(node, path)?.text;
-    if text.is_empty() {
-        return reader.name(node, path);
-    }
-    Ok(text)
-}
-
-/// What does not go together, once the defaults and the destination are known. `nodes` are the
-/// entries of `source.streams`.
-pub(super) fn ensure_fit(
-    reader: &Reader<'_>,
-    nodes: &[&Node],
-    source: &Source,
-    destination: &Destination,
-) -> Result<(), DocumentError> {
-    let (source_step, streams_step) = (Step::Key("source"), Step::Key("streams"));
-    let source_path = Path::ROOT.then(&source_step);
-    let streams_path = source_path.then(&streams_step);
-    for (index, (stream, node)) in source.streams.iter().zip(nodes).enumerate() {
-        let step = Step::Index(index);
-        let path = &streams_path.then(&step);
-        fit(reader, stream, node, path, destination.write_mode)?;
-    }
-    Ok(())
-}
-
-fn fit(
-    reader: &Reader<'_>,
-    stream: &Stream,
-    node: &Node,
-    path: &Path<'_>,
-    mode: WriteMode,
-) -> Result<(), DocumentError> {
-    let place = |key: &str| match &node.value {
-        NodeValue::Mapping(entries) => {
-            let entry = entries.iter().find(|entry| entry.key == key);
-            entry.map_or(node.at, |entry| entry.at)
-        }
-        _ => node.at,
-    };
-    let wrong = |key: &str, message: String, hint: &str| {
-        let step = Step::Key(key);
-        let error = reader.bad_value(place(key), &path.then(&step), message);
-        Err(error.hint(hint))
-    };
-    let given = [
-        ("primary_key", !stream.primary_key.is_empty()),
-        ("deleted_field", stream.deleted_field.is_some()),
-    ];
-    let repeats = mode == WriteMode::Append && stream.is_read_again();
-    for (key, _) in given.iter().filter(|(_, given)| *given) {
-        if mode != WriteMode::Upsert && !(repeats && *key == "primary_key") {
-            let step = Step::Key(key);
-            return Err(only_upsert(
-                reader,
-                place(key),
-                &path.then(&step),
-                key,
-                mode,
-            ));
-        }
-    }
-    let of_cursor = [
-        ("cursor_field", !stream.cursor_field.is_empty()),
-        ("cursor_initial", stream.cursor_initial.is_some()),
-        (
-            "change_detection",
-            stream.change_detection != ChangeDetection::default(),
-        ),
-        ("lag", stream.lag.is_some()),
-    ];
+/// What does not go together, once the defaults and the destination are known. `at` is the place of
+/// `stream` in `source.streams`.
+pub(super) fn ensure_fits(stream: &Stream, at: &Spot<'_>, mode: WriteMode) -> Result<()> {
+    let wrong = |key: &str, message: String, hint: &str| Err(at.bad_key(key, message).hint(hint));
+    ensure_upserts(at, mode, stream.is_read_again())?;
     if stream.sync_mode != SyncMode::Incremental {
-        return match of_cursor.iter().find(|(_, given)| *given) {
-            Some((key, _)) => {
-                let text = format!(
-                    "{key} has no effect with sync_mode: {}",
-                    stream.sync_mode.name()
-                );
+        let of_cursor = ["cursor_field", "cursor_initial", "change_detection", "lag"];
+        let has_no_use = |key: &&str| {
+            let is_default = *key == "change_detection" && stream.change_detection.is_default();
+            at.key(key).is_some() && !is_default
+        };
+        return match of_cursor.into_iter().find(has_no_use) {
+            Some(key) => {
+                let mode = stream.sync_mode.name();
+                let text = format!("{key} has no effect with sync_mode: {mode}");
                 wrong(key, text, "set sync_mode: incremental, or remove the key")
             }
             None => Ok(()),
@@ -382,7 +253,7 @@ fn fit(
     }
     if stream.change_detection == ChangeDetection::Cursor && stream.cursor_field.is_empty() {
         let hint = "name a column whose values grow, such as cursor_field: updated_at";
-        return Err(missing(reader, node.at, path, "cursor_field", hint));
+        return Err(at.missing("cursor_field", hint));
     }
     match &stream.cursor_initial {
         Some(initial) if initial.len() != stream.cursor_field.len() => {

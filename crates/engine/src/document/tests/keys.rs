@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::super::keys::MAPPINGS;
+use super::super::declare::mappings;
 use super::*;
 
 #[test]
@@ -341,34 +341,91 @@ fn names_of_pipelines_are_bounded() {
     }
 }
 
-/// The lists of keys, from which the hints are made, are those that the functions read.
-#[test]
-fn every_known_key_is_read_and_no_other() {
-    let place = |mapping: &str, key: &str| match mapping {
-        "the top level" => format!("{key}: 1\n"),
-        "an entry of source.streams" => format!("source:\n  streams:\n    - {key}: 1\n"),
+/// A file with this value of one key, and nothing else.
+fn with_only(mapping: &str, key: &str, value: &str) -> String {
+    match mapping {
+        "the top level" => format!("{key}: {value}\n"),
+        "an entry of source.streams" => format!("source:\n  streams:\n    - {key}: {value}\n"),
         "an entry of transforms" => {
-            format!("source:\n  streams: [{{ transforms: [{{ {key}: 1 }}] }}]\n")
+            format!("source:\n  streams: [{{ transforms: [{{ {key}: {value} }}] }}]\n")
         }
         other => {
             let open = other.split('.').map(|key| format!("{{ {key}: "));
             let open: String = open.collect::<String>()[2..].to_owned();
             let close = " }".repeat(other.matches('.').count());
-            format!("{open}{{ {key}: 1 }}{close}\n")
+            format!("{open}{{ {key}: {value} }}{close}\n")
         }
-    };
-    for (mapping, keys) in MAPPINGS {
-        for key in *keys {
-            let error = fails(&place(mapping, key));
+    }
+}
+
+/// The lists of keys, from which the hints are made, are those that the functions read.
+#[test]
+fn every_known_key_is_read_and_no_other() {
+    for (mapping, keys) in &mappings() {
+        for key in keys {
+            let error = fails(&with_only(mapping, key, "1"));
             assert_ne!(error.code, code::UNKNOWN_KEY, "{mapping} {key}");
         }
-        let error = fails(&place(mapping, "zzzzzz"));
+        let error = fails(&with_only(mapping, "zzzzzz", "1"));
         assert_eq!(error.code, code::UNKNOWN_KEY, "{mapping}");
         assert_eq!(
             error.hint.unwrap(),
             format!("use one of these keys: {}", keys.join(", "))
         );
     }
+}
+
+#[test]
+fn no_error_about_a_key_shows_the_value_of_a_variable() {
+    let values = [
+        "\"${PASSWORD}\"",
+        "[\"${PASSWORD}\", \"${PASSWORD}\"]",
+        "[\"s3://${PASSWORD}\"]",
+        "[\"~/${PASSWORD}\"]",
+        "{ a: \"${PASSWORD}\", b: \"${PASSWORD}\" }",
+        "[{ name: \"${PASSWORD}\" }, { name: \"${PASSWORD}\" }]",
+    ];
+    let mut about_variables = 0;
+    for (mapping, keys) in &mappings() {
+        for key in keys {
+            for value in values {
+                let error = fails(&with_only(mapping, key, value));
+                let shown = format!("{error:?}");
+                assert!(!shown.contains("hunter2"), "{mapping} {key}: {shown}");
+                about_variables += usize::from(error.message.contains("${PASSWORD}"));
+            }
+        }
+    }
+    assert!(
+        about_variables > 50,
+        "{about_variables} errors were about a variable"
+    );
+}
+
+#[test]
+fn one_name_where_a_list_is_due_is_shown_as_a_list() {
+    for (key, hint) in [
+        ("columns: id", "write columns: [id]"),
+        (
+            "columns: {}",
+            "write columns: [id, total], or remove the key to take all columns",
+        ),
+        (
+            "transforms: ./a.wasm",
+            "write transforms: [{ use: ./mask.wasm }]",
+        ),
+        (
+            "transforms: [./a.wasm]",
+            "write transforms: [{ use: ./mask.wasm }]",
+        ),
+    ] {
+        let error = fails(&with_stream(key));
+        assert_eq!(error.code, code::WRONG_TYPE, "{key}");
+        assert_eq!(error.hint.as_deref(), Some(hint), "{key}");
+    }
+    let many = "{ use: a.wasm }, ".repeat(17);
+    let error = fails(&with_stream(&format!("transforms: [{many}]")));
+    assert_eq!(error.message, "17 transforms, above 16");
 }
 
 #[test]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::compress::Compression;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
