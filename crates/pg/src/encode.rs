@@ -17,7 +17,8 @@ use block::Number;
 use crate::error::Problem;
 use crate::json_keys;
 use crate::oids::Rewrite;
-use crate::{datetime, numeric};
+use crate::types::datetime;
+use crate::types::numeric::digits as numeric;
 
 /// How the values of one column become bytes. Made by [`mod@crate::fit`].
 #[derive(Debug, Clone, PartialEq)]

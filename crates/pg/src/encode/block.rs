@@ -10,8 +10,8 @@ use arrow_schema::TimeUnit;
 
 use super::{Bound, NULL, Offsets, Values};
 use crate::bytes::copy;
-use crate::datetime;
-use crate::error::Problem;
+use crate::error::{Failed, Problem};
+use crate::types::datetime;
 
 /// Values that are written together: with more, what they are written to leaves the processor's cache.
 const VALUES: usize = 2048;
@@ -19,9 +19,6 @@ const VALUES: usize = 2048;
 const ROWS: usize = 16;
 /// What stands before a value, or a row.
 const LENGTH: usize = 4;
-
-/// A row of the batch, and why its value cannot be written.
-type Failed = (usize, Problem);
 
 /// What rows consist of.
 pub(crate) struct Layout {

@@ -2,10 +2,75 @@
 //!
 //! Ranges: "Date/Time Types" in the PostgreSQL manual, `datatype/timestamp.h` for the limits.
 
+use arrow_array::types::*;
 use arrow_buffer::IntervalMonthDayNano;
-use arrow_schema::TimeUnit;
+use arrow_schema::{DataType, IntervalUnit, TimeUnit};
 
+use super::{Family, Held, Type};
+use crate::builtin::{DATE, INTERVAL, TIME, TIMESTAMP, TIMESTAMPTZ};
+use crate::decode::{Decode, numbers};
 use crate::error::Problem;
+
+pub(super) static FAMILY: Family = Family {
+    types: &[
+        Type {
+            of: &[DATE],
+            held: Some(Held {
+                exact: false,
+                data_type: |_| Some(DataType::Date32),
+                extension: None,
+                decode: |_| numbers::<Date32Type, 4>(|b| decode_date(i32::from_be_bytes(b))),
+            }),
+        },
+        Type {
+            of: &[TIME],
+            held: Some(Held {
+                exact: false,
+                data_type: |_| Some(DataType::Time64(TimeUnit::Microsecond)),
+                extension: None,
+                decode: |_| {
+                    numbers::<Time64MicrosecondType, 8>(|b| decode_time(i64::from_be_bytes(b)))
+                },
+            }),
+        },
+        Type {
+            of: &[TIMESTAMP],
+            held: Some(Held {
+                exact: false,
+                data_type: |_| Some(DataType::Timestamp(TimeUnit::Microsecond, None)),
+                extension: None,
+                decode: timestamps,
+            }),
+        },
+        Type {
+            of: &[TIMESTAMPTZ],
+            held: Some(Held {
+                exact: false,
+                data_type: |_| {
+                    Some(DataType::Timestamp(
+                        TimeUnit::Microsecond,
+                        Some("UTC".into()),
+                    ))
+                },
+                extension: None,
+                decode: timestamps,
+            }),
+        },
+        Type {
+            of: &[INTERVAL],
+            held: Some(Held {
+                exact: false,
+                data_type: |_| Some(DataType::Interval(IntervalUnit::MonthDayNano)),
+                extension: None,
+                decode: |_| numbers::<IntervalMonthDayNanoType, 16>(decode_interval),
+            }),
+        },
+    ],
+};
+
+fn timestamps(_: &DataType) -> Box<dyn Decode> {
+    numbers::<TimestampMicrosecondType, 8>(|b| decode_timestamp(i64::from_be_bytes(b)))
+}
 
 const EPOCH_DAYS: i32 = 10_957;
 const EPOCH_MICROS: i64 = 946_684_800_000_000;

@@ -1,0 +1,147 @@
+//! Arrays of one dimension, held as lists. Arrays of more travel in their native form or as text.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, ListArray};
+use arrow_buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::{DataType, Field};
+
+use crate::decode::{Cell, Cells, ColumnBuilder, Decode, take_offsets};
+use crate::error::{Failed, Problem};
+use crate::form::Form;
+
+/// The elements of lists so far.
+pub(crate) struct Lists {
+    offsets: Vec<i32>,
+    /// Of the rows that are decoded together.
+    cells: Vec<Cell>,
+    child: ColumnBuilder,
+    /// Of one value.
+    max_bytes: usize,
+}
+
+impl Lists {
+    pub(crate) fn of(element: &Form, data_type: &DataType, max_bytes: usize) -> Self {
+        let child = match data_type {
+            DataType::List(item) => ColumnBuilder::new(item, element, max_bytes),
+            _ => {
+                let item = Field::new("item", element.data_type(), true);
+                ColumnBuilder::new(&item, element, max_bytes)
+            }
+        };
+        Self {
+            offsets: vec![0],
+            cells: Vec::new(),
+            child,
+            max_bytes,
+        }
+    }
+}
+
+impl Decode for Lists {
+    fn bytes(&self) -> usize {
+        self.offsets.len() * 4 + self.child.value_bytes()
+    }
+
+    fn element_bytes(&self) -> usize {
+        4
+    }
+
+    fn extend(&mut self, data: &[u8], cells: Cells<'_>) -> Result<(), Failed> {
+        let before = self.child.rows();
+        let first = self.offsets.len();
+        let most = self.max_bytes / self.child.element_bytes();
+        let items = &mut self.cells;
+        items.clear();
+        for (index, cell) in cells.enumerate() {
+            let others = items.len();
+            if cell.length >= 0 {
+                elements(data, *cell, items).map_err(|problem| (index, problem))?;
+            }
+            if items.len() - others > most {
+                return Err((index, Problem::LongList));
+            }
+            let end = i32::try_from(before + items.len());
+            self.offsets
+                .push(end.map_err(|_| (index, Problem::TooLarge))?);
+        }
+        // An element's index is not a row's: the row is found by the offsets.
+        let extended = self.child.extend(data, items, 1, true);
+        extended.map_err(|(index, problem)| {
+            let wanted = (before + index) as i32;
+            let row = self.offsets[first..].partition_point(|end| *end <= wanted);
+            (row, problem)
+        })
+    }
+
+    fn take(
+        &mut self,
+        data_type: &DataType,
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef, Failed> {
+        let offsets = take_offsets(&mut self.offsets);
+        let values = self.child.finish().map_err(|(index, problem)| {
+            let row = offsets[1..].partition_point(|end| *end as usize <= index);
+            (row, problem)
+        })?;
+        let item = match data_type {
+            DataType::List(item) => Arc::clone(item),
+            _ => Arc::new(Field::new("item", values.data_type().clone(), true)),
+        };
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+        let array = ListArray::try_new(item, offsets, values, nulls);
+        Ok(Arc::new(array.map_err(|_| (0, Problem::Malformed))?))
+    }
+}
+
+fn word(bytes: &[u8], index: usize) -> Result<i32, Problem> {
+    bytes
+        .get(index * 4..)
+        .and_then(<[u8]>::first_chunk)
+        .map(|bytes| i32::from_be_bytes(*bytes))
+        .ok_or(Problem::Malformed)
+}
+
+/// Finds the elements of one array: dimensions, whether NULLs are among them, element type, then
+/// length and lower bound of each dimension, then the elements (`array_send`).
+#[inline(never)]
+fn elements(data: &[u8], cell: Cell, out: &mut Vec<Cell>) -> Result<(), Problem> {
+    const HEAD_WORDS: usize = 3;
+    let value = cell.bytes(data);
+    let dimensions = word(value, 0)?;
+    word(value, 2)?;
+    let (count, mut at) = match dimensions {
+        0 => (0, HEAD_WORDS * 4),
+        1 => {
+            if word(value, HEAD_WORDS + 1)? != 1 {
+                return Err(Problem::LowerBound);
+            }
+            (word(value, HEAD_WORDS)?, (HEAD_WORDS + 2) * 4)
+        }
+        2..=6 => return Err(Problem::Dimensions),
+        _ => return Err(Problem::Malformed),
+    };
+    // Every element has a length, so that the bytes bound the count.
+    if count < 0 || count as usize > (value.len() - at) / 4 {
+        return Err(Problem::Malformed);
+    }
+    out.reserve(count as usize);
+    for _ in 0..count {
+        let rest = &value[at..];
+        let length = word(rest, 0)?;
+        at += 4;
+        if length < -1 || length.max(0) as usize > value.len() - at {
+            return Err(Problem::Malformed);
+        }
+        let place = cell.at as usize + at;
+        at += length.max(0) as usize;
+        out.push(Cell {
+            at: place as u32,
+            length,
+        });
+    }
+    if at != value.len() {
+        return Err(Problem::Malformed);
+    }
+    Ok(())
+}
