@@ -77,6 +77,9 @@ impl PgError {
     }
 }
 
+/// A problem and its row's index.
+pub(crate) type Failed = (usize, Problem);
+
 /// What is wrong with one value; small, because the hot loops return it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Problem {

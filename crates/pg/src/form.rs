@@ -26,13 +26,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
-use arrow_schema::{DataType, Field, IntervalUnit, Schema, TimeUnit};
-use rapidbyte_wire::types;
+use arrow_schema::{DataType, Field, Schema};
 use serde::{Deserialize, Serialize};
 
-use crate::builtin::{self, numeric_typmod};
+use crate::builtin::{self, Builtin};
 use crate::ident::quote_ident;
 use crate::model::{Column, Kind, MAX_DEPTH, PgType};
+use crate::types;
 use crate::{Owner, PgError};
 
 /// The name of the native forms, in a connector's `native-forms` list.
@@ -47,44 +47,8 @@ const VENDOR: &str = "PostgreSQL";
 /// How a column's values are held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Form {
-    /// Boolean.
-    Bool,
-    /// Int16.
-    Int2,
-    /// Int32.
-    Int4,
-    /// Int64.
-    Int8,
-    /// UInt32.
-    Oid,
-    /// Float32.
-    Float4,
-    /// Float64.
-    Float8,
-    /// Utf8; the binary form is the text.
-    Text,
-    /// Binary.
-    Bytea,
-    /// FixedSizeBinary(16).
-    Uuid,
-    /// Utf8 document text.
-    Json,
-    /// Utf8 document text; the binary form has a version byte before it.
-    Jsonb,
-    /// Decimal128 (precision, scale).
-    Decimal128(u8, i8),
-    /// Decimal256 (precision, scale).
-    Decimal256(u8, i8),
-    /// Date32: days since 1970-01-01.
-    Date,
-    /// Time64: µs since midnight.
-    Time,
-    /// Timestamp: µs since 1970-01-01, no zone.
-    Timestamp,
-    /// Timestamp: µs since 1970-01-01 UTC.
-    Timestamptz,
-    /// Months, days, nanoseconds.
-    Interval,
+    /// The values of this built-in type as Arrow values of this type.
+    Value(Builtin, DataType),
     /// A list of nullable elements.
     List(Box<Form>),
     /// The bytes of the send function; their number where it is always the same.
@@ -102,24 +66,10 @@ impl Form {
     /// The Arrow type.
     pub fn data_type(&self) -> DataType {
         match self {
-            Self::Bool => DataType::Boolean,
-            Self::Int2 => DataType::Int16,
-            Self::Int4 => DataType::Int32,
-            Self::Int8 => DataType::Int64,
-            Self::Oid => DataType::UInt32,
-            Self::Float4 => DataType::Float32,
-            Self::Float8 => DataType::Float64,
-            Self::Text | Self::Json | Self::Jsonb | Self::TextCast => DataType::Utf8,
-            Self::Bytea | Self::Opaque(None) => DataType::Binary,
-            Self::Uuid => DataType::FixedSizeBinary(16),
-            Self::Opaque(Some(length)) => DataType::FixedSizeBinary(*length),
-            Self::Decimal128(p, s) => DataType::Decimal128(*p, *s),
-            Self::Decimal256(p, s) => DataType::Decimal256(*p, *s),
-            Self::Date => DataType::Date32,
-            Self::Time => DataType::Time64(TimeUnit::Microsecond),
-            Self::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
-            Self::Timestamptz => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
-            Self::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
+            Self::Value(_, data_type) => data_type.clone(),
+            Self::TextCast => DataType::Utf8,
+            Self::Opaque(Some(width)) => DataType::FixedSizeBinary(*width),
+            Self::Opaque(None) => DataType::Binary,
             Self::List(element) => {
                 let item = Field::new("item", element.data_type(), true);
                 DataType::List(Arc::new(item.with_metadata(element.extension(None))))
@@ -130,15 +80,17 @@ impl Form {
     /// The extension type's entries of the field's metadata. An opaque form names `ty`.
     fn extension(&self, ty: Option<&PgType>) -> HashMap<String, String> {
         let (name, metadata) = match self {
-            Self::Uuid => (types::UUID, String::new()),
-            Self::Json | Self::Jsonb => (types::JSON, String::new()),
             Self::Opaque(_) => {
                 let type_name = ty.map(PgType::display_name).unwrap_or_default();
                 let metadata =
                     serde_json::json!({"type_name": type_name, "vendor_name": VENDOR}).to_string();
                 (OPAQUE, metadata)
             }
-            _ => return HashMap::new(),
+            Self::Value(ty, _) => match types::held(*ty).and_then(|held| held.extension) {
+                Some(name) => (name, String::new()),
+                None => return HashMap::new(),
+            },
+            Self::List(_) | Self::TextCast => return HashMap::new(),
         };
         HashMap::from([
             (EXTENSION_TYPE_NAME_KEY.to_owned(), name.to_owned()),
@@ -152,7 +104,8 @@ pub fn form(column: &Column, native: bool) -> Form {
     if !column.ty.has_binary() {
         return Form::TextCast;
     }
-    if let Some(form) = exact(&column.ty) {
+    let value = value(&column.ty, column.typmod);
+    if let Some((form, true)) = value {
         return form;
     }
     if native {
@@ -164,64 +117,26 @@ pub fn form(column: &Column, native: bool) -> Form {
     if column.is_nested() {
         return Form::TextCast;
     }
-    portable(&column.ty, column.typmod).unwrap_or(Form::TextCast)
+    let (base, typmod) = column.stripped();
+    let form = match &base.kind {
+        Kind::Array { element } => {
+            self::value(element, typmod).map(|(element, _)| Form::List(Box::new(element)))
+        }
+        _ => value.map(|(form, _)| form),
+    };
+    form.unwrap_or(Form::TextCast)
 }
 
-/// The form of the types that Arrow holds exactly.
-fn exact(ty: &PgType) -> Option<Form> {
-    let (base, _) = ty.stripped(-1);
-    if base.is_textual() || matches!(base.kind, Kind::Enum { .. }) {
-        return Some(Form::Text);
-    }
-    Some(match *builtin::by_oid(base.oid)? {
-        builtin::BOOL => Form::Bool,
-        builtin::INT2 => Form::Int2,
-        builtin::INT4 => Form::Int4,
-        builtin::INT8 => Form::Int8,
-        builtin::OID => Form::Oid,
-        builtin::FLOAT4 => Form::Float4,
-        builtin::FLOAT8 => Form::Float8,
-        builtin::BYTEA => Form::Bytea,
-        builtin::UUID => Form::Uuid,
-        builtin::JSON => Form::Json,
-        builtin::JSONB => Form::Jsonb,
-        _ => return None,
-    })
-}
-
-/// The form of the types of which Arrow holds some values.
-fn portable(ty: &PgType, typmod: i32) -> Option<Form> {
+/// The form of a single value of a type, and whether it holds every value.
+fn value(ty: &PgType, typmod: i32) -> Option<(Form, bool)> {
     let (base, typmod) = ty.stripped(typmod);
-    if let Kind::Array { element } = &base.kind {
-        let element = exact(element).or_else(|| portable(element, typmod))?;
-        let nested = matches!(element, Form::List(_));
-        return (!nested).then(|| Form::List(Box::new(element)));
-    }
-    Some(match *builtin::by_oid(base.oid)? {
-        builtin::NUMERIC => decimal(typmod)?,
-        builtin::DATE => Form::Date,
-        builtin::TIME => Form::Time,
-        builtin::TIMESTAMP => Form::Timestamp,
-        builtin::TIMESTAMPTZ => Form::Timestamptz,
-        builtin::INTERVAL => Form::Interval,
-        _ => return None,
-    })
-}
-
-fn decimal(typmod: i32) -> Option<Form> {
-    let (precision, scale) = numeric_typmod(typmod)?;
-    let digits = u8::try_from(precision)
-        .ok()
-        .filter(|p| (1..=76).contains(p))?;
-    let scale = i8::try_from(scale).ok()?;
-    if scale < 0 || i16::from(scale) > i16::from(digits) {
-        return None;
-    }
-    Some(if digits <= 38 {
-        Form::Decimal128(digits, scale)
-    } else {
-        Form::Decimal256(digits, scale)
-    })
+    let is_text = base.is_textual() || matches!(base.kind, Kind::Enum { .. });
+    let ty = match is_text {
+        true => builtin::TEXT,
+        false => *builtin::by_oid(base.oid)?,
+    };
+    let held = types::held(ty)?;
+    Some((Form::Value(ty, (held.data_type)(typmod)?), held.exact))
 }
 
 /// The Arrow field of a column, with the column itself in its metadata.
@@ -321,7 +236,7 @@ pub fn carried(field: &Field) -> Result<Option<(Column, Form)>, PgError> {
     let Some(column) = column_of(field)? else {
         return Ok(None);
     };
-    let extension = types::extension_name(field);
+    let extension = rapidbyte_wire::types::extension_name(field);
     let found = [true, false]
         .into_iter()
         .map(|native| form(&column, native))

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 
-use super::columns::{Cell, ColumnBuilder};
 use super::{HEADER_BYTES, SIGNATURE};
+use crate::decode::{Cell, ColumnBuilder};
 use crate::form::{Table, form, schema};
 use crate::model::Column;
 use crate::{Owner, PgError};

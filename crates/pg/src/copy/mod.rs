@@ -4,7 +4,6 @@
 //! signature, flags, length of an extension), rows (i16 count of fields, then each field as i32
 //! length, -1 for NULL, and bytes), and a trailer (i16 -1). All integers are big-endian.
 
-mod columns;
 mod decoder;
 mod encoder;
 

@@ -1,0 +1,160 @@
+//! Text. Enums, `varchar`, `char(n)` and other types that send their text are held like `text`; the encoder checks
+//! their lengths text by text.
+
+use std::ops::Range;
+
+use arrow_array::{Array, ArrayRef};
+use arrow_schema::DataType;
+
+use super::{Family, by_value, exactly};
+use crate::builtin::{BPCHAR, NAME, TEXT, VARCHAR};
+use crate::cast::Spelling;
+use crate::decode::Bytes;
+use crate::encode::{Bytes as Written, Values};
+use crate::error::{Failed, Problem};
+use crate::model::PgType;
+
+pub(super) static FAMILY: Family = Family {
+    types: types! {
+        [TEXT, VARCHAR] exactly(|_| Some(DataType::Utf8), |_| Bytes::of(None)), None, Spelling::Any;
+        // Its padding does not count.
+        [BPCHAR] None, by_value(|_, _| Ok(())), Spelling::Any;
+    },
+    column: |field| match field.data_type() {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Null => Some(TEXT.column("")),
+        _ => None,
+    },
+    into: |_, _, _, _| None,
+    encode: |array| match array.data_type() {
+        DataType::Utf8 | DataType::LargeUtf8 => Written::of(array, None).map(Written::values),
+        _ => None,
+    },
+};
+
+/// How many characters a `varchar(n)` or `char(n)` holds.
+fn characters(ty: &PgType, typmod: i32) -> Option<u32> {
+    let limited = [VARCHAR.oid, BPCHAR.oid].contains(&ty.oid);
+    u32::try_from(typmod.checked_sub(4).filter(|_| limited)?).ok()
+}
+
+/// What must be looked at in each text, because the server would cut blanks at its end.
+pub(crate) fn limit(
+    (from, from_typmod): (&PgType, i32),
+    (to, to_typmod): (&PgType, i32),
+) -> Option<Limit> {
+    let chars = characters(to, to_typmod)?;
+    let always_fits = characters(from, from_typmod).is_some_and(|most| most <= chars);
+    let is_padded = |ty: &PgType| ty.oid == BPCHAR.oid;
+    let both_padded = is_padded(from) && is_padded(to);
+    let refuses_blanks = is_padded(to) && !is_padded(from);
+    (!always_fits || refuses_blanks).then_some(Limit {
+        chars,
+        ignores_blanks: both_padded,
+        refuses_blanks,
+    })
+}
+
+pub(crate) fn length_note(
+    from: &PgType,
+    from_typmod: i32,
+    to: &PgType,
+    to_typmod: i32,
+) -> Option<String> {
+    if to.oid == NAME.oid && from.oid != to.oid {
+        return Some("the server refuses names of more than 63 bytes".into());
+    }
+    let most = characters(to, to_typmod)?;
+    let pads = to.oid == BPCHAR.oid;
+    let given = characters(from, from_typmod);
+    if limit((from, from_typmod), (to, to_typmod)).is_some() {
+        let pads = if pads {
+            "; shorter ones are padded with blanks, and strings that end with a blank are refused"
+        } else {
+            ""
+        };
+        return Some(format!(
+            "values of more than {most} characters are refused{pads}"
+        ));
+    }
+    (pads && (given != Some(most) || from.oid != to.oid))
+        .then(|| format!("padded with blanks to {most} characters"))
+}
+
+/// As text; `check` if it may hold NUL characters, `limit` if it may be too long.
+pub(crate) fn encode_text(
+    array: &ArrayRef,
+    check: bool,
+    limit: Option<Limit>,
+    written: Range<usize>,
+) -> Result<Option<Values<'_>>, Failed> {
+    let limit = limit.map(|limit| move |text: &[u8]| limit.check(text));
+    let bytes = checked(array, None, check, limit, written)?;
+    Ok(bytes.map(Written::values))
+}
+
+/// Texts without a problem; `each` checks one.
+pub(super) fn checked(
+    array: &ArrayRef,
+    version: Option<u8>,
+    check: bool,
+    each: Option<impl Fn(&[u8]) -> Result<(), Problem>>,
+    written: Range<usize>,
+) -> Result<Option<Written<'_>>, Failed> {
+    let Some(bytes) = Written::of(array, version) else {
+        return Ok(None);
+    };
+    if check && !written.is_empty() {
+        let (start, end) = (
+            bytes.offsets.range(written.start).start,
+            bytes.offsets.range(written.end - 1).end,
+        );
+        if memchr::memchr(0, &bytes.data[start..end]).is_some() {
+            let holds_nul = |row: &usize| {
+                !array.is_null(*row) && memchr::memchr(0, bytes.value(*row)).is_some()
+            };
+            // A NULL's bytes do not count.
+            if let Some(row) = written.clone().find(holds_nul) {
+                return Err((row, Problem::Nul));
+            }
+        }
+    }
+    if let Some(each) = each {
+        for row in written.filter(|row| !array.is_null(*row)) {
+            each(bytes.value(row)).map_err(|problem| (row, problem))?;
+        }
+    }
+    Ok(Some(bytes))
+}
+
+/// How long a text may be. The server itself refuses longer ones, but for surplus blanks at the end,
+/// which it cuts and says nothing (`varchar_input`, `bpchar_input`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limit {
+    pub chars: u32,
+    /// Blanks at the end mean nothing at either side.
+    pub ignores_blanks: bool,
+    /// Blanks at the end mean something at the source alone: the target pads shorter texts.
+    pub refuses_blanks: bool,
+}
+
+impl Limit {
+    fn check(self, text: &[u8]) -> Result<(), Problem> {
+        let limit = self.chars as usize;
+        let hides = self.refuses_blanks && text.last() == Some(&b' ');
+        if text.len() <= limit && !hides {
+            return Ok(());
+        }
+        let mut end = text.len();
+        while self.ignores_blanks && end > 0 && text[end - 1] == b' ' {
+            end -= 1;
+        }
+        // All bytes of UTF-8 but those that continue a character.
+        let begins = |byte: &&u8| **byte & 0xC0 != 0x80;
+        match text[..end].iter().filter(begins).count() {
+            chars if chars > limit => Err(Problem::TooLong(self.chars)),
+            // As long as the column: nothing is padded.
+            chars if hides && chars < limit => Err(Problem::Blanks),
+            _ => Ok(()),
+        }
+    }
+}
