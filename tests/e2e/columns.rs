@@ -48,7 +48,11 @@ fn columns_are_computed_and_all_others_arrive_as_they_are() {
     // A value that only PostgreSQL's own form holds cannot be computed with.
     let steps = "        - filter: \"at < TIMESTAMPTZ '2027-01-01 00:00:00Z'\"\n";
     let (error, exit) = folder.error(&pipeline(&database.url(), "", steps));
-    assert_eq!((error["code"].as_str(), exit), (Some("transform_failed"), 4), "{error:#}");
+    assert_eq!(
+        (error["code"].as_str(), exit),
+        (Some("transform_failed"), 4),
+        "{error:#}"
+    );
     let message = error["message"].as_str().expect("a message");
     assert!(message.contains("row 1 of the stream"), "{message}");
     let place = error["location"]["line"].as_u64();
@@ -74,7 +78,10 @@ fn a_computed_key_has_to_be_named() {
         folder.report(&keyed);
     }
     let rows: i64 = client
-        .query_one("SELECT count(*) FROM raw.t WHERE id ~ '^[0-9a-f]{64}$'", &[])
+        .query_one(
+            "SELECT count(*) FROM raw.t WHERE id ~ '^[0-9a-f]{64}$'",
+            &[],
+        )
         .expect("rows")
         .get(0);
     assert_eq!(rows, 2);

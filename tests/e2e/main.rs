@@ -7,6 +7,7 @@ mod authoring;
 mod bad_input;
 mod codes;
 mod columnar;
+mod columns;
 mod compressed;
 mod conformance;
 mod connectors;

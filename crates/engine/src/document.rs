@@ -38,6 +38,7 @@ mod secrets;
 mod settings;
 mod streams;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -122,12 +123,27 @@ impl Document {
     /// the path leads nowhere, this is the place of the last step that is there; so it is only
     /// `None` for a path whose first step is not in the file.
     pub fn locate(&self, path: &str) -> Option<Location> {
-        self.root.locate(path)
+        self.root.locate(&self.in_file(path))
+    }
+
+    /// A path whose transforms are counted as [`Stream::transforms`] counts them, as a path in the file.
+    fn in_file<'a>(&self, path: &'a str) -> Cow<'a, str> {
+        let found = || {
+            let (stream, rest) = path
+                .strip_prefix("source.streams[")?
+                .split_once("].transforms[")?;
+            let (transform, below) = rest.split_once(']')?;
+            let streams = self.source.streams.get(stream.parse::<usize>().ok()?)?;
+            let transform = streams.transforms.get(transform.parse::<usize>().ok()?)?;
+            let place = transform.path_in_file(below);
+            Some(format!("source.streams[{stream}].transforms{place}"))
+        };
+        found().map_or(Cow::Borrowed(path), Cow::Owned)
     }
 
     /// Where an unknown key stands, and the message about it: the merge key that brought it, if one did.
     pub(crate) fn unknown_key(&self, path: &str, key: &str) -> (Option<Location>, String) {
-        match self.root.merged(path) {
+        match self.root.merged(&self.in_file(path)) {
             Some((merge, at)) => (Some(merge), declare::merged_key(key, at)),
             None => (self.locate(path), format!("unknown key {key:?}")),
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use arrow_array::{Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use rapidbyte_conformance::{Outcome, Peer, Report, Trial, Verdict, test};
-use rapidbyte_engine::{Host, Settings};
+use rapidbyte_engine::{Host, Settings, Usage};
 use rapidbyte_memory::Tables;
 use rapidbyte_runtime::{Cancel, Connector, Runtime};
 use serde_json::Value;
@@ -25,6 +25,7 @@ fn host(tables: &Tables) -> Host {
         events: Arc::new(|_| ()),
         cancel: Cancel::new(),
         longest_pause: Duration::MAX,
+        usage: Usage::default(),
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use clap::{Arg, Command, CommandFactory};
 use rapidbyte_engine::Failure;
 use rapidbyte_engine::document::schema::json_schema;
+use rapidbyte_runtime::Kind;
 use serde_json::Value;
 
 use crate::args::Arguments;
@@ -41,14 +42,14 @@ pub fn run(output: &Output) -> Result<(), Failure> {
     keys(&schema, &mut text);
     text += "\n## Settings of the bundled connectors\n";
     for connector in &connectors {
-        let side = if connector.is_source {
-            "source"
-        } else {
-            "destination"
+        let place = match connector.kind {
+            Kind::Source => "source.config",
+            Kind::Transform => "source.streams[].transforms[].config",
+            Kind::Destination => "destination.config",
         };
         let _ = write!(
             text,
-            "\n### `{}`\n\n{}. Belongs under `{side}.config`.\n\n| key | value | meaning |\n| \
+            "\n### `{}`\n\n{}. Belongs under `{place}`.\n\n| key | value | meaning |\n| \
                  --- | --- | --- |\n",
             connector.name, connector.description
         );

@@ -3,7 +3,6 @@
 use rapidbyte_engine::document::schema::{Bundled, json_schema};
 use rapidbyte_engine::plan::write_mode_name;
 use rapidbyte_engine::{Failure, Host};
-use rapidbyte_runtime::Kind;
 
 use super::connector;
 use crate::output::Output;
@@ -26,7 +25,7 @@ pub(super) fn bundled(host: &Host) -> Result<Vec<Bundled>, Failure> {
         let modes = spec.write_modes.iter();
         connectors.push(Bundled {
             name,
-            is_source: connector.kind() == Kind::Source,
+            kind: connector.kind(),
             description: spec.description.clone(),
             write_modes: modes
                 .map(|mode| write_mode_name(*mode).to_owned())

@@ -245,7 +245,7 @@ fn pipeline_name() -> Key<String> {
 }
 
 /// The connector of a stage; the schema adds the names of the bundled ones.
-fn connector(hint: &'static str) -> Key<String> {
+pub(super) fn connector(hint: &'static str) -> Key<String> {
     let path = || json!({ "type": "string", "pattern": r"/|\.wasm$" });
     let schema = move || json!({ "anyOf": [path(), variable()] });
     Kind::new(schema, |at| at.name()).required(hint)

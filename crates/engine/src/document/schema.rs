@@ -4,19 +4,28 @@
 //! Whatever is not text may also be a `${…}`, whose value nobody knows before the run. What depends
 //! on several keys, such as `batch_bytes` on `memory`, is left to the reader of the file.
 
+use rapidbyte_runtime::Kind;
 use serde_json::{Map, Value, json};
 
 use super::declare::Keys;
 use super::keys::Document;
 use super::kinds::{or_variable, variable};
+use super::streams::BUILT_IN;
+
+/// The forms of an entry of `transforms`.
+const TRANSFORMS: &str =
+    "/properties/source/properties/streams/items/anyOf/1/properties/transforms/items/anyOf";
+/// The entry that names a connector.
+const TRANSFORM: &str =
+    "/properties/source/properties/streams/items/anyOf/1/properties/transforms/items/anyOf/0";
 
 /// A bundled connector's part.
 #[derive(Debug, Clone)]
 pub struct Bundled {
     /// What `use:` says.
     pub name: String,
-    /// It stands under `source`, else under `destination`.
-    pub is_source: bool,
+    /// Where it stands.
+    pub kind: Kind,
     /// What it is.
     pub description: String,
     /// Of a destination, as in a pipeline file.
@@ -40,19 +49,29 @@ pub fn json_schema(connectors: &[Bundled]) -> Value {
     }
     schema.extend(Document::schema().as_object().cloned().unwrap_or_default());
     let mut schema = Value::from(schema);
-    for (side, is_source) in [("source", true), ("destination", false)] {
-        let own = connectors
-            .iter()
-            .filter(|connector| connector.is_source == is_source);
+    for (at, kind) in [
+        ("/properties/source", Kind::Source),
+        (TRANSFORM, Kind::Transform),
+        ("/properties/destination", Kind::Destination),
+    ] {
+        let own = connectors.iter().filter(|connector| connector.kind == kind);
         let names: Vec<&str> = own
             .clone()
             .map(|connector| connector.name.as_str())
             .collect();
-        let stage = &mut schema["properties"][side];
+        let Some(stage) = schema.pointer_mut(at).filter(|_| !names.is_empty()) else {
+            continue;
+        };
         if let Some(choices) = stage["properties"]["use"]["anyOf"].as_array_mut() {
             choices.insert(0, json!({ "enum": names }));
         }
         stage["allOf"] = own.map(chosen).collect();
+    }
+    let has_steps = connectors
+        .iter()
+        .any(|connector| connector.name == BUILT_IN);
+    if let Some(Value::Array(entries)) = schema.pointer_mut(TRANSFORMS).filter(|_| has_steps) {
+        entries.push(json!({ "$ref": format!("#/$defs/{BUILT_IN}/properties/steps/items") }));
     }
     let definitions = connectors.iter();
     let definitions = definitions.map(|connector| (connector.name.clone(), definition(connector)));
@@ -68,7 +87,7 @@ fn chosen(connector: &Bundled) -> Value {
         "config".into(),
         json!({ "$ref": format!("#/$defs/{name}") }),
     );
-    if !connector.is_source {
+    if connector.kind == Kind::Destination {
         let merge = connector.write_modes.iter().any(|mode| mode == "upsert");
         let modes = connector.write_modes.iter().map(String::as_str);
         let modes: Vec<&str> = modes.chain(merge.then_some("merge")).collect();

@@ -27,6 +27,8 @@ const MIN_LINE_BYTES: usize = 16;
 const MAX_BYTES_OF_LINES: usize = 64 << 10;
 /// Objects that are nested deeper in a configuration are not looked at.
 const MAX_DEPTH: usize = 16;
+/// Parts of a schema and a configuration that are looked at for marks.
+const MAX_PARTS: usize = 100_000;
 /// A message of one kind may stand in another, as the JSON of a configuration within `{:?}`.
 const MAX_ESCAPES: usize = 3;
 /// A longer text is unescaped once: each time takes several times its memory.
@@ -72,34 +74,65 @@ impl Secrets {
     }
 
     /// Adds what a connector's schema marks with `x-secret`: of a URL the password, of anything
-    /// else the whole. Objects within objects are looked at too.
+    /// else the whole. It looks into objects and lists, and into each form that the schema gives a value.
     pub fn add_marked(&self, schema: &Value, config: &Map<String, Value>) {
-        self.add_below(schema, schema, config, 0);
+        let properties = &schema["properties"];
+        let mut parts = 0;
+        for (key, value) in config {
+            self.add_below(schema, &properties[key], value, (0, &mut parts));
+        }
     }
 
-    fn add_below(&self, root: &Value, schema: &Value, config: &Map<String, Value>, depth: usize) {
-        for (key, value) in config {
-            let property = &schema["properties"][key];
-            let reference = property["$ref"].as_str().and_then(|r| r.strip_prefix('#'));
-            let target = reference.and_then(|pointer| root.pointer(pointer));
-            let marks = |mark: &str| match &property[mark] {
-                Value::Null => &target.unwrap_or(property)[mark],
-                own => own,
-            };
-            if let Value::Object(inner) = value
-                && depth < MAX_DEPTH
-            {
-                self.add_below(root, target.unwrap_or(property), inner, depth + 1);
+    /// What a schema marks in a value. `parts` counts what was looked at: a connector's schema may hold itself.
+    fn add_below(
+        &self,
+        root: &Value,
+        property: &Value,
+        value: &Value,
+        (depth, parts): (usize, &mut usize),
+    ) {
+        *parts += 1;
+        let reference = property["$ref"].as_str().and_then(|r| r.strip_prefix('#'));
+        let target = reference.and_then(|pointer| root.pointer(pointer));
+        let schema = target.unwrap_or(property);
+        let marks = |mark: &str| match &property[mark] {
+            Value::Null => &schema[mark],
+            own => own,
+        };
+        // The password of a URL is one, whether a connector says so or not.
+        let (is_secret, is_url) = (marks("x-secret") == true, marks("x-grant") == "url");
+        if is_secret || is_url {
+            texts(value).for_each(|text| self.add_value(text, is_secret && !is_url));
+        }
+        // A password that was not put in quotes.
+        if is_secret && value.is_number() {
+            self.add(&value.to_string());
+        }
+        if depth == MAX_DEPTH || *parts > MAX_PARTS || property.is_null() {
+            return;
+        }
+        let mut below = |property: &Value, value: &Value| {
+            self.add_below(root, property, value, (depth + 1, parts));
+        };
+        match value {
+            Value::Object(members) => {
+                for (key, value) in members {
+                    let known = &schema["properties"][key];
+                    let property = match known {
+                        Value::Null => &schema["additionalProperties"],
+                        known => known,
+                    };
+                    below(property, value);
+                }
             }
-            // The password of a URL is one, whether a connector says so or not.
-            let (is_secret, is_url) = (marks("x-secret") == true, marks("x-grant") == "url");
-            if is_secret || is_url {
-                texts(value).for_each(|text| self.add_value(text, is_secret && !is_url));
+            Value::Array(items) => {
+                items.iter().for_each(|item| below(&schema["items"], item));
             }
-            // A password that was not put in quotes.
-            if is_secret && value.is_number() {
-                self.add(&value.to_string());
-            }
+            _ => {}
+        }
+        let forms = ["oneOf", "anyOf", "allOf"].map(|word| schema[word].as_array());
+        for form in forms.into_iter().flatten().flatten() {
+            below(form, value);
         }
     }
 

@@ -7,14 +7,18 @@ use serde_json::{Map, Value, json};
 use super::covers_stream;
 use super::declare::{Keys, Kind, keys, words};
 use super::error::{Result, code};
-use super::keys::{PRIMARY_KEY_EXAMPLE, WriteMode, ensure_upserts};
-use super::kinds::{Distinct, list, mapping, name, names, object, one_or_more, pairs, value, word};
+use super::keys::{PRIMARY_KEY_EXAMPLE, WriteMode, connector, ensure_upserts};
+use super::kinds::{Distinct, list, name, names, object, one_or_more, pairs, value, word};
 use super::node::NodeValue;
 use super::read::Spot;
 
 /// Transforms of one stream. Each has a thread and an instance of its own.
 const MAX_TRANSFORMS: usize = 16;
-const TRANSFORMS_EXAMPLE: &str = "transforms: [{ use: ./mask.wasm }]";
+/// Steps of one stream.
+const MAX_STEPS: usize = 256;
+/// The connector whose steps are entries of `transforms`.
+pub(super) const BUILT_IN: &str = "transform-columns";
+const TRANSFORMS_EXAMPLE: &str = "transforms: [{ filter: \"id > 0\" }, { use: ./mask.wasm }]";
 const COLUMNS_EXAMPLE: &str = "columns: [id, total], or remove the key to take all columns";
 
 keys! {
@@ -79,12 +83,40 @@ keys! {
     /// One entry of a stream's `transforms`.
     #[derive(Clone, PartialEq, Eq, Serialize)]
     pub struct Transform {
-        /// The path of a .wasm file.
-        ///
-        /// Or the name of a connector of the program.
-        pub connector as "use": String = name().required("name the path of a .wasm file"),
+        /// A bundled transform, or the path of a .wasm file.
+        pub connector as "use": String = connector("name the path of a .wasm file"),
         /// The transform's own configuration.
         pub config: Map<String, Value> = object().or(Map::new()),
+        ;
+        /// Where it stands in the file.
+        #[serde(skip)]
+        pub(super) place: Place,
+    }
+}
+
+/// Where a transform stands in the list of a stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Its entry, or the first of its steps.
+    entry: usize,
+    /// It consists of entries that are steps of the built-in transform.
+    has_steps: bool,
+}
+
+impl Transform {
+    /// The path in the file of what is at `path` below the transform, and is called `config.steps[0]` where that is an
+    /// entry of its own.
+    pub(super) fn path_in_file(&self, path: &str) -> String {
+        let Place { entry, has_steps } = self.place;
+        let step = || {
+            let (number, rest) = path.strip_prefix(".config.steps[")?.split_once(']')?;
+            Some((number.parse::<usize>().ok()?, rest))
+        };
+        match step().filter(|_| has_steps) {
+            Some((number, rest)) => format!("[{}]{rest}", entry + number),
+            None if has_steps => format!("[{entry}]"),
+            None => format!("[{entry}]{path}"),
+        }
     }
 }
 
@@ -187,13 +219,77 @@ pub(super) fn streams() -> Kind<Vec<Stream>> {
     list(stream, "streams: [public.orders]", Some(distinct))
 }
 
+/// The transforms of a stream. Entries that are steps of the built-in transform follow each other in one of them.
 fn transforms() -> Kind<Vec<Transform>> {
-    let transform = mapping().expecting("a mapping", TRANSFORMS_EXAMPLE);
-    let all = list(transform, TRANSFORMS_EXAMPLE, None).with("maxItems", MAX_TRANSFORMS);
-    all.then(|at, transforms| match transforms.len() {
-        ..=MAX_TRANSFORMS => Ok(transforms),
-        more => Err(at.bad_value(format!("{more} transforms, above {MAX_TRANSFORMS}"))),
+    let schema = || json!({ "anyOf": [Transform::schema()] });
+    let entry = Kind::new(schema, |at| match step(at)? {
+        Some(step) => Ok(step),
+        None => Transform::read(at),
+    });
+    let entry = entry.expecting("a mapping", TRANSFORMS_EXAMPLE);
+    let all = list(entry, TRANSFORMS_EXAMPLE, None).with("maxItems", MAX_STEPS);
+    all.then(|at, entries| {
+        if entries.len() > MAX_STEPS {
+            let text = format!("{} entries, above {MAX_STEPS}", entries.len());
+            return Err(at.bad_value(text));
+        }
+        let mut transforms: Vec<Transform> = Vec::new();
+        for (index, mut entry) in entries.into_iter().enumerate() {
+            match transforms.last_mut() {
+                Some(last) if last.place.has_steps && entry.place.has_steps => last.append(entry),
+                _ => {
+                    entry.place.entry = index;
+                    transforms.push(entry);
+                }
+            }
+        }
+        match transforms.len() {
+            ..=MAX_TRANSFORMS => Ok(transforms),
+            more => Err(at.bad_value(format!("{more} transforms, above {MAX_TRANSFORMS}"))),
+        }
     })
+}
+
+/// The step that an entry of `transforms` is, as a transform of this step alone.
+fn step(at: &Spot<'_>) -> Result<Option<Transform>> {
+    let NodeValue::Mapping(entries) = &at.node.value else {
+        return Ok(None);
+    };
+    let keys = || entries.iter().map(|entry| entry.key.as_str());
+    let is_transform = keys().any(|key| Transform::names().contains(&key));
+    match entries.as_slice() {
+        _ if is_transform => Ok(None),
+        [_] => {
+            let steps = Value::Array(vec![Value::Object(at.object()?)]);
+            let place = Place {
+                entry: 0,
+                has_steps: true,
+            };
+            Ok(Some(Transform {
+                connector: BUILT_IN.into(),
+                config: [("steps".to_owned(), steps)].into_iter().collect(),
+                place,
+            }))
+        }
+        [] => Ok(None),
+        _ => {
+            let keys = keys().collect::<Vec<_>>().join(", ");
+            let error = at.bad_value(format!("{at} has several keys: {keys}"));
+            Err(error.hint("write one step in each entry, or use: and config: of a transform"))
+        }
+    }
+}
+
+impl Transform {
+    /// Adds the steps of another one.
+    fn append(&mut self, other: Self) {
+        if let (Some(Value::Array(all)), Some(Value::Array(more))) = (
+            self.config.get_mut("steps"),
+            other.config.into_iter().next().map(|(_, steps)| steps),
+        ) {
+            all.extend(more);
+        }
+    }
 }
 
 fn cursor_field() -> Kind<Vec<String>> {
