@@ -1,7 +1,7 @@
 //! A pipeline file: YAML text to a [`Document`], every mistake with its place.
 //!
 //! This module owns the keys of a pipeline file, what their values may be, and where the values
-//! of `${…}` come from. It refuses whatever it does not know. It does not look into `config`
+//! of `${…}` come from; `declare.rs` says how to add a key. It refuses whatever it does not know. It does not look into `config`
 //! (the connectors do; [`Document::locate`] then says where a mistake stands) and opens no
 //! connection. Text comes in from the file system; a `Document` goes out to the plan.
 //!

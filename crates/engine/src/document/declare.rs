@@ -15,18 +15,22 @@
 //! ```
 //!
 //! The reader, the lists of known keys in hints, the JSON Schema and `docs/reference.md` follow
-//! from this. So **to add a key**, add a field, and write `docs/pipeline.md`. To add a mapping, declare
-//! its struct with `keys!`, and give it to a field as `mapping()`. `words!` declares the words of
-//! an enum. A rule about several keys is a function that [`Kind::then`] adds to their mapping.
+//! from this.
+//!
+//! **To add a key**, add a field, and describe it in `docs/pipeline.md`. To add a mapping, declare
+//! its struct with `keys!`, and add a field that reads it with `mapping()`. `words!` declares an
+//! enum with the words of its values. A rule about several keys is a function that [`Kind::then`]
+//! adds to their mapping.
 //!
 //! - A [`Kind`] reads a value and knows its schema; `kinds.rs` has them all.
-//! - `.or(value)`, `.optional()` or `.required(hint)` makes it a [`Key`]: it says what holds where
-//!   the key is not in the file.
+//! - `.or(value)`, `.optional()` or `.required(hint)` makes it a [`Key`], which may or must be in
+//!   the file.
 //! - `as "use"` gives a field another name in the file.
-//! - Only the first paragraph of a field's documentation is the description, without its backticks.
-//! - `: Default` implements `Default`: what an empty mapping means.
-//! - `struct Limits of T` has only keys of the type `T`, and `given()` has those in the file.
-//! - Fields after a `;` are not keys of the file; they begin with their default.
+//! - The first paragraph of a field's documentation is the description, without its backticks.
+//! - `: Default` implements `Default`, with the values of an empty mapping.
+//! - `struct Limits of T` has only optional keys of the type `T`; `given()` iterates over the values
+//!   in the file.
+//! - Fields after a `;` are not keys of the file; they start with the default of their type.
 
 use std::any::TypeId;
 
@@ -93,7 +97,7 @@ impl<T: 'static> Kind<T> {
         Self::new(schema, read)
     }
 
-    /// The key may be absent, which means `value`.
+    /// Without the key, `value` holds.
     pub(super) fn or(self, value: T) -> Key<T> {
         Key {
             kind: self,
@@ -107,7 +111,7 @@ impl<T: 'static> Kind<T> {
         self.then(|_, value| Ok(Some(value))).or(None)
     }
 
-    /// The key must be there; `hint` says how to add it.
+    /// The key must be there. `hint` says how to add it.
     pub(super) fn required(self, hint: &'static str) -> Key<T> {
         Key {
             kind: self,
@@ -122,14 +126,14 @@ impl<T: 'static> Kind<T> {
 pub(super) struct Key<T> {
     kind: Kind<T>,
     given: Option<T>,
-    /// What the key's absence means.
+    /// The value without the key.
     pub(super) absent: Option<T>,
-    /// The key must be there: how to add it.
+    /// The key must be there; the hint says how to add it.
     missing: Option<&'static str>,
 }
 
 impl<T> Key<T> {
-    /// The key must be there, even so.
+    /// The key must be in a file; a value that a program makes may have the default.
     pub(super) fn required(self, hint: &'static str) -> Self {
         Self {
             missing: Some(hint),
@@ -158,7 +162,7 @@ impl<T> Key<T> {
         self.take(at, key)
     }
 
-    /// What the schema of a mapping says about it; the first paragraph of `docs` describes it.
+    /// Its place in the schema of a mapping. The first paragraph of `docs` is the description.
     pub(super) fn property(&self, key: &'static str, docs: &[&str]) -> Property {
         let lines = docs.iter().map(|line| line.trim());
         let lines = lines.skip_while(|line| line.is_empty());
@@ -176,16 +180,14 @@ pub(super) type Property = (&'static str, Value, bool);
 
 /// A mapping with keys of its own.
 pub(super) trait Keys: Sized {
+    const KEYS: &'static [&'static str];
+
     fn read(at: &Spot<'_>) -> Result<Self>;
 
     fn properties() -> Vec<Property>;
 
-    /// What an empty mapping means, if it may be empty.
+    /// The value of an empty mapping, unless a key has no default.
     fn absent() -> Option<Self>;
-
-    fn names() -> Vec<&'static str> {
-        Self::properties().iter().map(|(key, ..)| *key).collect()
-    }
 
     fn schema() -> Value {
         let mut schema = json!({ "type": "object", "additionalProperties": false });
@@ -235,6 +237,9 @@ macro_rules! keys {
             }
 
             impl super::declare::Keys for $name {
+                const KEYS: &'static [&'static str] =
+                    &[$(super::declare::key!($field $($key)?)),*];
+
                 fn read(
                     at: &super::read::Spot<'_>,
                 ) -> super::error::Result<Self> {
@@ -389,17 +394,17 @@ pub(super) fn merged_key(key: &str, at: Location) -> String {
     format!("unknown key {key:?}, which << takes from line {}", at.line)
 }
 
-/// A key that has no meaning in the mapping `T`.
+/// The error about a key that the mapping `T` does not know.
 pub(super) fn unknown<T: Keys + 'static>(entry: &Entry, at: &Spot<'_>) -> DocumentError {
     let key = entry.key.as_str();
-    let known = T::names();
+    let known = T::KEYS;
     let is_stream = TypeId::of::<T>() == TypeId::of::<Stream>();
     let is_elsewhere = |(_, keys): &(_, Vec<String>)| keys.iter().any(|known| known == key);
     let hint = if key == "late_rows" && known.contains(&"change_detection") {
         "late_rows has a new name: write change_detection: cursor for lag, or change_detection: \
          xmin for exact"
             .to_owned()
-    } else if let Some(name) = nearest(key, &known) {
+    } else if let Some(name) = nearest(key, known) {
         format!("did you mean {name:?}?")
     } else if OF_ALL_STREAMS.contains(&key) && is_stream {
         format!(

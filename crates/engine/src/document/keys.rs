@@ -161,9 +161,9 @@ pub(super) fn root(at: &Spot<'_>) -> Result<Document> {
         version().read_from(at, "version")?;
     }
     // A key that stands one level too high explains why it is missing below: told first.
-    let (known, mappings) = (Document::names(), LazyCell::new(mappings));
+    let mappings = LazyCell::new(mappings);
     let is_stray = |entry: &&Entry| {
-        let is_known = known.contains(&entry.key.as_str());
+        let is_known = Document::KEYS.contains(&entry.key.as_str());
         !is_known && mappings.iter().any(|(_, keys)| keys.contains(&entry.key))
     };
     if let Some(entry) = at.entries().iter().find(is_stray) {
@@ -251,8 +251,7 @@ pub(super) fn connector(hint: &'static str) -> Key<String> {
     Kind::new(schema, |at| at.name()).required(hint)
 }
 
-/// Keys that say how rows are told apart have no use where they are not. Rows that are read again
-/// have a key too.
+/// Refuses the keys of an upsert in another mode. Rows that are read again may have a primary key.
 pub(super) fn ensure_upserts(at: &Spot<'_>, mode: WriteMode, reads_again: bool) -> Result<()> {
     let repeats = mode == WriteMode::Append && reads_again;
     for (key, hint, has_use) in [

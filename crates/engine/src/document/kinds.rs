@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
+use super::core;
 use super::declare::{Keys, Kind};
 use super::error::code;
-use super::node::NodeValue;
+use super::node::{NodeValue, Scalar};
 use super::read::{Spot, nearest};
 
 pub(super) const KIB: u64 = 1 << 10;
@@ -216,15 +217,15 @@ pub(super) fn list<T: 'static>(
     })
 }
 
-/// The one name that stands where a list is due, as a list with the key of `example`.
+/// One plain name where a list is due, as a list with the key of `example`.
 fn in_brackets(at: &Spot<'_>, example: &str) -> Option<String> {
     let (key, _) = example.split_once(':')?;
-    match &at.node.value {
-        NodeValue::Scalar(name) if !name.is_empty() && name.text.len() <= MAX_HINT_BYTES => {
-            Some(format!("{key}: [{}]", name.text))
-        }
-        _ => None,
-    }
+    let NodeValue::Scalar(Scalar { text, .. }) = &at.node.value else {
+        return None;
+    };
+    let is_plain = |c: char| c.is_alphanumeric() || "_-./".contains(c);
+    let fits = text.len() <= MAX_HINT_BYTES && text.chars().all(is_plain) && core::is_text(text);
+    fits.then(|| format!("{key}: [{text}]"))
 }
 
 /// One value, or a list.

@@ -45,9 +45,9 @@ keys! {
 keys! {
     struct Files {
         /// Files that the connector may read.
-        read: Vec<String> = names(FILES_EXAMPLE).then(local).or(Vec::new()),
+        read: Vec<String> = names("read: [lookup/*.csv]").then(local).or(Vec::new()),
         /// Files that the connector may write.
-        write: Vec<String> = names(FILES_EXAMPLE).then(local).or(Vec::new()),
+        write: Vec<String> = names("write: [out/*.csv]").then(local).or(Vec::new()),
     }
 }
 

@@ -198,14 +198,14 @@ impl<'a> Spot<'a> {
     pub(super) fn text(&self) -> Result<Text<'a>> {
         match &self.node.value {
             NodeValue::Scalar(scalar) => self.interpolate(scalar),
-            _ => Err(self.wrong_type("a single value")),
+            _ => Err(self.wrong_type("a single value").at(self.node.at)),
         }
     }
 
     /// Text that is not empty.
     pub(super) fn name(&self) -> Result<String> {
         if !matches!(self.node.value, NodeValue::Scalar(_)) {
-            return Err(self.wrong_type("a string"));
+            return Err(self.wrong_type("a string").at(self.node.at));
         }
         let found = match self.json()? {
             Value::String(text) if !text.trim().is_empty() => return Ok(text),

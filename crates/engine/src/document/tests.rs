@@ -1,3 +1,4 @@
+mod declare;
 mod files;
 mod interpolation;
 mod keys;
@@ -5,6 +6,10 @@ mod resources;
 mod schema;
 mod yaml;
 
+use serde::Serialize;
+
+use super::declare::keys;
+use super::kinds::{names, whole, word};
 use super::*;
 
 /// The least that a pipeline file must hold; seven lines.
@@ -69,4 +74,27 @@ fn with_config(lines: &str) -> String {
 
 fn config(lines: &str) -> Map<String, Value> {
     good(&with_config(lines)).source.config
+}
+
+keys! {
+    /// For `tests/declare.rs`; the macro's paths begin here.
+    #[derive(Debug, PartialEq, Serialize)]
+    struct Sample: Default {
+        /// How many `rows`
+        /// there are.
+        ///
+        /// This paragraph is not the description.
+        #[serde(skip_serializing_if = "is_two")]
+        rows as "row_count": u32 = whole(5).or(2),
+        /// A word.
+        word: WhenRunning = word().or(WhenRunning::Wait),
+        /// Names.
+        names: Vec<String> = names("names: [a]").or(vec!["x".into()]),
+        ;
+        own: u8,
+    }
+}
+
+fn is_two(rows: &u32) -> bool {
+    *rows == 2
 }
