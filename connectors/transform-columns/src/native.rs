@@ -55,10 +55,9 @@ pub fn decode(field: &Field, array: &ArrayRef, rows: Rows<'_>) -> Result<ArrayRe
             let error = "the values cannot be decoded together".to_owned();
             (0, error)
         });
-        let reason = format!(
-            "the value of {} has no portable form: {error}",
-            field.name()
-        );
+        // Without the column and the row of the decoder, which has this one row.
+        let error = error.rsplit(": ").next().unwrap_or(&error);
+        let reason = format!("{}: {error}", field.name());
         Misfit { row, reason }
     })
 }

@@ -47,6 +47,7 @@ struct Moved {
 
 /// A value that a step cannot take.
 pub struct Fault {
+    step: usize,
     row: usize,
     column: String,
     reason: String,
@@ -55,6 +56,7 @@ pub struct Fault {
 impl Fault {
     fn of(misfit: Misfit, column: &str) -> Self {
         Self {
+            step: 0,
             row: misfit.row,
             column: column.to_owned(),
             reason: misfit.reason,
@@ -63,6 +65,7 @@ impl Fault {
 
     fn internal(error: impl std::fmt::Display) -> Self {
         Self {
+            step: 0,
             row: 0,
             column: String::new(),
             reason: error.to_string(),
@@ -77,6 +80,7 @@ impl Fault {
             format!("row {row} of the stream: {}", self.reason),
         )
         .in_stream(stream)
+        .at(format!("config.steps[{}]", self.step))
         .hint("the row is counted as it leaves the source: leave it out with a filter before this step, or change the step");
         match self.column.is_empty() {
             true => error,
@@ -133,12 +137,16 @@ impl Program {
     pub fn run(&self, batch: RecordBatch) -> Result<RecordBatch, Fault> {
         let mut batch = batch;
         let mut origins: Vec<UInt32Array> = Vec::new();
-        for step in &self.steps {
+        for (index, step) in self.steps.iter().enumerate() {
             let moved = (step.run)(&batch, &step.schema).map_err(|fault| {
                 let row = origins.iter().rev().fold(fault.row, |row, rows| {
                     rows.values().get(row).map_or(row, |row| *row as usize)
                 });
-                Fault { row, ..fault }
+                Fault {
+                    step: index,
+                    row,
+                    ..fault
+                }
             })?;
             batch = moved.batch;
             origins.extend(moved.rows);

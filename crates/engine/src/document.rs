@@ -127,7 +127,7 @@ impl Document {
     }
 
     /// A path whose transforms are counted as [`Stream::transforms`] counts them, as a path in the file.
-    fn in_file<'a>(&self, path: &'a str) -> Cow<'a, str> {
+    pub(crate) fn in_file<'a>(&self, path: &'a str) -> Cow<'a, str> {
         let found = || {
             let (stream, rest) = path
                 .strip_prefix("source.streams[")?

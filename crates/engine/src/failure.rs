@@ -198,7 +198,7 @@ impl Failure {
 
     pub(crate) fn locate(&mut self, document: &Document, key: &str) {
         self.set_place(document, document.locate(key));
-        self.key = Some(key.into());
+        self.key = Some(document.in_file(key).into_owned());
     }
 
     pub(crate) fn set_place(&mut self, document: &Document, place: Option<Location>) {

@@ -274,6 +274,35 @@ mod tests {
     use super::*;
 
     #[test]
+    fn marks_in_lists_and_in_forms_of_a_value_count_too() {
+        let schema = json!({ "properties": { "steps": { "type": "array", "items": { "$ref": "#/$defs/Step" } } },
+            "$defs": {
+                "Step": { "oneOf": [
+                    { "properties": { "drop": {} } },
+                    { "properties": { "hash": { "anyOf": [{ "$ref": "#/$defs/Hash" }, { "type": "null" }] } } },
+                    { "properties": { "more": { "items": { "$ref": "#/$defs/Step" } } } },
+                ] },
+                "Hash": { "properties": { "salt": { "x-secret": true } },
+                    "additionalProperties": { "x-secret": true } },
+            }
+        });
+        let config = json!({ "steps": [
+            { "drop": "plain-one" }, { "hash": { "salt": "salty-one", "NAME": "named-one" } },
+            { "more": [{ "more": [{ "hash": { "salt": "inner-one" } }] }] },
+        ] });
+        let secrets = Secrets::default();
+        secrets.add_marked(&schema, config.as_object().expect("an object"));
+        assert_eq!(
+            secrets.redact("plain-one salty-one named-one inner-one"),
+            "plain-one *** *** ***"
+        );
+        // A schema that holds itself ends.
+        let endless = json!({ "$defs": { "A": { "oneOf": vec![json!({ "$ref": "#/$defs/A" }); 20] } },
+            "properties": { "a": { "$ref": "#/$defs/A" } } });
+        secrets.add_marked(&endless, json!({ "a": 1 }).as_object().expect("an object"));
+    }
+
+    #[test]
     fn marked_values_are_taken_out_and_a_url_keeps_its_rest() {
         let schema = json!({ "properties": {
             "url": { "x-grant": "url", "x-secret": true }, "password": { "x-secret": true }, "host": {},

@@ -18,7 +18,7 @@ const MAX_TRANSFORMS: usize = 16;
 const MAX_STEPS: usize = 256;
 /// The connector whose steps are entries of `transforms`.
 pub(super) const BUILT_IN: &str = "transform-columns";
-const TRANSFORMS_EXAMPLE: &str = "transforms: [{ filter: \"id > 0\" }, { use: ./mask.wasm }]";
+const TRANSFORMS_EXAMPLE: &str = "transforms: [{ use: ./mask.wasm }]";
 const COLUMNS_EXAMPLE: &str = "columns: [id, total], or remove the key to take all columns";
 
 keys! {
@@ -256,7 +256,8 @@ fn step(at: &Spot<'_>) -> Result<Option<Transform>> {
         return Ok(None);
     };
     let keys = || entries.iter().map(|entry| entry.key.as_str());
-    let is_transform = keys().any(|key| Transform::names().contains(&key));
+    let known = Transform::properties();
+    let is_transform = keys().any(|key| known.iter().any(|(name, ..)| *name == key));
     match entries.as_slice() {
         _ if is_transform => Ok(None),
         [_] => {

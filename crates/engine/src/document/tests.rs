@@ -7,6 +7,7 @@ mod schema;
 mod yaml;
 
 use serde::Serialize;
+use serde_json::json;
 
 use super::declare::keys;
 use super::kinds::{names, whole, word};
@@ -97,4 +98,67 @@ keys! {
 
 fn is_two(rows: &u32) -> bool {
     *rows == 2
+}
+
+/// A path below the built-in transform leads to the entry of the step.
+#[test]
+fn steps_of_the_built_in_transform_are_entries_of_the_list() {
+    let text = "version: 1
+pipeline: t
+source:
+  use: s
+  streams:
+    - name: a
+      transforms:
+        - drop: [x]
+        - filter: y > 0
+        - use: ./t.wasm
+          config: { steps: [1] }
+        - trim: [z]
+destination: { use: d }
+";
+    let document = good(text);
+    let transforms = &document.source.streams[0].transforms;
+    let names: Vec<_> = transforms
+        .iter()
+        .map(|one| one.connector.as_str())
+        .collect();
+    assert_eq!(
+        names,
+        ["transform-columns", "./t.wasm", "transform-columns"]
+    );
+    assert_eq!(
+        Value::Object(transforms[0].config.clone()),
+        json!({ "steps": [{ "drop": ["x"] }, { "filter": "y > 0" }] })
+    );
+    for (path, line, expected) in [
+        (
+            "transforms[0].config.steps[1].filter",
+            9,
+            "transforms[1].filter",
+        ),
+        ("transforms[0].config", 8, "transforms[0]"),
+        (
+            "transforms[1].config.steps[0]",
+            11,
+            "transforms[2].config.steps[0]",
+        ),
+        (
+            "transforms[2].config.steps[0].trim[0]",
+            12,
+            "transforms[3].trim[0]",
+        ),
+        ("transforms[9].use", 7, "transforms[9].use"),
+    ] {
+        let path = format!("source.streams[0].{path}");
+        assert_eq!(
+            document.in_file(&path),
+            format!("source.streams[0].{expected}")
+        );
+        assert_eq!(
+            document.locate(&path).map(|at| at.line),
+            Some(line),
+            "{path}"
+        );
+    }
 }

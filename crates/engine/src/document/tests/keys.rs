@@ -346,8 +346,10 @@ fn with_only(mapping: &str, key: &str, value: &str) -> String {
     match mapping {
         "the top level" => format!("{key}: {value}\n"),
         "an entry of source.streams" => format!("source:\n  streams:\n    - {key}: {value}\n"),
+        // An entry without `use` is a step, whose key the built-in transform knows.
         "an entry of transforms" => {
-            format!("source:\n  streams: [{{ transforms: [{{ {key}: {value} }}] }}]\n")
+            let more = if key == "use" { "" } else { "use: ./a.wasm, " };
+            format!("source:\n  streams: [{{ transforms: [{{ {more}{key}: {value} }}] }}]\n")
         }
         other => {
             let open = other.split('.').map(|key| format!("{{ {key}: "));

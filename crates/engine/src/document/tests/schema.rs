@@ -17,7 +17,7 @@ fn the_schema_and_the_reader_know_the_same_keys() {
         }
         "an entry of transforms" => {
             let stream = &root["source"]["properties"]["streams"]["items"]["anyOf"][1];
-            &stream["properties"]["transforms"]["items"]
+            &stream["properties"]["transforms"]["items"]["anyOf"][0]
         }
         other => other.split('.').fold(&schema, |object, key| {
             let property = &object["properties"][key];
