@@ -319,6 +319,7 @@ impl Sink {
             // Only a statement that casts wants the number of the first row.
             let params = &params[..1 + usize::from(self.numbers_rows)];
             if let Err(error) = pipeline.execute(statement, params) {
+                drop(rows);
                 // The session can be closed in order then; why is known.
                 let _ = self.end_insert();
                 return Err(error);

@@ -25,10 +25,11 @@ use rapidbyte_wire::types;
 use crate::PgError;
 use crate::builtin::{self, Builtin, numeric_typmod, to_numeric_typmod};
 use crate::cast::has_inner_modifier;
-use crate::encode::{Limit, Op};
+use crate::encode::Op;
 use crate::form::{Form, OPAQUE, carried};
 use crate::model::{Column, Kind, PgType};
 use crate::oids::Rewrite;
+use crate::types::text::Limit;
 
 /// How a field gets into a column.
 #[derive(Debug, Clone, PartialEq, Eq)]

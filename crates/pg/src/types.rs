@@ -8,18 +8,20 @@
 pub(crate) mod array;
 mod boolean;
 mod bytes;
-pub(crate) mod datetime;
-mod float;
-mod integer;
-mod json;
+mod datetime;
+pub(crate) mod float;
+pub(crate) mod integer;
+pub(crate) mod json;
 pub(crate) mod numeric;
-mod text;
+pub(crate) mod text;
 mod uuid;
 
+use arrow_array::ArrayRef;
 use arrow_schema::DataType;
 
 use crate::builtin::Builtin;
 use crate::decode::Decode;
+use crate::encode::Values;
 
 /// All families.
 static FAMILIES: [&Family; 9] = [
@@ -38,6 +40,8 @@ static FAMILIES: [&Family; 9] = [
 pub(crate) struct Family {
     /// Its types.
     types: &'static [Type],
+    /// The values of an array whose Arrow type is the family's own, as that type is on the line.
+    encode: fn(&ArrayRef) -> Option<Values<'_>>,
 }
 
 /// What a family says of types that it treats alike.
@@ -68,4 +72,9 @@ fn of(oid: u32) -> Option<&'static Type> {
 /// How Arrow holds the values of a built-in type.
 pub(crate) fn held(ty: Builtin) -> Option<&'static Held> {
     of(ty.oid)?.held.as_ref()
+}
+
+/// The values of an array, as its Arrow type is on the line; `None` for a type that no family knows.
+pub(crate) fn encode(array: &ArrayRef) -> Option<Values<'_>> {
+    FAMILIES.iter().find_map(|family| (family.encode)(array))
 }

@@ -201,6 +201,7 @@ proptest! {
         while row < rows.len() {
             row = rows.encode(row, bytes.len() + 300, &mut bytes).expect("encode");
         }
+        drop(rows);
         encoder.trailer(&mut bytes);
         let mut decoder = Decoder::new(&columns, false, 1 << 20);
         for part in bytes.chunks(chunk) {
@@ -251,6 +252,7 @@ proptest! {
             }
         }
         let mut trailer = Vec::new();
+        drop(rows);
         encoder.trailer(&mut trailer);
         messages.push(trailer);
         let mut stream = Vec::new();
@@ -326,6 +328,7 @@ fn many_rows_are_written_as_they_are_one_by_one_and_come_back() {
         assert!(all == one_by_one, "{full_bytes} at a time");
     }
     let (mut stream, mut messages) = (Vec::new(), Vec::new());
+    drop(rows);
     encoder.header(&mut stream);
     message(&mut messages, &stream);
     let mut start = 0;

@@ -4,14 +4,14 @@
 //! more than writing an integer. Here the lengths of some rows are added up first, which says where each
 //! row begins, and then one loop a column writes its values at their places.
 
-use arrow_array::OffsetSizeTrait;
-use arrow_buffer::{BooleanBuffer, NullBuffer};
-use arrow_schema::TimeUnit;
+use std::ops::Range;
 
-use super::{Bound, NULL, Offsets, Values};
+use arrow_array::OffsetSizeTrait;
+use arrow_buffer::NullBuffer;
+
+use super::{Bound, NULL, Offsets};
 use crate::bytes::copy;
 use crate::error::{Failed, Problem};
-use crate::types::datetime;
 
 /// Values that are written together: with more, what they are written to leaves the processor's cache.
 const VALUES: usize = 2048;
@@ -136,6 +136,8 @@ struct Aside {
     bytes: Vec<u8>,
     /// Where each begins, and where the last one ends.
     bounds: Vec<usize>,
+    /// Why the next one cannot be written.
+    problem: Option<Problem>,
 }
 
 impl Aside {
@@ -144,7 +146,15 @@ impl Aside {
             column,
             bytes: Vec::new(),
             bounds: Vec::new(),
+            problem: None,
         }
+    }
+
+    /// Writes some of these rows; gives why one of them cannot be written.
+    #[inline(never)]
+    fn fill(&mut self, values: &Bound<'_>, rows: Range<usize>, room: usize) -> Option<Problem> {
+        let written = values.append(rows, room, &mut self.bytes, Some(&mut self.bounds));
+        written.err().map(|(_, problem)| problem)
     }
 }
 
@@ -208,9 +218,10 @@ impl Block<'_> {
             aside.bytes.clear();
             aside.bounds.clear();
             aside.bounds.push(0);
+            aside.problem = None;
         }
         for index in 0..self.at.len() {
-            match self.length(first, index) {
+            match self.length(first, index, full_bytes.saturating_sub(end)) {
                 Ok(length) => {
                     self.at[index] = end;
                     end += length;
@@ -230,22 +241,26 @@ impl Block<'_> {
         Ok(end)
     }
 
-    /// The bytes of a row, after writing what is written aside.
+    /// The bytes of a row. Its values that are written aside are written together with those of the next rows,
+    /// as long as there is `room`.
     #[inline(always)]
-    fn length(&mut self, first: usize, index: usize) -> Result<usize, Refused> {
+    fn length(&mut self, first: usize, index: usize, room: usize) -> Result<usize, Refused> {
         let row = first + index;
         let mut length = self.at[index];
         for aside in &mut self.asides {
             let column = aside.column;
-            let before = aside.bytes.len();
-            let written = self.columns[column].write(row, &mut aside.bytes);
-            written.map_err(|problem| Refused {
-                column: Some(column),
-                row,
-                problem,
-            })?;
-            length += aside.bytes.len() - before;
-            aside.bounds.push(aside.bytes.len());
+            if aside.bounds.len() == index + 1 && aside.problem.is_none() {
+                let rows = row..first + self.at.len().min(index + ROWS);
+                aside.problem = aside.fill(&self.columns[column], rows, room);
+            }
+            if let (Some(problem), true) = (aside.problem, aside.bounds.len() == index + 1) {
+                return Err(Refused {
+                    column: Some(column),
+                    row,
+                    problem,
+                });
+            }
+            length += aside.bounds[index + 1] - aside.bounds[index];
         }
         if self.layout.has_length && i32::try_from(length).is_err() {
             return Err(Refused {
@@ -259,7 +274,7 @@ impl Block<'_> {
 }
 
 /// Where the next value of each row goes.
-struct Places<'a> {
+pub(crate) struct Places<'a> {
     /// The row of the batch that comes first.
     first: usize,
     at: &'a mut [usize],
@@ -275,7 +290,7 @@ fn put<const N: usize>(out: &mut [u8], at: &mut usize, bytes: [u8; N]) {
 }
 
 /// Values of one length: numbers, and bytes that are a value already.
-pub(super) trait Number: Copy {
+pub(crate) trait Number: Copy {
     /// With the length before them.
     const BYTES: usize;
 
@@ -312,6 +327,11 @@ impl<const N: usize> Number for [u8; N] {
 }
 
 impl Places<'_> {
+    /// The row of the batch that comes first.
+    pub(crate) fn first(&self) -> usize {
+        self.first
+    }
+
     /// Each row's length: from where it begins to where the next one does, the last to `end`.
     fn put_lengths(&mut self, end: usize) {
         for index in 0..self.at.len() {
@@ -339,79 +359,62 @@ impl Places<'_> {
     }
 
     #[inline(always)]
-    fn put_numbers<N: Number>(
+    pub(crate) fn put_numbers<N: Number>(
         &mut self,
         numbers: impl Iterator<Item = Result<N, Problem>>,
     ) -> Result<(), Failed> {
+        let (first, nulls, out) = (self.first, self.nulls, &mut *self.out);
         for (index, (at, number)) in self.at.iter_mut().zip(numbers).enumerate() {
-            let row = self.first + index;
-            if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
-                put(self.out, at, NULL);
+            let row = first + index;
+            if nulls.is_some_and(|nulls| nulls.is_null(row)) {
+                put(out, at, NULL);
             } else {
                 let number = number.map_err(|problem| (row, problem))?;
-                number.put(&mut self.out[*at..*at + N::BYTES]);
+                number.put(&mut out[*at..*at + N::BYTES]);
                 *at += N::BYTES;
             }
         }
         Ok(())
     }
 
+    /// Texts. A function of its own for each kind: in one of all of them nothing would stay in registers.
+    #[inline(never)]
+    pub(crate) fn put_texts<O: OffsetSizeTrait>(
+        &mut self,
+        bounds: &[O],
+        data: &[u8],
+        version: Option<u8>,
+    ) -> Result<(), Failed> {
+        let values = bounds[self.first..].windows(2);
+        let value = |value: &[O]| &data[value[0].as_usize()..value[1].as_usize()];
+        self.put_slices(version, values.map(value))
+    }
+
     /// Values of any length, behind a byte that says their version.
     #[inline(always)]
-    fn put_slices<'b>(
+    pub(crate) fn put_slices<'b>(
         &mut self,
         version: Option<u8>,
         values: impl Iterator<Item = &'b [u8]>,
     ) -> Result<(), Failed> {
+        let (first, nulls, out) = (self.first, self.nulls, &mut *self.out);
         for (index, (at, value)) in self.at.iter_mut().zip(values).enumerate() {
-            let row = self.first + index;
-            if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
-                put(self.out, at, NULL);
+            let row = first + index;
+            if nulls.is_some_and(|nulls| nulls.is_null(row)) {
+                put(out, at, NULL);
                 continue;
             }
             let length = value.len() + usize::from(version.is_some());
             let length = i32::try_from(length).map_err(|_| (row, Problem::TooLarge))?;
-            put(self.out, at, length.to_be_bytes());
+            put(out, at, length.to_be_bytes());
             if let Some(version) = version {
-                put(self.out, at, [version]);
+                put(out, at, [version]);
             }
-            copy(&mut self.out[*at..*at + value.len()], value);
+            copy(&mut out[*at..*at + value.len()], value);
             *at += value.len();
         }
         Ok(())
     }
-}
-
-// A function of its own for each kind: in one of all of them nothing would stay in registers.
-
-#[inline(never)]
-fn numbers<T: Copy, N: Number>(
-    rows: &mut Places<'_>,
-    values: &[T],
-    number: impl Fn(T) -> Result<N, Problem>,
-) -> Result<(), Failed> {
-    let values = values[rows.first..].iter();
-    rows.put_numbers(values.map(|value| number(*value)))
-}
-
-#[inline(never)]
-fn bools(rows: &mut Places<'_>, bits: &BooleanBuffer) -> Result<(), Failed> {
-    let values = rows.first..bits.len();
-    rows.put_numbers(values.map(|row| Ok(u8::from(bits.value(row)))))
-}
-
-#[inline(never)]
-fn variable<O: OffsetSizeTrait>(
-    rows: &mut Places<'_>,
-    bounds: &[O],
-    data: &[u8],
-    version: Option<u8>,
-) -> Result<(), Failed> {
-    let values = bounds[rows.first..].windows(2);
-    rows.put_slices(
-        version,
-        values.map(|value| &data[value[0].as_usize()..value[1].as_usize()]),
-    )
 }
 
 /// Adds the lengths of the texts that are not NULL.
@@ -431,21 +434,9 @@ fn add_texts<O: OffsetSizeTrait>(
 }
 
 impl Bound<'_> {
-    /// Bytes of each value that is not NULL, besides those of texts. `None`: they are known when the value
-    /// is written.
+    /// As [`Values::bytes`](super::Values::bytes).
     fn bytes(&self) -> Option<usize> {
-        let bytes = match &self.values {
-            Values::Bool(_) => 1,
-            Values::I16(_) => 2,
-            Values::I32(_) | Values::U32(_) | Values::F32(_) => 4,
-            Values::Date32(_) | Values::Date64(_) => 4,
-            Values::I64(_) | Values::F64(_) | Values::F32As64(_) => 8,
-            Values::Time32(..) | Values::Time64(..) | Values::Timestamp(..) => 8,
-            Values::Fixed(width, _) => *width,
-            Values::Bytes { version, .. } => usize::from(version.is_some()),
-            _ => return None,
-        };
-        Some(LENGTH + bytes)
+        self.values.as_ref()?.bytes
     }
 
     /// Bytes that each value takes at least; none if it is written aside.
@@ -466,59 +457,19 @@ impl Bound<'_> {
                 }
             }
         }
-        if let Values::Bytes { offsets, .. } = &self.values {
-            match offsets {
-                Offsets::Small(bounds) => add_texts(lengths, first, bounds, self.nulls),
-                Offsets::Large(bounds) => add_texts(lengths, first, bounds, self.nulls),
-            }
+        match self.values.as_ref().and_then(|values| values.texts) {
+            Some(Offsets::Small(bounds)) => add_texts(lengths, first, bounds, self.nulls),
+            Some(Offsets::Large(bounds)) => add_texts(lengths, first, bounds, self.nulls),
+            None => {}
         }
     }
 
-    #[inline(never)]
     fn write_all<'a>(&'a self, rows: &mut Places<'a>) -> Result<(), Failed> {
         rows.nulls = self.nulls;
         match &self.values {
-            Values::Bool(bits) => bools(rows, bits),
-            Values::I16(values) => numbers(rows, values, Ok),
-            Values::I32(values) => numbers(rows, values, Ok),
-            Values::U32(values) => numbers(rows, values, Ok),
-            Values::I64(values) => numbers(rows, values, Ok),
-            Values::F32As64(values) => numbers(rows, values, |value| Ok(f64::from(value))),
-            Values::F32(values) => numbers(rows, values, Ok),
-            Values::F64(values) => numbers(rows, values, Ok),
-            Values::Date32(values) => numbers(rows, values, datetime::encode_date),
-            Values::Date64(values) => numbers(rows, values, datetime::encode_date_ms),
-            Values::Time32(values, unit) => numbers(rows, values, |value| {
-                datetime::encode_time(datetime::to_micros(value.into(), *unit)?)
-            }),
-            Values::Time64(values, unit) => numbers(rows, values, |value| {
-                datetime::encode_time(datetime::to_micros(value, *unit)?)
-            }),
-            Values::Timestamp(values, TimeUnit::Microsecond) => {
-                numbers(rows, values, datetime::encode_timestamp)
-            }
-            Values::Timestamp(values, unit) => numbers(rows, values, |value| {
-                datetime::encode_timestamp(datetime::to_micros(value, *unit)?)
-            }),
-            Values::Bytes {
-                offsets,
-                data,
-                version,
-            } => match offsets {
-                Offsets::Small(ends) => variable(rows, ends, data, *version),
-                Offsets::Large(ends) => variable(rows, ends, data, *version),
-            },
-            // Most times, and uuid. Eight bytes that are no number would be copied through memory.
-            Values::Fixed(8, data) => numbers(rows, data.as_chunks::<8>().0, |bytes| {
-                Ok(i64::from_be_bytes(bytes))
-            }),
-            Values::Fixed(16, data) => numbers(rows, data.as_chunks::<16>().0, Ok),
-            Values::Fixed(width, data) => {
-                let values = (rows.first..).map(|row| &data[row * width..(row + 1) * width]);
-                rows.put_slices(None, values)
-            }
+            Some(values) => values.kind.place(rows),
             // Written aside.
-            _ => Err((rows.first, Problem::Malformed)),
+            None => Err((rows.first, Problem::Malformed)),
         }
     }
 }

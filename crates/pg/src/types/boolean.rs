@@ -1,14 +1,17 @@
 //! `boolean`: a byte, 0 or 1.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, BooleanArray};
-use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer};
 use arrow_schema::DataType;
 
 use super::{Family, Held, Type};
 use crate::builtin::BOOL;
 use crate::decode::{Cells, Decode};
+use crate::encode::{Appended, Encode, Number, Places, Values, put_number};
 use crate::error::{Failed, Problem};
 
 pub(super) static FAMILY: Family = Family {
@@ -18,15 +21,22 @@ pub(super) static FAMILY: Family = Family {
             exact: true,
             data_type: |_| Some(DataType::Boolean),
             extension: None,
-            decode: |_| Box::new(Bits(BooleanBufferBuilder::new(0))),
+            decode: |_| Box::new(Read(BooleanBufferBuilder::new(0))),
         }),
     }],
+    encode: |array| match array.data_type() {
+        DataType::Boolean => Some(Values::sized(
+            u8::BYTES,
+            Written(array.as_boolean().values()),
+        )),
+        _ => None,
+    },
 };
 
 /// Values so far.
-struct Bits(BooleanBufferBuilder);
+struct Read(BooleanBufferBuilder);
 
-impl Decode for Bits {
+impl Decode for Read {
     fn bytes(&self) -> usize {
         self.0.len().div_ceil(8)
     }
@@ -51,4 +61,27 @@ impl Decode for Bits {
     fn take(&mut self, _: &DataType, nulls: Option<NullBuffer>) -> Result<ArrayRef, Failed> {
         Ok(Arc::new(BooleanArray::new(self.0.finish(), nulls)))
     }
+}
+
+/// Values of a batch.
+struct Written<'a>(&'a BooleanBuffer);
+
+impl Encode for Written<'_> {
+    fn place(&self, rows: &mut Places<'_>) -> Result<(), Failed> {
+        place(rows, self.0)
+    }
+
+    fn append(&self, rows: Range<usize>, to: &mut Appended<'_>) -> Result<(), Failed> {
+        to.each(rows, |row, out| {
+            put_number(out, u8::from(self.0.value(row)));
+            Ok(())
+        })
+    }
+}
+
+/// A function of its own, so that the compiler knows that no byte of `bits` changes meanwhile.
+#[inline(never)]
+fn place(rows: &mut Places<'_>, bits: &BooleanBuffer) -> Result<(), Failed> {
+    let values = rows.first()..bits.len();
+    rows.put_numbers(values.map(|row| Ok(u8::from(bits.value(row)))))
 }

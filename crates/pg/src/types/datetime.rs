@@ -2,6 +2,7 @@
 //!
 //! Ranges: "Date/Time Types" in the PostgreSQL manual, `datatype/timestamp.h` for the limits.
 
+use arrow_array::ArrayRef;
 use arrow_array::types::*;
 use arrow_buffer::IntervalMonthDayNano;
 use arrow_schema::{DataType, IntervalUnit, TimeUnit};
@@ -9,6 +10,7 @@ use arrow_schema::{DataType, IntervalUnit, TimeUnit};
 use super::{Family, Held, Type};
 use crate::builtin::{DATE, INTERVAL, TIME, TIMESTAMP, TIMESTAMPTZ};
 use crate::decode::{Decode, numbers};
+use crate::encode::{self, Values, aside, put_number, values};
 use crate::error::Problem;
 
 pub(super) static FAMILY: Family = Family {
@@ -66,7 +68,67 @@ pub(super) static FAMILY: Family = Family {
             }),
         },
     ],
+    encode,
 };
+
+fn encode(array: &ArrayRef) -> Option<Values<'_>> {
+    use TimeUnit::*;
+    Some(match *array.data_type() {
+        DataType::Date32 => encode::numbers(values::<Date32Type>(array), encode_date),
+        DataType::Date64 => encode::numbers(values::<Date64Type>(array), encode_date_ms),
+        DataType::Time32(Second) => times(values::<Time32SecondType>(array), Second),
+        DataType::Time32(unit) => times(values::<Time32MillisecondType>(array), unit),
+        DataType::Time64(Microsecond) => times(values::<Time64MicrosecondType>(array), Microsecond),
+        DataType::Time64(unit) => times(values::<Time64NanosecondType>(array), unit),
+        DataType::Timestamp(Microsecond, _) => {
+            encode::numbers(values::<TimestampMicrosecondType>(array), encode_timestamp)
+        }
+        DataType::Timestamp(unit, _) => {
+            encode::numbers(timestamp_values(array, unit), move |value| {
+                encode_timestamp(to_micros(value, unit)?)
+            })
+        }
+        DataType::Duration(unit) => {
+            let values = duration_values(array, unit);
+            aside(move |row, out| {
+                put_number(out, interval_bytes(to_micros(values[row], unit)?, 0, 0));
+                Ok(())
+            })
+        }
+        DataType::Interval(IntervalUnit::MonthDayNano) => {
+            let values = values::<IntervalMonthDayNanoType>(array);
+            aside(move |row, out| {
+                put_number(out, encode_interval(values[row])?);
+                Ok(())
+            })
+        }
+        _ => return None,
+    })
+}
+
+fn times<T: Copy + Into<i64> + Send + Sync>(values: &[T], unit: TimeUnit) -> Values<'_> {
+    encode::numbers(values, move |value| {
+        encode_time(to_micros(value.into(), unit)?)
+    })
+}
+
+fn timestamp_values(array: &ArrayRef, unit: TimeUnit) -> &[i64] {
+    match unit {
+        TimeUnit::Second => values::<TimestampSecondType>(array),
+        TimeUnit::Millisecond => values::<TimestampMillisecondType>(array),
+        TimeUnit::Microsecond => values::<TimestampMicrosecondType>(array),
+        TimeUnit::Nanosecond => values::<TimestampNanosecondType>(array),
+    }
+}
+
+fn duration_values(array: &ArrayRef, unit: TimeUnit) -> &[i64] {
+    match unit {
+        TimeUnit::Second => values::<DurationSecondType>(array),
+        TimeUnit::Millisecond => values::<DurationMillisecondType>(array),
+        TimeUnit::Microsecond => values::<DurationMicrosecondType>(array),
+        TimeUnit::Nanosecond => values::<DurationNanosecondType>(array),
+    }
+}
 
 fn timestamps(_: &DataType) -> Box<dyn Decode> {
     numbers::<TimestampMicrosecondType, 8>(|b| decode_timestamp(i64::from_be_bytes(b)))
@@ -81,7 +143,7 @@ const DATE_RANGE: std::ops::Range<i32> = -2_451_545..2_145_031_949;
 const TIMESTAMP_RANGE: std::ops::Range<i64> = -211_813_488_000_000_000..9_223_371_331_200_000_000;
 
 /// Days since 2000 to days since 1970.
-pub(crate) fn decode_date(days: i32) -> Result<i32, Problem> {
+fn decode_date(days: i32) -> Result<i32, Problem> {
     if days == i32::MIN || days == i32::MAX {
         return Err(Problem::Infinite);
     }
@@ -89,14 +151,14 @@ pub(crate) fn decode_date(days: i32) -> Result<i32, Problem> {
 }
 
 /// Days since 1970 to days since 2000.
-pub(crate) fn encode_date(days: i32) -> Result<i32, Problem> {
+fn encode_date(days: i32) -> Result<i32, Problem> {
     days.checked_sub(EPOCH_DAYS)
         .filter(|days| DATE_RANGE.contains(days))
         .ok_or(Problem::OutOfRange)
 }
 
 /// Milliseconds since 1970 (Date64), whole days, to days since 2000.
-pub(crate) fn encode_date_ms(ms: i64) -> Result<i32, Problem> {
+fn encode_date_ms(ms: i64) -> Result<i32, Problem> {
     if ms % 86_400_000 != 0 {
         return Err(Problem::OutOfRange);
     }
@@ -106,7 +168,7 @@ pub(crate) fn encode_date_ms(ms: i64) -> Result<i32, Problem> {
 
 /// µs since 2000 to µs since 1970.
 #[inline]
-pub(crate) fn decode_timestamp(micros: i64) -> Result<i64, Problem> {
+fn decode_timestamp(micros: i64) -> Result<i64, Problem> {
     if micros == i64::MIN || micros == i64::MAX {
         return Err(Problem::Infinite);
     }
@@ -115,7 +177,7 @@ pub(crate) fn decode_timestamp(micros: i64) -> Result<i64, Problem> {
 
 /// µs since 1970 to µs since 2000.
 #[inline]
-pub(crate) fn encode_timestamp(micros: i64) -> Result<i64, Problem> {
+fn encode_timestamp(micros: i64) -> Result<i64, Problem> {
     micros
         .checked_sub(EPOCH_MICROS)
         .filter(|micros| TIMESTAMP_RANGE.contains(micros))
@@ -123,7 +185,7 @@ pub(crate) fn encode_timestamp(micros: i64) -> Result<i64, Problem> {
 }
 
 /// µs since midnight, as they are.
-pub(crate) fn decode_time(micros: i64) -> Result<i64, Problem> {
+fn decode_time(micros: i64) -> Result<i64, Problem> {
     match micros {
         0..DAY_MICROS => Ok(micros),
         DAY_MICROS => Err(Problem::EndOfDay),
@@ -132,7 +194,7 @@ pub(crate) fn decode_time(micros: i64) -> Result<i64, Problem> {
 }
 
 /// µs since midnight, as they are.
-pub(crate) fn encode_time(micros: i64) -> Result<i64, Problem> {
+fn encode_time(micros: i64) -> Result<i64, Problem> {
     match micros {
         0..DAY_MICROS => Ok(micros),
         _ => Err(Problem::OutOfRange),
@@ -140,7 +202,7 @@ pub(crate) fn encode_time(micros: i64) -> Result<i64, Problem> {
 }
 
 /// A count of any unit to µs.
-pub(crate) fn to_micros(value: i64, unit: TimeUnit) -> Result<i64, Problem> {
+fn to_micros(value: i64, unit: TimeUnit) -> Result<i64, Problem> {
     match unit {
         TimeUnit::Second => value.checked_mul(1_000_000).ok_or(Problem::OutOfRange),
         TimeUnit::Millisecond => value.checked_mul(1000).ok_or(Problem::OutOfRange),
@@ -151,7 +213,7 @@ pub(crate) fn to_micros(value: i64, unit: TimeUnit) -> Result<i64, Problem> {
 }
 
 /// µs, days, months to months, days, ns.
-pub(crate) fn decode_interval(bytes: [u8; 16]) -> Result<IntervalMonthDayNano, Problem> {
+fn decode_interval(bytes: [u8; 16]) -> Result<IntervalMonthDayNano, Problem> {
     let value = i128::from_be_bytes(bytes);
     let (micros, days, months) = ((value >> 64) as i64, (value >> 32) as i32, value as i32);
     if (micros, days, months) == (i64::MAX, i32::MAX, i32::MAX)
@@ -168,12 +230,12 @@ pub(crate) fn decode_interval(bytes: [u8; 16]) -> Result<IntervalMonthDayNano, P
 }
 
 /// Months, days, ns to µs, days, months.
-pub(crate) fn encode_interval(value: IntervalMonthDayNano) -> Result<[u8; 16], Problem> {
+fn encode_interval(value: IntervalMonthDayNano) -> Result<[u8; 16], Problem> {
     let micros = to_micros(value.nanoseconds, TimeUnit::Nanosecond)?;
     Ok(interval_bytes(micros, value.days, value.months))
 }
 
-pub(crate) fn interval_bytes(micros: i64, days: i32, months: i32) -> [u8; 16] {
+fn interval_bytes(micros: i64, days: i32, months: i32) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&micros.to_be_bytes());
     bytes[8..12].copy_from_slice(&days.to_be_bytes());

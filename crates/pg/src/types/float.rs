@@ -1,11 +1,13 @@
 //! Floating-point numbers, big-endian.
 
+use arrow_array::ArrayRef;
 use arrow_array::types::*;
 use arrow_schema::DataType;
 
 use super::{Family, Held, Type};
 use crate::builtin::{FLOAT4, FLOAT8};
 use crate::decode::numbers;
+use crate::encode::{self, Values, values};
 
 pub(super) static FAMILY: Family = Family {
     types: &[
@@ -28,4 +30,22 @@ pub(super) static FAMILY: Family = Family {
             }),
         },
     ],
+    encode: |array| {
+        Some(match array.data_type() {
+            DataType::Float16 => encode::numbers(values::<Float16Type>(array), |v| Ok(v.to_f32())),
+            DataType::Float32 => encode::numbers(values::<Float32Type>(array), Ok),
+            DataType::Float64 => encode::numbers(values::<Float64Type>(array), Ok),
+            _ => return None,
+        })
+    },
 };
+
+/// As `double precision`.
+pub(crate) fn encode_double(array: &ArrayRef) -> Option<Values<'_>> {
+    match array.data_type() {
+        DataType::Float32 => Some(encode::numbers(values::<Float32Type>(array), |value| {
+            Ok(f64::from(value))
+        })),
+        _ => super::encode(array),
+    }
+}

@@ -1,14 +1,21 @@
 //! Documents: `json` keeps the text, `jsonb` has a version byte before it (`jsonb_recv`).
 
+use std::ops::Range;
+
+use arrow_array::ArrayRef;
 use arrow_schema::DataType;
 use rapidbyte_wire::types;
 
+use super::text::checked;
 use super::{Family, Held, Type};
 use crate::builtin::{JSON, JSONB};
 use crate::decode::Bytes;
+use crate::encode::{Values, aside};
+use crate::error::{Failed, Problem};
+use crate::json_keys;
 
 /// The only version of jsonb's binary form.
-pub(crate) const JSONB_VERSION: u8 = 1;
+const JSONB_VERSION: u8 = 1;
 
 pub(super) static FAMILY: Family = Family {
     types: &[
@@ -31,4 +38,42 @@ pub(super) static FAMILY: Family = Family {
             }),
         },
     ],
+    // Text without a version is written as other text is.
+    encode: |_| None,
 };
+
+/// As `jsonb`; `check` if a text may hold NUL characters, `keys` if an object may repeat one.
+pub(crate) fn encode_jsonb(
+    array: &ArrayRef,
+    check: bool,
+    keys: bool,
+    written: Range<usize>,
+) -> Result<Option<Values<'_>>, Failed> {
+    let keys = keys.then_some(json_keys::check);
+    let bytes = checked(array, Some(JSONB_VERSION), check, keys, written)?;
+    Ok(bytes.map(|bytes| bytes.values()))
+}
+
+/// Texts as JSON strings, behind a version for `jsonb`.
+pub(crate) fn encode_strings(
+    array: &ArrayRef,
+    version: bool,
+    written: Range<usize>,
+) -> Result<Option<Values<'_>>, Failed> {
+    let version = version.then_some(JSONB_VERSION);
+    let unchecked = None::<fn(&[u8]) -> Result<(), Problem>>;
+    let bytes = checked(array, version, true, unchecked, written)?;
+    Ok(bytes.map(|bytes| aside(move |row, out| put_json_string(out, version, bytes.value(row)))))
+}
+
+/// Appends a text as a JSON string with its length, behind a byte that says the version.
+fn put_json_string(out: &mut Vec<u8>, version: Option<u8>, text: &[u8]) -> Result<(), Problem> {
+    let text = std::str::from_utf8(text).map_err(|_| Problem::Malformed)?;
+    let at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    out.extend(version);
+    serde_json::to_writer(&mut *out, text).map_err(|_| Problem::Malformed)?;
+    let length = i32::try_from(out.len() - at - 4).map_err(|_| Problem::TooLarge)?;
+    out[at..at + 4].copy_from_slice(&length.to_be_bytes());
+    Ok(())
+}

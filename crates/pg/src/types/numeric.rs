@@ -1,15 +1,17 @@
 //! `numeric` and decimals.
 
-pub(crate) mod digits;
+mod digits;
 
 use arrow_array::types::{Decimal128Type, Decimal256Type};
 use arrow_array::{ArrayRef, ArrowPrimitiveType};
 use arrow_buffer::NullBuffer;
 use arrow_schema::DataType;
 
+use super::integer::Ints;
 use super::{Family, Held, Type};
 use crate::builtin::{NUMERIC, numeric_typmod};
 use crate::decode::{Cells, Decode, primitive};
+use crate::encode::{Values, aside, values};
 use crate::error::Failed;
 use digits::Wide;
 
@@ -27,7 +29,33 @@ pub(super) static FAMILY: Family = Family {
             },
         }),
     }],
+    encode: |array| match array.data_type() {
+        DataType::Decimal128(_, scale) => {
+            let (values, scale) = (values::<Decimal128Type>(array), *scale);
+            Some(aside(move |row, out| {
+                digits::encode_i128(values[row], scale, out);
+                Ok(())
+            }))
+        }
+        DataType::Decimal256(_, scale) => {
+            let (values, scale) = (values::<Decimal256Type>(array), *scale);
+            Some(aside(move |row, out| {
+                digits::encode_i256(values[row], scale, out);
+                Ok(())
+            }))
+        }
+        _ => None,
+    },
 };
+
+/// Integers of any width.
+pub(crate) fn encode_integers(array: &ArrayRef) -> Option<Values<'_>> {
+    let ints = Ints::of(array)?;
+    Some(aside(move |row, out| {
+        digits::encode_i128(ints.get(row), 0, out);
+        Ok(())
+    }))
+}
 
 fn decimal(typmod: i32) -> Option<DataType> {
     let (precision, scale) = numeric_typmod(typmod)?;

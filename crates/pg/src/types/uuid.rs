@@ -17,4 +17,6 @@ pub(super) static FAMILY: Family = Family {
             decode: |_| Fixed::of(16),
         }),
     }],
+    // Bytes of one length, as others.
+    encode: |_| None,
 };
