@@ -29,9 +29,10 @@
 //!
 //! Sources: PostgreSQL's manual, "Data Types" and "Date/Time Input"; `float8in`, `oidin`, `xidin`, `interval_in`.
 
-use crate::builtin::{self, BPCHAR, NUMERIC, TIME, TIMESTAMP, TIMESTAMPTZ, TIMETZ, is_reg};
+use crate::builtin::{self, BPCHAR, NUMERIC, TIMESTAMP, TIMESTAMPTZ, is_reg};
 use crate::ident::qualified;
 use crate::model::{Column, Kind, PgType};
+use crate::types;
 
 /// Stands before the column's place and the text in the server's error.
 const MARK: &str = "\"rapidbyte:";
@@ -128,13 +129,13 @@ fn condition(text: &str, value: &str, ty: &PgType, typmod: i32) -> Option<String
         return Some(format!("{text} !~ '^[1-9][0-9]*$'"));
     }
     let modifier = modifier_condition(text, value, ty, typmod);
-    let others: Vec<String> = match spelling(text, value, ty) {
+    let others: Vec<String> = match accepted(text, value, ty) {
         // The output of such an array may repeat the number of a dropped object, so it proves nothing.
-        Spelling::Also(condition) if is_array_of_reg(ty) => return Some(condition),
+        Accepted::Also(condition) if is_array_of_reg(ty) => return Some(condition),
         // If the output repeats the text, the modifier has changed nothing.
-        Spelling::Own => return Some(repeats(text, value, ty)),
-        Spelling::Any => modifier.into_iter().collect(),
-        Spelling::Also(condition) => [condition].into_iter().chain(modifier).collect(),
+        Accepted::Own => return Some(repeats(text, value, ty)),
+        Accepted::Any => modifier.into_iter().collect(),
+        Accepted::Also(condition) => [condition].into_iter().chain(modifier).collect(),
     };
     if others.is_empty() {
         return None;
@@ -166,42 +167,39 @@ fn has_own_separator(element: &PgType) -> bool {
 }
 
 /// Which texts a type holds without a loss.
-enum Spelling {
+#[derive(Clone, Copy)]
+pub(crate) enum Spelling {
     /// All that the server reads.
     Any,
-    /// The type's own output, and texts that meet a condition.
-    Also(String),
+    /// The type's own output, and texts that meet a condition on the text and the value.
+    Also(fn(text: &str, value: &str) -> String),
+    /// The type's own output, and texts that match a pattern: case-insensitive, and as a whole but for blanks around.
+    Pattern(fn() -> String),
     /// The type's own output alone.
     Own,
 }
 
-/// Digits of a second that the server keeps: later ones are zeros.
-const FRACTION: &str = r"(\.\d{1,6}0*)?";
-const DAY: &str = r"(\d{4,7}[-/]\d{1,2}[-/]\d{1,2}|\d{8})";
-const ERA: &str = r"( ?(BC|AD))?";
-const OFFSET: &str = r" ?([+-]\d{1,2}(:?\d{2}){0,2}|Z|UTC|GMT)";
-/// Of an address with colons: two or three octets at its end, or none before a point.
-const SHORT_OCTETS: &str = r":\.|:\d*(\.\d*){1,2}(/|\s*$)";
-const INFINITE: &str = r"[+-]?infinity";
+/// The texts of a type and those it is made of: [`Spelling`] with its condition written out.
+enum Accepted {
+    Any,
+    Also(String),
+    Own,
+}
 
-fn spelling(text: &str, value: &str, ty: &PgType) -> Spelling {
-    use builtin::*;
-    // Case-insensitive, and for the whole text but for blanks around it.
-    let matches = |pattern: &str| Spelling::Also(format!(r"{text} ~* '^\s*({pattern})\s*$'"));
-    let clock = format!(r"\d{{1,2}}:\d{{2}}(:[0-5]\d{FRACTION})?( ?[AP]M)?");
+fn accepted(text: &str, value: &str, ty: &PgType) -> Accepted {
     if let Kind::Enum { .. } = ty.kind {
-        return Spelling::Any;
+        return Accepted::Any;
     }
     if let Kind::Range { subtype } = &ty.kind {
-        return match by_oid(subtype.oid).copied() {
-            Some(INT4 | INT8 | NUMERIC) => Spelling::Any,
-            _ => Spelling::Own,
+        return match builtin::by_oid(subtype.oid).copied() {
+            Some(builtin::INT4 | builtin::INT8 | NUMERIC) => Accepted::Any,
+            _ => Accepted::Own,
         };
     }
     if let Kind::Multirange { range } = &ty.kind {
-        return match spelling(text, value, range) {
-            Spelling::Any => Spelling::Any,
-            _ => Spelling::Own,
+        return match accepted(text, value, range) {
+            Accepted::Any => Accepted::Any,
+            _ => Accepted::Own,
         };
     }
     if let Kind::Array { element } = &ty.kind
@@ -211,58 +209,20 @@ fn spelling(text: &str, value: &str, ty: &PgType) -> Spelling {
         let name = qualified(&element.schema, &element.name);
         return match condition("e", &format!("e::{name}"), element, -1) {
             // The elements are checked in the text of the array, before the server has read them.
-            Some(each) => Spelling::Also(format!(
+            Some(each) => Accepted::Also(format!(
                 "(SELECT pg_catalog.bool_and(({each}) IS NOT FALSE) FROM \
                  pg_catalog.unnest({text}::pg_catalog.text[]) AS e) IS NOT FALSE"
             )),
-            None => Spelling::Any,
+            None => Accepted::Any,
         };
     }
-    let Some(known) = by_oid(ty.oid).copied() else {
-        return Spelling::Own;
-    };
-    match known {
-        BOOL | BYTEA | INT2 | INT4 | INT8 | NUMERIC | UUID | JSON | BIT | VARBIT | PG_LSN
-        | TEXT | VARCHAR | BPCHAR => Spelling::Any,
-        FLOAT4 | FLOAT8 => Spelling::Also(format!(
-            r"CASE WHEN {text} ~* '^\s*[+-]?(nan|inf|infinity)\s*$' THEN true ELSE {value}::pg_catalog.text::pg_catalog.numeric = {text}::pg_catalog.numeric END"
-        )),
-        OID | XID | CID | XID8 => Spelling::Also(format!(
-            r"{value}::pg_catalog.text = pg_catalog.regexp_replace({text}, '^\s*0*(0|[1-9]\d*)\s*$', '\1')"
-        )),
-        MONEY => Spelling::Also(format!(
-            r"CASE WHEN {value}::pg_catalog.text = {text} THEN true WHEN {text} ~ '^\s*[+-]?\$?(\d+|\d{{1,3}}(,\d{{3}})+)(\.\d*)?\s*$' THEN {value}::pg_catalog.numeric = pg_catalog.translate({text}, '$, ', '')::pg_catalog.numeric ELSE false END"
-        )),
-        DATE => matches(&format!(r"{DAY}([T ]00:00(:00(\.0+)?)?)?{ERA}|{INFINITE}")),
-        TIME => matches(&clock),
-        TIMETZ => matches(&format!("{clock}({OFFSET})?")),
-        TIMESTAMP => matches(&format!("{DAY}([T ]{clock})?{ERA}|{INFINITE}")),
-        TIMESTAMPTZ => matches(&format!("{DAY}([T ]{clock}({OFFSET})?)?{ERA}|{INFINITE}")),
-        INTERVAL => {
-            let whole = r"[+-]?\d+ ?(millennia|millenniums?|centur(y|ies)|decades?|years?|yrs?|y|mons?|months?|weeks?|w|days?|d|hours?|hrs?|h|minutes?|mins?|m)";
-            let seconds = format!(r"[+-]?\d+{FRACTION} ?(seconds?|secs?|s)");
-            let clock = format!(r"[+-]?\d+:\d{{2}}(:\d{{2}}{FRACTION})?");
-            let iso = format!(
-                r"[+-]?P([+-]?\d+Y)?([+-]?\d+M)?([+-]?\d+W)?([+-]?\d+D)?(T([+-]?\d+H)?([+-]?\d+M)?([+-]?\d+{FRACTION}S)?)?"
-            );
-            // Behind a clock a blank, so that its seventh digit is not the next number's first.
-            matches(&format!(
-                r"(@ )?(({whole}|{seconds})\s*|{clock}(\s+|$))+( ?ago)?|{iso}"
-            ))
+    match types::spelling(ty) {
+        Spelling::Any => Accepted::Any,
+        Spelling::Own => Accepted::Own,
+        Spelling::Also(condition) => Accepted::Also(condition(text, value)),
+        Spelling::Pattern(pattern) => {
+            Accepted::Also(format!(r"{text} ~* '^\s*({})\s*$'", pattern()))
         }
-        // The server reads `1::.2` and `8:0:2b:1:2:3` too, as best it can.
-        // So it does with fewer than four octets behind a colon.
-        INET => Spelling::Also(format!(r"{text} !~ '{SHORT_OCTETS}'")),
-        // It completes an address that has neither a mask nor four octets by the mask of its class.
-        CIDR => Spelling::Also(format!(
-            r"({text} !~ '{SHORT_OCTETS}' AND {text} ~ '/|:|^\s*(\d+\.){{3}}\d+\s*$')"
-        )),
-        MACADDR => matches("[0-9a-f]{2}([:.-]?[0-9a-f]{2}){5}"),
-        MACADDR8 => matches("[0-9a-f]{2}([:.-]?[0-9a-f]{2}){7}"),
-        POINT | LSEG | PATH | BOX | POLYGON | LINE | CIRCLE => Spelling::Also(format!(
-            r"{value}::pg_catalog.text = pg_catalog.regexp_replace({text}, '\s', '', 'g')"
-        )),
-        _ => Spelling::Own,
     }
 }
 
@@ -281,7 +241,7 @@ fn modifier_condition(text: &str, value: &str, ty: &PgType, typmod: i32) -> Opti
     // Qualified, so that `bit` is not read as `bit(1)`.
     let whole = format!("{text}::{}{array}", qualified(&base.schema, &base.name));
     // Equal although they are written differently: 1.2 and 1.20, with and without blanks.
-    let by_value = [NUMERIC, BPCHAR, TIME, TIMETZ, TIMESTAMP, TIMESTAMPTZ];
+    let by_value = types::modifier(base).is_some_and(|modifier| modifier.by_value);
     Some(if base.oid == BPCHAR.oid && !array.is_empty() {
         // A single text is checked by the encoder: blanks at the end of a shorter one are refused, because the
         // padding hides them. Equality ignores them.
@@ -290,7 +250,7 @@ fn modifier_condition(text: &str, value: &str, ty: &PgType, typmod: i32) -> Opti
             "{value} = {whole} AND NOT EXISTS (SELECT FROM pg_catalog.unnest({text}::pg_catalog.text[]) AS e \
              WHERE pg_catalog.right(e, 1) = ' ' AND pg_catalog.char_length(e) <> {chars})"
         )
-    } else if by_value.iter().any(|builtin| builtin.oid == base.oid) {
+    } else if by_value {
         format!("{value} = {whole}")
     } else {
         format!("{value}::pg_catalog.text = {whole}::pg_catalog.text")

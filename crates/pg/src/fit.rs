@@ -19,17 +19,19 @@
 //!
 //! Finer than a microsecond, out of range and uneven lists are refused value by value.
 
-use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit};
-use rapidbyte_wire::types;
+use arrow_schema::{DataType, Field};
+use rapidbyte_wire::types as wire_types;
 
 use crate::PgError;
-use crate::builtin::{self, Builtin, numeric_typmod, to_numeric_typmod};
+use crate::builtin::{self, Builtin};
 use crate::cast::has_inner_modifier;
 use crate::encode::Op;
 use crate::form::{Form, OPAQUE, carried};
 use crate::model::{Column, Kind, PgType};
 use crate::oids::Rewrite;
-use crate::types::text::Limit;
+use crate::types;
+use crate::types::numeric::numeric_note;
+use crate::types::text::{length_note, limit};
 
 /// How a field gets into a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,39 +78,13 @@ pub fn plain(field: &Field) -> Result<Column, String> {
 const MAX_DIMENSIONS: usize = 6;
 
 fn plain_type(field: &Field, depth: usize) -> Result<Column, String> {
-    let of = |builtin: Builtin| builtin.column("");
-    let with = |builtin: Builtin, typmod: i32| Column {
-        typmod,
-        ..builtin.column("")
-    };
-    if types::extension_name(field) == Some(OPAQUE) {
+    if wire_types::extension_name(field) == Some(OPAQUE) {
         return Err("its values are in a system's own form, and their type is not declared".into());
     }
+    if let Some(column) = types::column(field) {
+        return Ok(column);
+    }
     Ok(match field.data_type() {
-        DataType::Boolean => of(builtin::BOOL),
-        DataType::Int8 | DataType::Int16 | DataType::UInt8 => of(builtin::INT2),
-        DataType::Int32 | DataType::UInt16 => of(builtin::INT4),
-        DataType::Int64 | DataType::UInt32 => of(builtin::INT8),
-        DataType::UInt64 => numeric(20, 0),
-        DataType::Float16 | DataType::Float32 => of(builtin::FLOAT4),
-        DataType::Float64 => of(builtin::FLOAT8),
-        DataType::Decimal128(p, s) | DataType::Decimal256(p, s) => {
-            let zeros = s.min(&0).unsigned_abs();
-            numeric(u16::from(*p) + u16::from(zeros), i16::from(*s).max(0))
-        }
-        DataType::Utf8 | DataType::LargeUtf8 if types::is_json(field) => of(builtin::JSON),
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Null => of(builtin::TEXT),
-        DataType::FixedSizeBinary(16) if types::is_uuid(field) => of(builtin::UUID),
-        DataType::Binary | DataType::LargeBinary | DataType::FixedSizeBinary(_) => {
-            of(builtin::BYTEA)
-        }
-        DataType::Date32 | DataType::Date64 => of(builtin::DATE),
-        DataType::Time32(unit) | DataType::Time64(unit) => with(builtin::TIME, digits(*unit)),
-        DataType::Timestamp(unit, None) => with(builtin::TIMESTAMP, digits(*unit)),
-        DataType::Timestamp(unit, Some(_)) => with(builtin::TIMESTAMPTZ, digits(*unit)),
-        DataType::Duration(_) | DataType::Interval(IntervalUnit::MonthDayNano) => {
-            of(builtin::INTERVAL)
-        }
         DataType::List(item) | DataType::LargeList(item) => {
             if depth == MAX_DIMENSIONS {
                 return Err(format!("arrays have at most {MAX_DIMENSIONS} dimensions"));
@@ -137,23 +113,6 @@ fn plain_type(field: &Field, depth: usize) -> Result<Column, String> {
         }
         other => return Err(format!("PostgreSQL has no type for {other}")),
     })
-}
-
-/// Digits after the point of the seconds.
-fn digits(unit: TimeUnit) -> i32 {
-    match unit {
-        TimeUnit::Second => 0,
-        TimeUnit::Millisecond => 3,
-        TimeUnit::Microsecond | TimeUnit::Nanosecond => -1,
-    }
-}
-
-fn numeric(precision: u16, scale: i16) -> Column {
-    Column {
-        typmod: to_numeric_typmod(precision, scale),
-        type_text: format!("numeric({precision},{scale})"),
-        ..builtin::NUMERIC.column("")
-    }
 }
 
 /// A field as PostgreSQL sees it.
@@ -211,9 +170,9 @@ pub(crate) fn decide(field: &Field, target: &Column) -> Result<(Fit, Option<Op>)
     })
 }
 
-type Decision = Result<(Op, Option<String>), Fit>;
+pub(crate) type Decision = Result<(Op, Option<String>), Fit>;
 
-fn refused<T>(reason: impl Into<String>) -> Result<T, Fit> {
+pub(crate) fn refused<T>(reason: impl Into<String>) -> Result<T, Fit> {
     Err(Fit::Refused(reason.into()))
 }
 
@@ -236,7 +195,7 @@ impl Source {
         }
         if self.is_text_cast || from.is_textual() || matches!(from.kind, Kind::Enum { .. }) {
             let version = to.oid == builtin::JSONB.oid;
-            if types::is_json_strings(field) && (version || to.oid == builtin::JSON.oid) {
+            if wire_types::is_json_strings(field) && (version || to.oid == builtin::JSON.oid) {
                 let note = JSON_STRINGS_NOTE.to_owned();
                 return Ok((Op::JsonString { version }, Some(note)));
             }
@@ -336,47 +295,6 @@ impl Source {
     }
 }
 
-/// How many characters a `varchar(n)` or `char(n)` holds.
-fn characters(ty: &PgType, typmod: i32) -> Option<u32> {
-    let limited = [builtin::VARCHAR.oid, builtin::BPCHAR.oid].contains(&ty.oid);
-    u32::try_from(typmod.checked_sub(4).filter(|_| limited)?).ok()
-}
-
-/// What must be looked at in each text, because the server would cut blanks at its end.
-fn limit((from, from_typmod): (&PgType, i32), (to, to_typmod): (&PgType, i32)) -> Option<Limit> {
-    let chars = characters(to, to_typmod)?;
-    let always_fits = characters(from, from_typmod).is_some_and(|most| most <= chars);
-    let is_padded = |ty: &PgType| ty.oid == builtin::BPCHAR.oid;
-    let both_padded = is_padded(from) && is_padded(to);
-    let refuses_blanks = is_padded(to) && !is_padded(from);
-    (!always_fits || refuses_blanks).then_some(Limit {
-        chars,
-        ignores_blanks: both_padded,
-        refuses_blanks,
-    })
-}
-
-fn length_note(from: &PgType, from_typmod: i32, to: &PgType, to_typmod: i32) -> Option<String> {
-    if to.oid == builtin::NAME.oid && from.oid != to.oid {
-        return Some("the server refuses names of more than 63 bytes".into());
-    }
-    let most = characters(to, to_typmod)?;
-    let pads = to.oid == builtin::BPCHAR.oid;
-    let given = characters(from, from_typmod);
-    if limit((from, from_typmod), (to, to_typmod)).is_some() {
-        let pads = if pads {
-            "; shorter ones are padded with blanks, and strings that end with a blank are refused"
-        } else {
-            ""
-        };
-        return Some(format!(
-            "values of more than {most} characters are refused{pads}"
-        ));
-    }
-    (pads && (given != Some(most) || from.oid != to.oid))
-        .then(|| format!("padded with blanks to {most} characters"))
-}
-
 /// True for two types that are one: built-in types by OID, others by schema and name.
 fn same_type(from: &PgType, to: &PgType) -> bool {
     if from.is_builtin() || to.is_builtin() {
@@ -444,80 +362,19 @@ fn check_modifier(ty: &PgType, from: i32, to: i32) -> Result<(), Fit> {
     if to < 0 || from == to {
         return Ok(());
     }
-    let narrower = |what: &str| refused(format!("the target's {} is narrower: {what}", ty.name));
-    match builtin::by_oid(ty.oid).copied() {
-        Some(builtin::NUMERIC) => {
-            let Some((to_precision, to_scale)) = numeric_typmod(to) else {
-                return Ok(());
-            };
-            let Some((precision, scale)) = numeric_typmod(from) else {
-                return narrower("the source's has no limit, and the server would round");
-            };
-            if to_scale < scale {
-                return narrower("the server would round digits after the point");
-            }
-            let before_point = |p: u16, s: i16| i32::from(p) - i32::from(s);
-            if before_point(to_precision, to_scale) < before_point(precision, scale) {
-                return narrower("fewer digits before the point");
-            }
-            Ok(())
-        }
-        Some(builtin::TIME | builtin::TIMETZ | builtin::TIMESTAMP | builtin::TIMESTAMPTZ) => {
-            if to < 6 && !(0..=to).contains(&from) {
-                return narrower("the server would round the seconds");
-            }
-            Ok(())
-        }
-        Some(builtin::INTERVAL) => interval_modifier(from, to)
-            .or_else(|()| narrower("the server would round the seconds or leave out fields")),
-        Some(builtin::BIT) => narrower("the lengths differ"),
-        Some(builtin::VARBIT) if from < 0 || from > to => narrower("fewer bits"),
-        Some(builtin::VARBIT) => Ok(()),
+    let Some(modifier) = types::modifier(ty) else {
         // Modifiers of extension types: their meaning is not known here.
-        _ => refused(format!(
+        return refused(format!(
             "the modifiers of {} differ ({from} and {to})",
             ty.name
-        )),
-    }
-}
-
-/// Fields in the upper half, digits after the point in the lower (`INTERVAL_TYPMOD`).
-fn interval_modifier(from: i32, to: i32) -> Result<(), ()> {
-    const ALL_FIELDS: i32 = 0x7fff;
-    const FULL: i32 = 0xffff;
-    let split = |typmod: i32| match typmod {
-        ..0 => (ALL_FIELDS, FULL),
-        typmod => ((typmod >> 16) & ALL_FIELDS, typmod & FULL),
+        ));
     };
-    let ((from_fields, from_digits), (to_fields, to_digits)) = (split(from), split(to));
-    let fields = to_fields == ALL_FIELDS || to_fields == from_fields;
-    let digits = to_digits >= 6 || from_digits <= to_digits;
-    if fields && digits { Ok(()) } else { Err(()) }
-}
-
-/// What happens to a `numeric` whose modifier differs from the target's, which is wider.
-fn numeric_note((from, from_typmod): (&PgType, i32), to_typmod: i32) -> Option<String> {
-    let differs = from.oid == builtin::NUMERIC.oid && from_typmod != to_typmod;
-    differs.then(|| "the target's numeric holds more digits".to_owned())
-}
-
-/// Bytes of an integer type, and how many decimal digits hold all its values.
-fn integer(data_type: &DataType) -> Option<(u8, u16)> {
-    Some(match data_type {
-        DataType::Int8 | DataType::UInt8 => (2, 3),
-        DataType::Int16 => (2, 5),
-        DataType::UInt16 => (4, 5),
-        DataType::Int32 => (4, 10),
-        DataType::UInt32 => (8, 10),
-        DataType::Int64 => (8, 19),
-        DataType::UInt64 => (u8::MAX, 20),
-        _ => return None,
-    })
+    (modifier.fits)(from, to)
+        .or_else(|what| refused(format!("the target's {} is narrower: {what}", ty.name)))
 }
 
 /// Values that Arrow has a type for.
 fn values_into(field: &Field, from: (&PgType, i32), to: (&PgType, i32)) -> Decision {
-    let widened = |wider: bool| wider.then(|| format!("{} holds more", to.0.name));
     let no_way = || {
         refused(format!(
             "{} does not become {}",
@@ -531,52 +388,15 @@ fn values_into(field: &Field, from: (&PgType, i32), to: (&PgType, i32)) -> Decis
             _ => no_way(),
         };
     };
-    if let Some((needs, digits)) = integer(field.data_type()) {
-        return integer_into(field, (needs, digits), from.0, builtin, to.1);
+    if let Some(decision) = types::into(field, from.0, builtin, to.1) {
+        return decision;
     }
-    match (field.data_type(), builtin) {
-        (DataType::Float16 | DataType::Float32, builtin::FLOAT4) => Ok((Op::Plain, None)),
-        (DataType::Float32, builtin::FLOAT8) => Ok((Op::Float8, widened(true))),
-        (DataType::Float64, builtin::FLOAT8) => Ok((Op::Float8, None)),
-        (DataType::Float64, builtin::FLOAT4) => refused("real holds fewer digits"),
-        // Bytes, documents, times and decimals: of the same type, with a modifier that fits.
-        _ if from.0.oid == to.0.oid => {
-            check_modifier(from.0, from.1, to.1)?;
-            Ok((Op::Plain, numeric_note(from, to.1)))
-        }
-        _ => no_way(),
+    // Bytes, documents, times and decimals: of the same type, with a modifier that fits.
+    if from.0.oid != to.0.oid {
+        return no_way();
     }
-}
-
-fn integer_into(
-    field: &Field,
-    (needs, digits): (u8, u16),
-    from: &PgType,
-    to: Builtin,
-    to_typmod: i32,
-) -> Decision {
-    let note = |wider: bool| wider.then(|| format!("{} holds more", to.sql));
-    let bytes = match to {
-        builtin::INT2 => 2,
-        builtin::INT4 => 4,
-        builtin::INT8 => 8,
-        builtin::OID if from.oid == to.oid => return Ok((Op::Plain, None)),
-        builtin::NUMERIC => {
-            let (precision, scale) = numeric_typmod(to_typmod).unwrap_or((u16::MAX, 0));
-            if scale < 0 || i32::from(precision) - i32::from(scale) < i32::from(digits) {
-                return refused("the target's numeric is narrower: fewer digits before the point");
-            }
-            // UInt64 is held by nothing smaller.
-            return Ok((Op::IntNumeric, note(*field.data_type() != DataType::UInt64)));
-        }
-        _ => return refused(format!("{} does not become {}", from.name, to.sql)),
-    };
-    if needs > bytes {
-        let from = rapidbyte_wire::types::type_name(field);
-        return refused(format!("{} is narrower than {from}", to.sql));
-    }
-    let exact = builtin::by_oid(from.oid).is_some_and(|from| from.oid == to.oid);
-    Ok((Op::Int(bytes), note(!exact)))
+    check_modifier(from.0, from.1, to.1)?;
+    Ok((Op::Plain, numeric_note(from, to.1)))
 }
 
 fn list_into(field: &Field, from: (&PgType, i32), to: (&PgType, i32)) -> Decision {
@@ -604,7 +424,7 @@ fn list_into(field: &Field, from: (&PgType, i32), to: (&PgType, i32)) -> Decisio
         ..Column::new("", to.0.clone(), to.0.name.clone())
     };
     // The mark of a column is about the strings in its lists.
-    let item = match types::is_json_strings(field) {
+    let item = match wire_types::is_json_strings(field) {
         true => &item.clone().with_metadata(field.metadata().clone()),
         false => item,
     };

@@ -12,19 +12,23 @@ mod datetime;
 pub(crate) mod float;
 pub(crate) mod integer;
 pub(crate) mod json;
+mod native;
 pub(crate) mod numeric;
 pub(crate) mod text;
 mod uuid;
 
 use arrow_array::ArrayRef;
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Field};
 
 use crate::builtin::Builtin;
+use crate::cast::Spelling;
 use crate::decode::Decode;
 use crate::encode::Values;
+use crate::fit::Decision;
+use crate::model::{Column, PgType};
 
-/// All families.
-static FAMILIES: [&Family; 9] = [
+/// All families. The first one that knows a field names its type, so `uuid` and `json` stand before bytes and text.
+static FAMILIES: [&Family; 10] = [
     &boolean::FAMILY,
     &integer::FAMILY,
     &float::FAMILY,
@@ -34,12 +38,17 @@ static FAMILIES: [&Family; 9] = [
     &json::FAMILY,
     &text::FAMILY,
     &bytes::FAMILY,
+    &native::FAMILY,
 ];
 
 /// What a family says.
 pub(crate) struct Family {
     /// Its types.
     types: &'static [Type],
+    /// The column to create for a field, without its name.
+    column: fn(&Field) -> Option<Column>,
+    /// How a field from a type gets into a column of another; `None` if only into the same.
+    into: fn(&Field, from: &PgType, to: Builtin, typmod: i32) -> Option<Decision>,
     /// The values of an array whose Arrow type is the family's own, as that type is on the line.
     encode: fn(&ArrayRef) -> Option<Values<'_>>,
 }
@@ -49,6 +58,18 @@ struct Type {
     of: &'static [Builtin],
     /// `None`: no type of Arrow is like it.
     held: Option<Held>,
+    /// `None`: it has none, or nobody knows what it means.
+    modifier: Option<Modifier>,
+    /// Which texts a cast accepts.
+    spelling: Spelling,
+}
+
+/// What the modifiers of a type do.
+pub(crate) struct Modifier {
+    /// Why the target's modifier would change a value of the source's, or refuse it.
+    pub fits: fn(from: i32, to: i32) -> Result<(), &'static str>,
+    /// Equal values may be written differently, as 1.2 and 1.20 are.
+    pub by_value: bool,
 }
 
 /// How Arrow holds the values of a type.
@@ -61,6 +82,32 @@ pub(crate) struct Held {
     pub extension: Option<&'static str>,
     /// Collects values of `data_type`.
     pub decode: fn(&DataType) -> Box<dyn Decode>,
+}
+
+/// A type of which Arrow holds every value.
+const fn exactly(
+    data_type: fn(i32) -> Option<DataType>,
+    decode: fn(&DataType) -> Box<dyn Decode>,
+) -> Option<Held> {
+    Some(Held {
+        exact: true,
+        data_type,
+        extension: None,
+        decode,
+    })
+}
+
+/// A type of which Arrow holds most values.
+const fn partly(
+    data_type: fn(i32) -> Option<DataType>,
+    decode: fn(&DataType) -> Box<dyn Decode>,
+) -> Option<Held> {
+    Some(Held {
+        exact: false,
+        data_type,
+        extension: None,
+        decode,
+    })
 }
 
 /// What its family says of a built-in type.
@@ -77,4 +124,25 @@ pub(crate) fn held(ty: Builtin) -> Option<&'static Held> {
 /// The values of an array, as its Arrow type is on the line; `None` for a type that no family knows.
 pub(crate) fn encode(array: &ArrayRef) -> Option<Values<'_>> {
     FAMILIES.iter().find_map(|family| (family.encode)(array))
+}
+
+/// The column to create for a field of a single value, without its name.
+pub(crate) fn column(field: &Field) -> Option<Column> {
+    FAMILIES.iter().find_map(|family| (family.column)(field))
+}
+
+/// How a field gets into a column of another type; `None` if only into the same.
+pub(crate) fn into(field: &Field, from: &PgType, to: Builtin, typmod: i32) -> Option<Decision> {
+    let mut families = FAMILIES.iter();
+    families.find_map(|family| (family.into)(field, from, to, typmod))
+}
+
+/// What the modifiers of a type do, if that is known.
+pub(crate) fn modifier(ty: &PgType) -> Option<&'static Modifier> {
+    of(ty.oid)?.modifier.as_ref()
+}
+
+/// Which texts a cast to a type accepts.
+pub(crate) fn spelling(ty: &PgType) -> Spelling {
+    of(ty.oid).map_or(Spelling::Own, |ty| ty.spelling)
 }

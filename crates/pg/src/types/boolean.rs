@@ -8,8 +8,9 @@ use arrow_array::{ArrayRef, BooleanArray};
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer};
 use arrow_schema::DataType;
 
-use super::{Family, Held, Type};
+use super::{Family, Type, exactly};
 use crate::builtin::BOOL;
+use crate::cast::Spelling;
 use crate::decode::{Cells, Decode};
 use crate::encode::{Appended, Encode, Number, Places, Values, put_number};
 use crate::error::{Failed, Problem};
@@ -17,13 +18,18 @@ use crate::error::{Failed, Problem};
 pub(super) static FAMILY: Family = Family {
     types: &[Type {
         of: &[BOOL],
-        held: Some(Held {
-            exact: true,
-            data_type: |_| Some(DataType::Boolean),
-            extension: None,
-            decode: |_| Box::new(Read(BooleanBufferBuilder::new(0))),
-        }),
+        held: exactly(
+            |_| Some(DataType::Boolean),
+            |_| Box::new(Read(BooleanBufferBuilder::new(0))),
+        ),
+        modifier: None,
+        spelling: Spelling::Any,
     }],
+    column: |field| match field.data_type() {
+        DataType::Boolean => Some(BOOL.column("")),
+        _ => None,
+    },
+    into: |_, _, _, _| None,
     encode: |array| match array.data_type() {
         DataType::Boolean => Some(Values::sized(
             u8::BYTES,

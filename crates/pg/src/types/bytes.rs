@@ -3,21 +3,26 @@
 use arrow_array::cast::AsArray;
 use arrow_schema::DataType;
 
-use super::{Family, Held, Type};
+use super::{Family, Type, exactly};
 use crate::builtin::BYTEA;
+use crate::cast::Spelling;
 use crate::decode::Bytes;
 use crate::encode::{Bytes as Written, fixed};
 
 pub(super) static FAMILY: Family = Family {
     types: &[Type {
         of: &[BYTEA],
-        held: Some(Held {
-            exact: true,
-            data_type: |_| Some(DataType::Binary),
-            extension: None,
-            decode: |_| Bytes::of(None),
-        }),
+        held: exactly(|_| Some(DataType::Binary), |_| Bytes::of(None)),
+        modifier: None,
+        spelling: Spelling::Any,
     }],
+    column: |field| match field.data_type() {
+        DataType::Binary | DataType::LargeBinary | DataType::FixedSizeBinary(_) => {
+            Some(BYTEA.column(""))
+        }
+        _ => None,
+    },
+    into: |_, _, _, _| None,
     encode: |array| match array.data_type() {
         DataType::Binary | DataType::LargeBinary => Written::of(array, None).map(Written::values),
         DataType::FixedSizeBinary(width) => {

@@ -7,69 +7,158 @@ use arrow_array::types::*;
 use arrow_buffer::IntervalMonthDayNano;
 use arrow_schema::{DataType, IntervalUnit, TimeUnit};
 
-use super::{Family, Held, Type};
-use crate::builtin::{DATE, INTERVAL, TIME, TIMESTAMP, TIMESTAMPTZ};
+use super::{Family, Modifier, Type, partly};
+use crate::builtin::{Builtin, DATE, INTERVAL, TIME, TIMESTAMP, TIMESTAMPTZ, TIMETZ};
+use crate::cast::Spelling;
 use crate::decode::{Decode, numbers};
 use crate::encode::{self, Values, aside, put_number, values};
 use crate::error::Problem;
+use crate::model::Column;
 
 pub(super) static FAMILY: Family = Family {
     types: &[
         Type {
             of: &[DATE],
-            held: Some(Held {
-                exact: false,
-                data_type: |_| Some(DataType::Date32),
-                extension: None,
-                decode: |_| numbers::<Date32Type, 4>(|b| decode_date(i32::from_be_bytes(b))),
+            held: partly(
+                |_| Some(DataType::Date32),
+                |_| numbers::<Date32Type, 4>(|b| decode_date(i32::from_be_bytes(b))),
+            ),
+            modifier: None,
+            spelling: Spelling::Pattern(|| {
+                format!(r"{DAY}([T ]00:00(:00(\.0+)?)?)?{ERA}|{INFINITE}")
             }),
         },
         Type {
             of: &[TIME],
-            held: Some(Held {
-                exact: false,
-                data_type: |_| Some(DataType::Time64(TimeUnit::Microsecond)),
-                extension: None,
-                decode: |_| {
-                    numbers::<Time64MicrosecondType, 8>(|b| decode_time(i64::from_be_bytes(b)))
-                },
-            }),
+            held: partly(
+                |_| Some(DataType::Time64(TimeUnit::Microsecond)),
+                |_| numbers::<Time64MicrosecondType, 8>(|b| decode_time(i64::from_be_bytes(b))),
+            ),
+            modifier: SECONDS,
+            spelling: Spelling::Pattern(clock),
+        },
+        Type {
+            of: &[TIMETZ],
+            held: None,
+            modifier: SECONDS,
+            spelling: Spelling::Pattern(|| format!("{}({OFFSET})?", clock())),
         },
         Type {
             of: &[TIMESTAMP],
-            held: Some(Held {
-                exact: false,
-                data_type: |_| Some(DataType::Timestamp(TimeUnit::Microsecond, None)),
-                extension: None,
-                decode: timestamps,
-            }),
+            held: partly(
+                |_| Some(DataType::Timestamp(TimeUnit::Microsecond, None)),
+                timestamps,
+            ),
+            modifier: SECONDS,
+            spelling: Spelling::Pattern(|| format!("{DAY}([T ]{})?{ERA}|{INFINITE}", clock())),
         },
         Type {
             of: &[TIMESTAMPTZ],
-            held: Some(Held {
-                exact: false,
-                data_type: |_| {
+            held: partly(
+                |_| {
                     Some(DataType::Timestamp(
                         TimeUnit::Microsecond,
                         Some("UTC".into()),
                     ))
                 },
-                extension: None,
-                decode: timestamps,
+                timestamps,
+            ),
+            modifier: SECONDS,
+            spelling: Spelling::Pattern(|| {
+                format!("{DAY}([T ]{}({OFFSET})?)?{ERA}|{INFINITE}", clock())
             }),
         },
         Type {
             of: &[INTERVAL],
-            held: Some(Held {
-                exact: false,
-                data_type: |_| Some(DataType::Interval(IntervalUnit::MonthDayNano)),
-                extension: None,
-                decode: |_| numbers::<IntervalMonthDayNanoType, 16>(decode_interval),
+            held: partly(
+                |_| Some(DataType::Interval(IntervalUnit::MonthDayNano)),
+                |_| numbers::<IntervalMonthDayNanoType, 16>(decode_interval),
+            ),
+            modifier: Some(Modifier {
+                fits: interval_fits,
+                by_value: false,
             }),
+            spelling: Spelling::Pattern(span),
         },
     ],
+    column: |field| {
+        let with = |builtin: Builtin, typmod: i32| Column {
+            typmod,
+            ..builtin.column("")
+        };
+        Some(match field.data_type() {
+            DataType::Date32 | DataType::Date64 => DATE.column(""),
+            DataType::Time32(unit) | DataType::Time64(unit) => with(TIME, digits(*unit)),
+            DataType::Timestamp(unit, None) => with(TIMESTAMP, digits(*unit)),
+            DataType::Timestamp(unit, Some(_)) => with(TIMESTAMPTZ, digits(*unit)),
+            DataType::Duration(_) | DataType::Interval(IntervalUnit::MonthDayNano) => {
+                INTERVAL.column("")
+            }
+            _ => return None,
+        })
+    },
+    into: |_, _, _, _| None,
     encode,
 };
+
+/// Digits after the point of the seconds.
+fn digits(unit: TimeUnit) -> i32 {
+    match unit {
+        TimeUnit::Second => 0,
+        TimeUnit::Millisecond => 3,
+        TimeUnit::Microsecond | TimeUnit::Nanosecond => -1,
+    }
+}
+
+/// `timestamp_recv` and its like apply the modifier.
+const SECONDS: Option<Modifier> = Some(Modifier {
+    fits: |from, to| match to < 6 && !(0..=to).contains(&from) {
+        true => Err("the server would round the seconds"),
+        false => Ok(()),
+    },
+    by_value: true,
+});
+
+/// Fields in the upper half, digits after the point in the lower (`INTERVAL_TYPMOD`).
+fn interval_fits(from: i32, to: i32) -> Result<(), &'static str> {
+    const ALL_FIELDS: i32 = 0x7fff;
+    const FULL: i32 = 0xffff;
+    let split = |typmod: i32| match typmod {
+        ..0 => (ALL_FIELDS, FULL),
+        typmod => ((typmod >> 16) & ALL_FIELDS, typmod & FULL),
+    };
+    let ((from_fields, from_digits), (to_fields, to_digits)) = (split(from), split(to));
+    let fields = to_fields == ALL_FIELDS || to_fields == from_fields;
+    let digits = to_digits >= 6 || from_digits <= to_digits;
+    match fields && digits {
+        true => Ok(()),
+        false => Err("the server would round the seconds or leave out fields"),
+    }
+}
+
+/// Digits of a second that the server keeps: later ones are zeros.
+const FRACTION: &str = r"(\.\d{1,6}0*)?";
+const DAY: &str = r"(\d{4,7}[-/]\d{1,2}[-/]\d{1,2}|\d{8})";
+const ERA: &str = r"( ?(BC|AD))?";
+const OFFSET: &str = r" ?([+-]\d{1,2}(:?\d{2}){0,2}|Z|UTC|GMT)";
+const INFINITE: &str = r"[+-]?infinity";
+
+/// A time of day.
+fn clock() -> String {
+    format!(r"\d{{1,2}}:\d{{2}}(:[0-5]\d{FRACTION})?( ?[AP]M)?")
+}
+
+/// Whole numbers with units, a clock, or ISO 8601.
+fn span() -> String {
+    let whole = r"[+-]?\d+ ?(millennia|millenniums?|centur(y|ies)|decades?|years?|yrs?|y|mons?|months?|weeks?|w|days?|d|hours?|hrs?|h|minutes?|mins?|m)";
+    let seconds = format!(r"[+-]?\d+{FRACTION} ?(seconds?|secs?|s)");
+    let clock = format!(r"[+-]?\d+:\d{{2}}(:\d{{2}}{FRACTION})?");
+    let iso = format!(
+        r"[+-]?P([+-]?\d+Y)?([+-]?\d+M)?([+-]?\d+W)?([+-]?\d+D)?(T([+-]?\d+H)?([+-]?\d+M)?([+-]?\d+{FRACTION}S)?)?"
+    );
+    // Behind a clock a blank, so that its seventh digit is not the next number's first.
+    format!(r"(@ )?(({whole}|{seconds})\s*|{clock}(\s+|$))+( ?ago)?|{iso}")
+}
 
 fn encode(array: &ArrayRef) -> Option<Values<'_>> {
     use TimeUnit::*;

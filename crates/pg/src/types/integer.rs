@@ -2,58 +2,135 @@
 
 use arrow_array::ArrayRef;
 use arrow_array::types::*;
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Field};
 
-use super::{Family, Held, Type};
-use crate::builtin::{INT2, INT4, INT8, OID};
+use super::{Family, Type, exactly, numeric};
+use crate::builtin::{self, Builtin, CID, INT2, INT4, INT8, OID, XID, XID8, numeric_typmod};
+use crate::cast::Spelling;
 use crate::decode::numbers;
-use crate::encode::{self, Values, aside, put_number, values};
+use crate::encode::{self, Op, Values, aside, put_number, values};
 use crate::error::Problem;
+use crate::fit::{Decision, refused};
+use crate::model::PgType;
 
 pub(super) static FAMILY: Family = Family {
     types: &[
         Type {
             of: &[INT2],
-            held: Some(Held {
-                exact: true,
-                data_type: |_| Some(DataType::Int16),
-                extension: None,
-                decode: |_| numbers::<Int16Type, 2>(|b| Ok(i16::from_be_bytes(b))),
-            }),
+            held: exactly(
+                |_| Some(DataType::Int16),
+                |_| numbers::<Int16Type, 2>(|b| Ok(i16::from_be_bytes(b))),
+            ),
+            modifier: None,
+            spelling: Spelling::Any,
         },
         Type {
             of: &[INT4],
-            held: Some(Held {
-                exact: true,
-                data_type: |_| Some(DataType::Int32),
-                extension: None,
-                decode: |_| numbers::<Int32Type, 4>(|b| Ok(i32::from_be_bytes(b))),
-            }),
+            held: exactly(
+                |_| Some(DataType::Int32),
+                |_| numbers::<Int32Type, 4>(|b| Ok(i32::from_be_bytes(b))),
+            ),
+            modifier: None,
+            spelling: Spelling::Any,
         },
         Type {
             of: &[INT8],
-            held: Some(Held {
-                exact: true,
-                data_type: |_| Some(DataType::Int64),
-                extension: None,
-                decode: |_| numbers::<Int64Type, 8>(|b| Ok(i64::from_be_bytes(b))),
-            }),
+            held: exactly(
+                |_| Some(DataType::Int64),
+                |_| numbers::<Int64Type, 8>(|b| Ok(i64::from_be_bytes(b))),
+            ),
+            modifier: None,
+            spelling: Spelling::Any,
         },
         Type {
             of: &[OID],
-            held: Some(Held {
-                exact: true,
-                data_type: |_| Some(DataType::UInt32),
-                extension: None,
-                decode: |_| numbers::<UInt32Type, 4>(|b| Ok(u32::from_be_bytes(b))),
-            }),
+            held: exactly(
+                |_| Some(DataType::UInt32),
+                |_| numbers::<UInt32Type, 4>(|b| Ok(u32::from_be_bytes(b))),
+            ),
+            modifier: None,
+            spelling: DIGITS,
+        },
+        Type {
+            of: &[XID, CID, XID8],
+            held: None,
+            modifier: None,
+            spelling: DIGITS,
         },
     ],
+    column: |field| {
+        Some(match field.data_type() {
+            DataType::Int8 | DataType::Int16 | DataType::UInt8 => INT2.column(""),
+            DataType::Int32 | DataType::UInt16 => INT4.column(""),
+            DataType::Int64 | DataType::UInt32 => INT8.column(""),
+            DataType::UInt64 => numeric::column(20, 0),
+            _ => return None,
+        })
+    },
+    into,
     encode: |array| match array.data_type() {
         DataType::UInt32 => Some(encode::numbers(values::<UInt32Type>(array), Ok)),
         _ => None,
     },
 };
+
+/// The server reads numbers with a sign and beyond 32 bits, too, and takes them for others.
+const DIGITS: Spelling = Spelling::Also(|text, value| {
+    format!(
+        r"{value}::pg_catalog.text = pg_catalog.regexp_replace({text}, '^\s*0*(0|[1-9]\d*)\s*$', '\1')"
+    )
+});
+
+/// Bytes of an integer type, and how many decimal digits hold all its values.
+fn integer(data_type: &DataType) -> Option<(u8, u16)> {
+    Some(match data_type {
+        DataType::Int8 | DataType::UInt8 => (2, 3),
+        DataType::Int16 => (2, 5),
+        DataType::UInt16 => (4, 5),
+        DataType::Int32 => (4, 10),
+        DataType::UInt32 => (8, 10),
+        DataType::Int64 => (8, 19),
+        DataType::UInt64 => (u8::MAX, 20),
+        _ => return None,
+    })
+}
+
+/// An integer in a column of a type that holds all of its Arrow type's values.
+fn into(field: &Field, from: &PgType, to: Builtin, to_typmod: i32) -> Option<Decision> {
+    let (needs, digits) = integer(field.data_type())?;
+    Some(widened(field, (needs, digits), from, to, to_typmod))
+}
+
+fn widened(
+    field: &Field,
+    (needs, digits): (u8, u16),
+    from: &PgType,
+    to: Builtin,
+    to_typmod: i32,
+) -> Decision {
+    let note = |wider: bool| wider.then(|| format!("{} holds more", to.sql));
+    let bytes = match to {
+        builtin::INT2 => 2,
+        builtin::INT4 => 4,
+        builtin::INT8 => 8,
+        builtin::OID if from.oid == to.oid => return Ok((Op::Plain, None)),
+        builtin::NUMERIC => {
+            let (precision, scale) = numeric_typmod(to_typmod).unwrap_or((u16::MAX, 0));
+            if scale < 0 || i32::from(precision) - i32::from(scale) < i32::from(digits) {
+                return refused("the target's numeric is narrower: fewer digits before the point");
+            }
+            // UInt64 is held by nothing smaller.
+            return Ok((Op::IntNumeric, note(*field.data_type() != DataType::UInt64)));
+        }
+        _ => return refused(format!("{} does not become {}", from.name, to.sql)),
+    };
+    if needs > bytes {
+        let from = rapidbyte_wire::types::type_name(field);
+        return refused(format!("{} is narrower than {from}", to.sql));
+    }
+    let exact = builtin::by_oid(from.oid).is_some_and(|from| from.oid == to.oid);
+    Ok((Op::Int(bytes), note(!exact)))
+}
 
 /// Integers of any width in one of `width` bytes that is wide enough.
 pub(crate) fn encode_as(array: &ArrayRef, width: u8) -> Option<Values<'_>> {

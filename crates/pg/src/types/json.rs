@@ -9,7 +9,8 @@ use rapidbyte_wire::types;
 use super::text::checked;
 use super::{Family, Held, Type};
 use crate::builtin::{JSON, JSONB};
-use crate::decode::Bytes;
+use crate::cast::Spelling;
+use crate::decode::{Bytes, Decode};
 use crate::encode::{Values, aside};
 use crate::error::{Failed, Problem};
 use crate::json_keys;
@@ -21,26 +22,34 @@ pub(super) static FAMILY: Family = Family {
     types: &[
         Type {
             of: &[JSON],
-            held: Some(Held {
-                exact: true,
-                data_type: |_| Some(DataType::Utf8),
-                extension: Some(types::JSON),
-                decode: |_| Bytes::of(None),
-            }),
+            held: held(|_| Bytes::of(None)),
+            modifier: None,
+            spelling: Spelling::Any,
         },
         Type {
             of: &[JSONB],
-            held: Some(Held {
-                exact: true,
-                data_type: |_| Some(DataType::Utf8),
-                extension: Some(types::JSON),
-                decode: |_| Bytes::of(Some(JSONB_VERSION)),
-            }),
+            held: held(|_| Bytes::of(Some(JSONB_VERSION))),
+            modifier: None,
+            spelling: Spelling::Own,
         },
     ],
+    column: |field| match field.data_type() {
+        DataType::Utf8 | DataType::LargeUtf8 if types::is_json(field) => Some(JSON.column("")),
+        _ => None,
+    },
+    into: |_, _, _, _| None,
     // Text without a version is written as other text is.
     encode: |_| None,
 };
+
+const fn held(decode: fn(&DataType) -> Box<dyn Decode>) -> Option<Held> {
+    Some(Held {
+        exact: true,
+        data_type: |_| Some(DataType::Utf8),
+        extension: Some(types::JSON),
+        decode,
+    })
+}
 
 /// As `jsonb`; `check` if a text may hold NUL characters, `keys` if an object may repeat one.
 pub(crate) fn encode_jsonb(

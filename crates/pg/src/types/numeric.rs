@@ -8,27 +8,57 @@ use arrow_buffer::NullBuffer;
 use arrow_schema::DataType;
 
 use super::integer::Ints;
-use super::{Family, Held, Type};
-use crate::builtin::{NUMERIC, numeric_typmod};
+use super::{Family, Held, Modifier, Type};
+use crate::builtin::{MONEY, NUMERIC, numeric_typmod, to_numeric_typmod};
+use crate::cast::Spelling;
 use crate::decode::{Cells, Decode, primitive};
 use crate::encode::{Values, aside, values};
 use crate::error::Failed;
+use crate::model::{Column, PgType};
 use digits::Wide;
 
 pub(super) static FAMILY: Family = Family {
-    types: &[Type {
-        of: &[NUMERIC],
-        held: Some(Held {
-            exact: false,
-            data_type: decimal,
-            extension: None,
-            decode: |data_type| match *data_type {
-                DataType::Decimal256(p, s) => Decimals::<Decimal256Type>::of(p, s),
-                DataType::Decimal128(p, s) => Decimals::<Decimal128Type>::of(p, s),
-                _ => Decimals::<Decimal128Type>::of(0, 0),
-            },
-        }),
-    }],
+    types: &[
+        Type {
+            of: &[NUMERIC],
+            held: Some(Held {
+                exact: false,
+                data_type: decimal,
+                extension: None,
+                decode: |data_type| match *data_type {
+                    DataType::Decimal256(p, s) => Decimals::<Decimal256Type>::of(p, s),
+                    DataType::Decimal128(p, s) => Decimals::<Decimal128Type>::of(p, s),
+                    _ => unreachable!("the Arrow type of a numeric is a decimal"),
+                },
+            }),
+            modifier: Some(Modifier {
+                fits,
+                by_value: true,
+            }),
+            spelling: Spelling::Any,
+        },
+        Type {
+            of: &[MONEY],
+            held: None,
+            modifier: None,
+            spelling: Spelling::Also(|text, value| {
+                format!(
+                    r"CASE WHEN {value}::pg_catalog.text = {text} THEN true WHEN {text} ~ '^\s*[+-]?\$?(\d+|\d{{1,3}}(,\d{{3}})+)(\.\d*)?\s*$' THEN {value}::pg_catalog.numeric = pg_catalog.translate({text}, '$, ', '')::pg_catalog.numeric ELSE false END"
+                )
+            }),
+        },
+    ],
+    column: |field| match field.data_type() {
+        DataType::Decimal128(p, s) | DataType::Decimal256(p, s) => {
+            let zeros = s.min(&0).unsigned_abs();
+            Some(column(
+                u16::from(*p) + u16::from(zeros),
+                i16::from(*s).max(0),
+            ))
+        }
+        _ => None,
+    },
+    into: |_, _, _, _| None,
     encode: |array| match array.data_type() {
         DataType::Decimal128(_, scale) => {
             let (values, scale) = (values::<Decimal128Type>(array), *scale);
@@ -47,6 +77,39 @@ pub(super) static FAMILY: Family = Family {
         _ => None,
     },
 };
+
+/// `numeric(precision, scale)`.
+pub(super) fn column(precision: u16, scale: i16) -> Column {
+    Column {
+        typmod: to_numeric_typmod(precision, scale),
+        type_text: format!("numeric({precision},{scale})"),
+        ..NUMERIC.column("")
+    }
+}
+
+/// `numeric_recv` applies the modifier.
+fn fits(from: i32, to: i32) -> Result<(), &'static str> {
+    let Some((to_precision, to_scale)) = numeric_typmod(to) else {
+        return Ok(());
+    };
+    let Some((precision, scale)) = numeric_typmod(from) else {
+        return Err("the source's has no limit, and the server would round");
+    };
+    if to_scale < scale {
+        return Err("the server would round digits after the point");
+    }
+    let before_point = |p: u16, s: i16| i32::from(p) - i32::from(s);
+    match before_point(to_precision, to_scale) < before_point(precision, scale) {
+        true => Err("fewer digits before the point"),
+        false => Ok(()),
+    }
+}
+
+/// What happens to a `numeric` whose modifier differs from the target's, which is wider.
+pub(crate) fn numeric_note((from, from_typmod): (&PgType, i32), to_typmod: i32) -> Option<String> {
+    let differs = from.oid == NUMERIC.oid && from_typmod != to_typmod;
+    differs.then(|| "the target's numeric holds more digits".to_owned())
+}
 
 /// Integers of any width.
 pub(crate) fn encode_integers(array: &ArrayRef) -> Option<Values<'_>> {

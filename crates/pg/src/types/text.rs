@@ -1,31 +1,105 @@
-//! Text. Enums and types of extensions that send their text are held like `text`.
+//! Text. Enums, `varchar`, `char(n)` and other types that send their text are held like `text`; the encoder checks
+//! their lengths text by text.
 
 use std::ops::Range;
 
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::DataType;
 
-use super::{Family, Held, Type};
-use crate::builtin::{BPCHAR, TEXT, VARCHAR};
+use super::{Family, Modifier, Type, exactly};
+use crate::builtin::{BPCHAR, NAME, TEXT, VARCHAR};
+use crate::cast::Spelling;
 use crate::decode::Bytes;
 use crate::encode::{Bytes as Written, Values};
 use crate::error::{Failed, Problem};
+use crate::model::PgType;
 
 pub(super) static FAMILY: Family = Family {
-    types: &[Type {
-        of: &[TEXT, VARCHAR, BPCHAR],
-        held: Some(Held {
-            exact: true,
-            data_type: |_| Some(DataType::Utf8),
-            extension: None,
-            decode: |_| Bytes::of(None),
-        }),
-    }],
+    types: &[
+        Type {
+            of: &[TEXT],
+            held: exactly(|_| Some(DataType::Utf8), |_| Bytes::of(None)),
+            modifier: None,
+            spelling: Spelling::Any,
+        },
+        Type {
+            of: &[VARCHAR],
+            held: None,
+            modifier: Some(Modifier {
+                fits: |_, _| Ok(()),
+                by_value: false,
+            }),
+            spelling: Spelling::Any,
+        }, // Its padding does not count.
+        Type {
+            of: &[BPCHAR],
+            held: None,
+            modifier: Some(Modifier {
+                fits: |_, _| Ok(()),
+                by_value: true,
+            }),
+            spelling: Spelling::Any,
+        },
+    ],
+    column: |field| match field.data_type() {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Null => Some(TEXT.column("")),
+        _ => None,
+    },
+    into: |_, _, _, _| None,
     encode: |array| match array.data_type() {
         DataType::Utf8 | DataType::LargeUtf8 => Written::of(array, None).map(Written::values),
         _ => None,
     },
 };
+
+/// How many characters a `varchar(n)` or `char(n)` holds.
+fn characters(ty: &PgType, typmod: i32) -> Option<u32> {
+    let limited = [VARCHAR.oid, BPCHAR.oid].contains(&ty.oid);
+    u32::try_from(typmod.checked_sub(4).filter(|_| limited)?).ok()
+}
+
+/// What must be looked at in each text, because the server would cut blanks at its end.
+pub(crate) fn limit(
+    (from, from_typmod): (&PgType, i32),
+    (to, to_typmod): (&PgType, i32),
+) -> Option<Limit> {
+    let chars = characters(to, to_typmod)?;
+    let always_fits = characters(from, from_typmod).is_some_and(|most| most <= chars);
+    let is_padded = |ty: &PgType| ty.oid == BPCHAR.oid;
+    let both_padded = is_padded(from) && is_padded(to);
+    let refuses_blanks = is_padded(to) && !is_padded(from);
+    (!always_fits || refuses_blanks).then_some(Limit {
+        chars,
+        ignores_blanks: both_padded,
+        refuses_blanks,
+    })
+}
+
+pub(crate) fn length_note(
+    from: &PgType,
+    from_typmod: i32,
+    to: &PgType,
+    to_typmod: i32,
+) -> Option<String> {
+    if to.oid == NAME.oid && from.oid != to.oid {
+        return Some("the server refuses names of more than 63 bytes".into());
+    }
+    let most = characters(to, to_typmod)?;
+    let pads = to.oid == BPCHAR.oid;
+    let given = characters(from, from_typmod);
+    if limit((from, from_typmod), (to, to_typmod)).is_some() {
+        let pads = if pads {
+            "; shorter ones are padded with blanks, and strings that end with a blank are refused"
+        } else {
+            ""
+        };
+        return Some(format!(
+            "values of more than {most} characters are refused{pads}"
+        ));
+    }
+    (pads && (given != Some(most) || from.oid != to.oid))
+        .then(|| format!("padded with blanks to {most} characters"))
+}
 
 /// As text; `check` if it may hold NUL characters, `limit` if it may be too long.
 pub(crate) fn encode_text(

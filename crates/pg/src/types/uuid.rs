@@ -5,6 +5,7 @@ use rapidbyte_wire::types;
 
 use super::{Family, Held, Type};
 use crate::builtin::UUID;
+use crate::cast::Spelling;
 use crate::decode::Fixed;
 
 pub(super) static FAMILY: Family = Family {
@@ -16,7 +17,14 @@ pub(super) static FAMILY: Family = Family {
             extension: Some(types::UUID),
             decode: |_| Fixed::of(16),
         }),
+        modifier: None,
+        spelling: Spelling::Any,
     }],
+    column: |field| match field.data_type() {
+        DataType::FixedSizeBinary(16) if types::is_uuid(field) => Some(UUID.column("")),
+        _ => None,
+    },
+    into: |_, _, _, _| None,
     // Bytes of one length, as others.
     encode: |_| None,
 };
