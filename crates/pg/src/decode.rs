@@ -35,6 +35,9 @@ impl Cell {
 /// The column's cells: every `width`th.
 pub(crate) type Cells<'a> = std::iter::StepBy<std::slice::Iter<'a, Cell>>;
 
+/// The values so far, or why there is no array of them.
+pub(crate) type Taken = Result<ArrayRef, Failed>;
+
 /// Collects values of one kind.
 ///
 /// Each kind has a function of its own: compiled for a component, one function of all of them takes twice as long.
@@ -211,11 +214,7 @@ where
         Ok(())
     }
 
-    fn take(
-        &mut self,
-        data_type: &DataType,
-        nulls: Option<NullBuffer>,
-    ) -> Result<ArrayRef, Failed> {
+    fn take(&mut self, data_type: &DataType, nulls: Option<NullBuffer>) -> Taken {
         Ok(primitive::<T>(&mut self.values, nulls, data_type))
     }
 }
@@ -271,11 +270,7 @@ impl Decode for Bytes {
         Ok(())
     }
 
-    fn take(
-        &mut self,
-        data_type: &DataType,
-        nulls: Option<NullBuffer>,
-    ) -> Result<ArrayRef, Failed> {
+    fn take(&mut self, data_type: &DataType, nulls: Option<NullBuffer>) -> Taken {
         let (offsets, data) = (take_offsets(&mut self.offsets), take_vec(&mut self.data));
         variable(data_type, offsets, data, nulls)
     }
@@ -312,7 +307,7 @@ impl Decode for Fixed {
         }
     }
 
-    fn take(&mut self, _: &DataType, nulls: Option<NullBuffer>) -> Result<ArrayRef, Failed> {
+    fn take(&mut self, _: &DataType, nulls: Option<NullBuffer>) -> Taken {
         let values = Buffer::from_vec(take_vec(&mut self.data));
         let array = FixedSizeBinaryArray::try_new(self.width as i32, values, nulls);
         Ok(Arc::new(array.map_err(|_| (0, Problem::Malformed))?))

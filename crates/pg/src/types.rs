@@ -5,6 +5,18 @@
 //! family's file (and its OID in [`crate::builtin`]), a new family is a file and a line in [`FAMILIES`].
 //! A type that no family lists travels in its native form, or as the server's text.
 
+/// Rows of the table: types, how Arrow holds them, their modifier, which texts a cast accepts. See [`Type`].
+macro_rules! types {
+    ($([$($of:ident),*] $held:expr, $modifier:expr, $spelling:expr;)*) => {
+        &[$($crate::types::Type {
+            of: &[$($of),*],
+            held: $held,
+            modifier: $modifier,
+            spelling: $spelling,
+        }),*]
+    };
+}
+
 pub(crate) mod array;
 mod boolean;
 mod bytes;
@@ -67,7 +79,7 @@ struct Type {
 /// What the modifiers of a type do.
 pub(crate) struct Modifier {
     /// Why the target's modifier would change a value of the source's, or refuse it.
-    pub fits: fn(from: i32, to: i32) -> Result<(), &'static str>,
+    pub fits: Fits,
     /// Equal values may be written differently, as 1.2 and 1.20 are.
     pub by_value: bool,
 }
@@ -82,6 +94,20 @@ pub(crate) struct Held {
     pub extension: Option<&'static str>,
     /// Collects values of `data_type`.
     pub decode: fn(&DataType) -> Box<dyn Decode>,
+}
+
+type Fits = fn(from: i32, to: i32) -> Result<(), &'static str>;
+
+/// Equal values of the type are written differently.
+const fn by_value(fits: Fits) -> Option<Modifier> {
+    let by_value = true;
+    Some(Modifier { fits, by_value })
+}
+
+/// Equal values of the type are written alike.
+const fn by_text(fits: Fits) -> Option<Modifier> {
+    let by_value = false;
+    Some(Modifier { fits, by_value })
 }
 
 /// A type of which Arrow holds every value.

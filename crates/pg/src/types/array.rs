@@ -8,7 +8,7 @@ use arrow_array::{Array, ArrayRef, ListArray};
 use arrow_buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field};
 
-use crate::decode::{Cell, Cells, ColumnBuilder, Decode, take_offsets};
+use crate::decode::{Cell, Cells, ColumnBuilder, Decode, Taken, take_offsets};
 use crate::encode::{Bound, Offsets, Op, Values, aside};
 use crate::error::{Failed, Problem};
 use crate::form::Form;
@@ -77,11 +77,7 @@ impl Decode for Lists {
         })
     }
 
-    fn take(
-        &mut self,
-        data_type: &DataType,
-        nulls: Option<NullBuffer>,
-    ) -> Result<ArrayRef, Failed> {
+    fn take(&mut self, data_type: &DataType, nulls: Option<NullBuffer>) -> Taken {
         let offsets = take_offsets(&mut self.offsets);
         let values = self.child.finish().map_err(|(index, problem)| {
             let row = offsets[1..].partition_point(|end| *end as usize <= index);

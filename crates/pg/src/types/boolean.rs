@@ -3,28 +3,22 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrow_array::BooleanArray;
 use arrow_array::cast::AsArray;
-use arrow_array::{ArrayRef, BooleanArray};
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer};
 use arrow_schema::DataType;
 
-use super::{Family, Type, exactly};
+use super::{Family, exactly};
 use crate::builtin::BOOL;
 use crate::cast::Spelling;
-use crate::decode::{Cells, Decode};
+use crate::decode::{Cells, Decode, Taken};
 use crate::encode::{Appended, Encode, Number, Places, Values, put_number};
 use crate::error::{Failed, Problem};
 
 pub(super) static FAMILY: Family = Family {
-    types: &[Type {
-        of: &[BOOL],
-        held: exactly(
-            |_| Some(DataType::Boolean),
-            |_| Box::new(Read(BooleanBufferBuilder::new(0))),
-        ),
-        modifier: None,
-        spelling: Spelling::Any,
-    }],
+    types: types! {
+        [BOOL] exactly(|_| Some(DataType::Boolean), |_| Box::new(Read(BooleanBufferBuilder::new(0)))), None, Spelling::Any;
+    },
     column: |field| match field.data_type() {
         DataType::Boolean => Some(BOOL.column("")),
         _ => None,
@@ -64,7 +58,7 @@ impl Decode for Read {
         Ok(())
     }
 
-    fn take(&mut self, _: &DataType, nulls: Option<NullBuffer>) -> Result<ArrayRef, Failed> {
+    fn take(&mut self, _: &DataType, nulls: Option<NullBuffer>) -> Taken {
         Ok(Arc::new(BooleanArray::new(self.0.finish(), nulls)))
     }
 }

@@ -3,19 +3,16 @@
 use arrow_array::cast::AsArray;
 use arrow_schema::DataType;
 
-use super::{Family, Type, exactly};
+use super::{Family, exactly};
 use crate::builtin::BYTEA;
 use crate::cast::Spelling;
 use crate::decode::Bytes;
 use crate::encode::{Bytes as Written, fixed};
 
 pub(super) static FAMILY: Family = Family {
-    types: &[Type {
-        of: &[BYTEA],
-        held: exactly(|_| Some(DataType::Binary), |_| Bytes::of(None)),
-        modifier: None,
-        spelling: Spelling::Any,
-    }],
+    types: types! {
+        [BYTEA] exactly(|_| Some(DataType::Binary), |_| Bytes::of(None)), None, Spelling::Any;
+    },
     column: |field| match field.data_type() {
         DataType::Binary | DataType::LargeBinary | DataType::FixedSizeBinary(_) => {
             Some(BYTEA.column(""))

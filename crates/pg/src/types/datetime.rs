@@ -2,12 +2,14 @@
 //!
 //! Ranges: "Date/Time Types" in the PostgreSQL manual, `datatype/timestamp.h` for the limits.
 
+use std::sync::Arc;
+
 use arrow_array::ArrayRef;
 use arrow_array::types::*;
 use arrow_buffer::IntervalMonthDayNano;
 use arrow_schema::{DataType, IntervalUnit, TimeUnit};
 
-use super::{Family, Modifier, Type, partly};
+use super::{Family, Modifier, by_text, by_value, partly};
 use crate::builtin::{Builtin, DATE, INTERVAL, TIME, TIMESTAMP, TIMESTAMPTZ, TIMETZ};
 use crate::cast::Spelling;
 use crate::decode::{Decode, numbers};
@@ -16,71 +18,17 @@ use crate::error::Problem;
 use crate::model::Column;
 
 pub(super) static FAMILY: Family = Family {
-    types: &[
-        Type {
-            of: &[DATE],
-            held: partly(
-                |_| Some(DataType::Date32),
-                |_| numbers::<Date32Type, 4>(|b| decode_date(i32::from_be_bytes(b))),
-            ),
-            modifier: None,
-            spelling: Spelling::Pattern(|| {
-                format!(r"{DAY}([T ]00:00(:00(\.0+)?)?)?{ERA}|{INFINITE}")
-            }),
-        },
-        Type {
-            of: &[TIME],
-            held: partly(
-                |_| Some(DataType::Time64(TimeUnit::Microsecond)),
-                |_| numbers::<Time64MicrosecondType, 8>(|b| decode_time(i64::from_be_bytes(b))),
-            ),
-            modifier: SECONDS,
-            spelling: Spelling::Pattern(clock),
-        },
-        Type {
-            of: &[TIMETZ],
-            held: None,
-            modifier: SECONDS,
-            spelling: Spelling::Pattern(|| format!("{}({OFFSET})?", clock())),
-        },
-        Type {
-            of: &[TIMESTAMP],
-            held: partly(
-                |_| Some(DataType::Timestamp(TimeUnit::Microsecond, None)),
-                timestamps,
-            ),
-            modifier: SECONDS,
-            spelling: Spelling::Pattern(|| format!("{DAY}([T ]{})?{ERA}|{INFINITE}", clock())),
-        },
-        Type {
-            of: &[TIMESTAMPTZ],
-            held: partly(
-                |_| {
-                    Some(DataType::Timestamp(
-                        TimeUnit::Microsecond,
-                        Some("UTC".into()),
-                    ))
-                },
-                timestamps,
-            ),
-            modifier: SECONDS,
-            spelling: Spelling::Pattern(|| {
-                format!("{DAY}([T ]{}({OFFSET})?)?{ERA}|{INFINITE}", clock())
-            }),
-        },
-        Type {
-            of: &[INTERVAL],
-            held: partly(
-                |_| Some(DataType::Interval(IntervalUnit::MonthDayNano)),
-                |_| numbers::<IntervalMonthDayNanoType, 16>(decode_interval),
-            ),
-            modifier: Some(Modifier {
-                fits: interval_fits,
-                by_value: false,
-            }),
-            spelling: Spelling::Pattern(span),
-        },
-    ],
+    types: types! {
+        [DATE] partly(|_| Some(DataType::Date32), dates), None, Spelling::Pattern(midnight);
+        [TIME] partly(|_| Some(DataType::Time64(TimeUnit::Microsecond)), times), SECONDS, Spelling::Pattern(clock);
+        [TIMETZ] None, SECONDS, Spelling::Pattern(|| format!("{}({OFFSET})?", clock()));
+        [TIMESTAMP] partly(|_| Some(timestamp(None)), timestamps), SECONDS,
+            Spelling::Pattern(|| format!("{DAY}([T ]{})?{ERA}|{INFINITE}", clock()));
+        [TIMESTAMPTZ] partly(|_| Some(timestamp(Some("UTC".into()))), timestamps), SECONDS,
+            Spelling::Pattern(|| format!("{DAY}([T ]{}({OFFSET})?)?{ERA}|{INFINITE}", clock()));
+        [INTERVAL] partly(|_| Some(DataType::Interval(IntervalUnit::MonthDayNano)), intervals), by_text(interval_fits),
+            Spelling::Pattern(span);
+    },
     column: |field| {
         let with = |builtin: Builtin, typmod: i32| Column {
             typmod,
@@ -111,12 +59,9 @@ fn digits(unit: TimeUnit) -> i32 {
 }
 
 /// `timestamp_recv` and its like apply the modifier.
-const SECONDS: Option<Modifier> = Some(Modifier {
-    fits: |from, to| match to < 6 && !(0..=to).contains(&from) {
-        true => Err("the server would round the seconds"),
-        false => Ok(()),
-    },
-    by_value: true,
+const SECONDS: Option<Modifier> = by_value(|from, to| match to < 6 && !(0..=to).contains(&from) {
+    true => Err("the server would round the seconds"),
+    false => Ok(()),
 });
 
 /// Fields in the upper half, digits after the point in the lower (`INTERVAL_TYPMOD`).
@@ -143,6 +88,11 @@ const ERA: &str = r"( ?(BC|AD))?";
 const OFFSET: &str = r" ?([+-]\d{1,2}(:?\d{2}){0,2}|Z|UTC|GMT)";
 const INFINITE: &str = r"[+-]?infinity";
 
+/// A day, which may have midnight behind it.
+fn midnight() -> String {
+    format!(r"{DAY}([T ]00:00(:00(\.0+)?)?)?{ERA}|{INFINITE}")
+}
+
 /// A time of day.
 fn clock() -> String {
     format!(r"\d{{1,2}}:\d{{2}}(:[0-5]\d{FRACTION})?( ?[AP]M)?")
@@ -165,10 +115,12 @@ fn encode(array: &ArrayRef) -> Option<Values<'_>> {
     Some(match *array.data_type() {
         DataType::Date32 => encode::numbers(values::<Date32Type>(array), encode_date),
         DataType::Date64 => encode::numbers(values::<Date64Type>(array), encode_date_ms),
-        DataType::Time32(Second) => times(values::<Time32SecondType>(array), Second),
-        DataType::Time32(unit) => times(values::<Time32MillisecondType>(array), unit),
-        DataType::Time64(Microsecond) => times(values::<Time64MicrosecondType>(array), Microsecond),
-        DataType::Time64(unit) => times(values::<Time64NanosecondType>(array), unit),
+        DataType::Time32(Second) => encode_times(values::<Time32SecondType>(array), Second),
+        DataType::Time32(unit) => encode_times(values::<Time32MillisecondType>(array), unit),
+        DataType::Time64(Microsecond) => {
+            encode_times(values::<Time64MicrosecondType>(array), Microsecond)
+        }
+        DataType::Time64(unit) => encode_times(values::<Time64NanosecondType>(array), unit),
         DataType::Timestamp(Microsecond, _) => {
             encode::numbers(values::<TimestampMicrosecondType>(array), encode_timestamp)
         }
@@ -195,7 +147,7 @@ fn encode(array: &ArrayRef) -> Option<Values<'_>> {
     })
 }
 
-fn times<T: Copy + Into<i64> + Send + Sync>(values: &[T], unit: TimeUnit) -> Values<'_> {
+fn encode_times<T: Copy + Into<i64> + Send + Sync>(values: &[T], unit: TimeUnit) -> Values<'_> {
     encode::numbers(values, move |value| {
         encode_time(to_micros(value.into(), unit)?)
     })
@@ -217,6 +169,22 @@ fn duration_values(array: &ArrayRef, unit: TimeUnit) -> &[i64] {
         TimeUnit::Microsecond => values::<DurationMicrosecondType>(array),
         TimeUnit::Nanosecond => values::<DurationNanosecondType>(array),
     }
+}
+
+fn timestamp(zone: Option<Arc<str>>) -> DataType {
+    DataType::Timestamp(TimeUnit::Microsecond, zone)
+}
+
+fn dates(_: &DataType) -> Box<dyn Decode> {
+    numbers::<Date32Type, 4>(|b| decode_date(i32::from_be_bytes(b)))
+}
+
+fn times(_: &DataType) -> Box<dyn Decode> {
+    numbers::<Time64MicrosecondType, 8>(|b| decode_time(i64::from_be_bytes(b)))
+}
+
+fn intervals(_: &DataType) -> Box<dyn Decode> {
+    numbers::<IntervalMonthDayNanoType, 16>(decode_interval)
 }
 
 fn timestamps(_: &DataType) -> Box<dyn Decode> {

@@ -4,7 +4,7 @@ use arrow_array::ArrayRef;
 use arrow_array::types::*;
 use arrow_schema::DataType;
 
-use super::{Family, Type, exactly};
+use super::{Family, exactly};
 use crate::builtin::{FLOAT4, FLOAT8};
 use crate::cast::Spelling;
 use crate::decode::numbers;
@@ -12,26 +12,10 @@ use crate::encode::{self, Op, Values, values};
 use crate::fit::refused;
 
 pub(super) static FAMILY: Family = Family {
-    types: &[
-        Type {
-            of: &[FLOAT4],
-            held: exactly(
-                |_| Some(DataType::Float32),
-                |_| numbers::<Float32Type, 4>(|b| Ok(f32::from_be_bytes(b))),
-            ),
-            modifier: None,
-            spelling: DECIMAL,
-        },
-        Type {
-            of: &[FLOAT8],
-            held: exactly(
-                |_| Some(DataType::Float64),
-                |_| numbers::<Float64Type, 8>(|b| Ok(f64::from_be_bytes(b))),
-            ),
-            modifier: None,
-            spelling: DECIMAL,
-        },
-    ],
+    types: types! {
+        [FLOAT4] exactly(|_| Some(DataType::Float32), |_| numbers::<Float32Type, 4>(|b| Ok(f32::from_be_bytes(b)))), None, DECIMAL;
+        [FLOAT8] exactly(|_| Some(DataType::Float64), |_| numbers::<Float64Type, 8>(|b| Ok(f64::from_be_bytes(b)))), None, DECIMAL;
+    },
     column: |field| match field.data_type() {
         DataType::Float16 | DataType::Float32 => Some(FLOAT4.column("")),
         DataType::Float64 => Some(FLOAT8.column("")),

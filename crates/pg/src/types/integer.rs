@@ -4,7 +4,7 @@ use arrow_array::ArrayRef;
 use arrow_array::types::*;
 use arrow_schema::{DataType, Field};
 
-use super::{Family, Type, exactly, numeric};
+use super::{Family, exactly, numeric};
 use crate::builtin::{self, Builtin, CID, INT2, INT4, INT8, OID, XID, XID8, numeric_typmod};
 use crate::cast::Spelling;
 use crate::decode::numbers;
@@ -14,50 +14,13 @@ use crate::fit::{Decision, refused};
 use crate::model::PgType;
 
 pub(super) static FAMILY: Family = Family {
-    types: &[
-        Type {
-            of: &[INT2],
-            held: exactly(
-                |_| Some(DataType::Int16),
-                |_| numbers::<Int16Type, 2>(|b| Ok(i16::from_be_bytes(b))),
-            ),
-            modifier: None,
-            spelling: Spelling::Any,
-        },
-        Type {
-            of: &[INT4],
-            held: exactly(
-                |_| Some(DataType::Int32),
-                |_| numbers::<Int32Type, 4>(|b| Ok(i32::from_be_bytes(b))),
-            ),
-            modifier: None,
-            spelling: Spelling::Any,
-        },
-        Type {
-            of: &[INT8],
-            held: exactly(
-                |_| Some(DataType::Int64),
-                |_| numbers::<Int64Type, 8>(|b| Ok(i64::from_be_bytes(b))),
-            ),
-            modifier: None,
-            spelling: Spelling::Any,
-        },
-        Type {
-            of: &[OID],
-            held: exactly(
-                |_| Some(DataType::UInt32),
-                |_| numbers::<UInt32Type, 4>(|b| Ok(u32::from_be_bytes(b))),
-            ),
-            modifier: None,
-            spelling: DIGITS,
-        },
-        Type {
-            of: &[XID, CID, XID8],
-            held: None,
-            modifier: None,
-            spelling: DIGITS,
-        },
-    ],
+    types: types! {
+        [INT2] exactly(|_| Some(DataType::Int16), |_| numbers::<Int16Type, 2>(|b| Ok(i16::from_be_bytes(b)))), None, Spelling::Any;
+        [INT4] exactly(|_| Some(DataType::Int32), |_| numbers::<Int32Type, 4>(|b| Ok(i32::from_be_bytes(b)))), None, Spelling::Any;
+        [INT8] exactly(|_| Some(DataType::Int64), |_| numbers::<Int64Type, 8>(|b| Ok(i64::from_be_bytes(b)))), None, Spelling::Any;
+        [OID] exactly(|_| Some(DataType::UInt32), |_| numbers::<UInt32Type, 4>(|b| Ok(u32::from_be_bytes(b)))), None, DIGITS;
+        [XID, CID, XID8] None, None, DIGITS;
+    },
     column: |field| {
         Some(match field.data_type() {
             DataType::Int8 | DataType::Int16 | DataType::UInt8 => INT2.column(""),

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use arrow_array::ArrayRef;
 use arrow_schema::DataType;
-use rapidbyte_wire::types;
+use rapidbyte_wire::types as wire_types;
 
 use super::text::checked;
-use super::{Family, Held, Type};
+use super::{Family, Held};
 use crate::builtin::{JSON, JSONB};
 use crate::cast::Spelling;
 use crate::decode::{Bytes, Decode};
@@ -19,22 +19,12 @@ use crate::json_keys;
 const JSONB_VERSION: u8 = 1;
 
 pub(super) static FAMILY: Family = Family {
-    types: &[
-        Type {
-            of: &[JSON],
-            held: held(|_| Bytes::of(None)),
-            modifier: None,
-            spelling: Spelling::Any,
-        },
-        Type {
-            of: &[JSONB],
-            held: held(|_| Bytes::of(Some(JSONB_VERSION))),
-            modifier: None,
-            spelling: Spelling::Own,
-        },
-    ],
+    types: types! {
+        [JSON] held(|_| Bytes::of(None)), None, Spelling::Any;
+        [JSONB] held(|_| Bytes::of(Some(JSONB_VERSION))), None, Spelling::Own;
+    },
     column: |field| match field.data_type() {
-        DataType::Utf8 | DataType::LargeUtf8 if types::is_json(field) => Some(JSON.column("")),
+        DataType::Utf8 | DataType::LargeUtf8 if wire_types::is_json(field) => Some(JSON.column("")),
         _ => None,
     },
     into: |_, _, _, _| None,
@@ -46,7 +36,7 @@ const fn held(decode: fn(&DataType) -> Box<dyn Decode>) -> Option<Held> {
     Some(Held {
         exact: true,
         data_type: |_| Some(DataType::Utf8),
-        extension: Some(types::JSON),
+        extension: Some(wire_types::JSON),
         decode,
     })
 }

@@ -8,46 +8,20 @@ use arrow_buffer::NullBuffer;
 use arrow_schema::DataType;
 
 use super::integer::Ints;
-use super::{Family, Held, Modifier, Type};
+use super::{Family, by_value, partly};
 use crate::builtin::{MONEY, NUMERIC, numeric_typmod, to_numeric_typmod};
 use crate::cast::Spelling;
-use crate::decode::{Cells, Decode, primitive};
+use crate::decode::{Cells, Decode, Taken, primitive};
 use crate::encode::{Values, aside, values};
 use crate::error::Failed;
 use crate::model::{Column, PgType};
 use digits::Wide;
 
 pub(super) static FAMILY: Family = Family {
-    types: &[
-        Type {
-            of: &[NUMERIC],
-            held: Some(Held {
-                exact: false,
-                data_type: decimal,
-                extension: None,
-                decode: |data_type| match *data_type {
-                    DataType::Decimal256(p, s) => Decimals::<Decimal256Type>::of(p, s),
-                    DataType::Decimal128(p, s) => Decimals::<Decimal128Type>::of(p, s),
-                    _ => unreachable!("the Arrow type of a numeric is a decimal"),
-                },
-            }),
-            modifier: Some(Modifier {
-                fits,
-                by_value: true,
-            }),
-            spelling: Spelling::Any,
-        },
-        Type {
-            of: &[MONEY],
-            held: None,
-            modifier: None,
-            spelling: Spelling::Also(|text, value| {
-                format!(
-                    r"CASE WHEN {value}::pg_catalog.text = {text} THEN true WHEN {text} ~ '^\s*[+-]?\$?(\d+|\d{{1,3}}(,\d{{3}})+)(\.\d*)?\s*$' THEN {value}::pg_catalog.numeric = pg_catalog.translate({text}, '$, ', '')::pg_catalog.numeric ELSE false END"
-                )
-            }),
-        },
-    ],
+    types: types! {
+        [NUMERIC] partly(decimal, decimals), by_value(fits), Spelling::Any;
+        [MONEY] None, None, Spelling::Also(amount);
+    },
     column: |field| match field.data_type() {
         DataType::Decimal128(p, s) | DataType::Decimal256(p, s) => {
             let zeros = s.min(&0).unsigned_abs();
@@ -120,6 +94,21 @@ pub(crate) fn encode_integers(array: &ArrayRef) -> Option<Values<'_>> {
     }))
 }
 
+fn decimals(data_type: &DataType) -> Box<dyn Decode> {
+    match *data_type {
+        DataType::Decimal256(p, s) => Decimals::<Decimal256Type>::of(p, s),
+        DataType::Decimal128(p, s) => Decimals::<Decimal128Type>::of(p, s),
+        _ => unreachable!("the Arrow type of a numeric is a decimal"),
+    }
+}
+
+/// A number, with the sign of a currency and commas between thousands.
+fn amount(text: &str, value: &str) -> String {
+    format!(
+        r"CASE WHEN {value}::pg_catalog.text = {text} THEN true WHEN {text} ~ '^\s*[+-]?\$?(\d+|\d{{1,3}}(,\d{{3}})+)(\.\d*)?\s*$' THEN {value}::pg_catalog.numeric = pg_catalog.translate({text}, '$, ', '')::pg_catalog.numeric ELSE false END"
+    )
+}
+
 fn decimal(typmod: i32) -> Option<DataType> {
     let (precision, scale) = numeric_typmod(typmod)?;
     let digits = u8::try_from(precision)
@@ -181,11 +170,7 @@ where
         Ok(())
     }
 
-    fn take(
-        &mut self,
-        data_type: &DataType,
-        nulls: Option<NullBuffer>,
-    ) -> Result<ArrayRef, Failed> {
+    fn take(&mut self, data_type: &DataType, nulls: Option<NullBuffer>) -> Taken {
         Ok(primitive::<T>(&mut self.values, nulls, data_type))
     }
 

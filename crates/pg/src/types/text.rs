@@ -6,7 +6,7 @@ use std::ops::Range;
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::DataType;
 
-use super::{Family, Modifier, Type, exactly};
+use super::{Family, by_value, exactly};
 use crate::builtin::{BPCHAR, NAME, TEXT, VARCHAR};
 use crate::cast::Spelling;
 use crate::decode::Bytes;
@@ -15,32 +15,11 @@ use crate::error::{Failed, Problem};
 use crate::model::PgType;
 
 pub(super) static FAMILY: Family = Family {
-    types: &[
-        Type {
-            of: &[TEXT],
-            held: exactly(|_| Some(DataType::Utf8), |_| Bytes::of(None)),
-            modifier: None,
-            spelling: Spelling::Any,
-        },
-        Type {
-            of: &[VARCHAR],
-            held: None,
-            modifier: Some(Modifier {
-                fits: |_, _| Ok(()),
-                by_value: false,
-            }),
-            spelling: Spelling::Any,
-        }, // Its padding does not count.
-        Type {
-            of: &[BPCHAR],
-            held: None,
-            modifier: Some(Modifier {
-                fits: |_, _| Ok(()),
-                by_value: true,
-            }),
-            spelling: Spelling::Any,
-        },
-    ],
+    types: types! {
+        [TEXT, VARCHAR] exactly(|_| Some(DataType::Utf8), |_| Bytes::of(None)), None, Spelling::Any;
+        // Its padding does not count.
+        [BPCHAR] None, by_value(|_, _| Ok(())), Spelling::Any;
+    },
     column: |field| match field.data_type() {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Null => Some(TEXT.column("")),
         _ => None,
