@@ -23,15 +23,15 @@ use arrow_schema::{DataType, Field};
 use rapidbyte_wire::types as wire_types;
 
 use crate::PgError;
-use crate::builtin::{self, Builtin};
+use crate::builtin;
 use crate::cast::has_inner_modifier;
 use crate::encode::Op;
 use crate::form::{Form, OPAQUE, carried};
 use crate::model::{Column, Kind, PgType};
 use crate::oids::Rewrite;
-use crate::types;
 use crate::types::numeric::numeric_note;
 use crate::types::text::{length_note, limit};
+use crate::types::{self, array};
 
 /// How a field gets into a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,55 +74,32 @@ pub fn plain(field: &Field) -> Result<Column, String> {
     Ok(column)
 }
 
-/// `max` in PostgreSQL's arrays.
-const MAX_DIMENSIONS: usize = 6;
-
-fn plain_type(field: &Field, depth: usize) -> Result<Column, String> {
+pub(crate) fn plain_type(field: &Field, depth: usize) -> Result<Column, String> {
     if wire_types::extension_name(field) == Some(OPAQUE) {
         return Err("its values are in a system's own form, and their type is not declared".into());
     }
     if let Some(column) = types::column(field) {
         return Ok(column);
     }
-    Ok(match field.data_type() {
-        DataType::List(item) | DataType::LargeList(item) => {
-            if depth == MAX_DIMENSIONS {
-                return Err(format!("arrays have at most {MAX_DIMENSIONS} dimensions"));
-            }
-            let element = plain_type(item, depth + 1)?;
-            if let Kind::Array { .. } = element.ty.kind {
-                return Ok(Column {
-                    dimensions: element.dimensions + 1,
-                    ..element
-                });
-            }
-            let array = builtin::by_oid(element.ty.oid).map(Builtin::array_ty);
-            Column {
-                ty: array.ok_or("the element's type does not have an array type")?,
-                type_text: format!("{}[]", element.type_text),
-                dimensions: 1,
-                ..element
-            }
-        }
-        DataType::Struct(_) | DataType::Map(..) => {
-            return Err(
-                "write structs and maps as JSON, or split them into columns: PostgreSQL has no \
+    match field.data_type() {
+        DataType::List(item) | DataType::LargeList(item) => array::column(item, depth),
+        DataType::Struct(_) | DataType::Map(..) => Err(
+            "write structs and maps as JSON, or split them into columns: PostgreSQL has no \
                      type for them here"
-                    .into(),
-            );
-        }
-        other => return Err(format!("PostgreSQL has no type for {other}")),
-    })
+                .into(),
+        ),
+        other => Err(format!("PostgreSQL has no type for {other}")),
+    }
 }
 
 /// A field as PostgreSQL sees it.
-struct Source {
-    column: Column,
+pub(crate) struct Source {
+    pub column: Column,
     /// The values are text that the server made of another type.
-    is_text_cast: bool,
-    is_opaque: bool,
+    pub is_text_cast: bool,
+    pub is_opaque: bool,
     /// The text may hold what PostgreSQL's does not.
-    is_foreign: bool,
+    pub is_foreign: bool,
 }
 
 fn source_of(field: &Field) -> Result<Result<Source, String>, PgError> {
@@ -187,7 +164,7 @@ impl Source {
         [builtin::JSON.oid, builtin::JSONB.oid].contains(&from.oid)
     }
 
-    fn decide_for(&self, field: &Field, target: &Column) -> Decision {
+    pub(crate) fn decide_for(&self, field: &Field, target: &Column) -> Decision {
         let (from, from_typmod) = self.column.stripped();
         let (to, to_typmod) = target.stripped();
         if *field.data_type() == DataType::Null {
@@ -384,7 +361,7 @@ fn values_into(field: &Field, from: (&PgType, i32), to: (&PgType, i32)) -> Decis
     };
     let Some(builtin) = builtin::by_oid(to.0.oid).copied() else {
         return match (&to.0.kind, field.data_type()) {
-            (Kind::Array { element }, _) => list_into(field, from, (element, to.1)),
+            (Kind::Array { element }, _) => array::into(field, from, (element, to.1)),
             _ => no_way(),
         };
     };
@@ -397,51 +374,4 @@ fn values_into(field: &Field, from: (&PgType, i32), to: (&PgType, i32)) -> Decis
     }
     check_modifier(from.0, from.1, to.1)?;
     Ok((Op::Plain, numeric_note(from, to.1)))
-}
-
-fn list_into(field: &Field, from: (&PgType, i32), to: (&PgType, i32)) -> Decision {
-    let Kind::Array { element: from_item } = &from.0.kind else {
-        return refused("a single value does not become an array");
-    };
-    let mut item = field;
-    let mut depth = 0;
-    while let DataType::List(inner) | DataType::LargeList(inner) = item.data_type() {
-        item = inner;
-        depth += 1;
-    }
-    // The element travels by the same rules as a column of its type would.
-    let element = Source {
-        column: Column {
-            typmod: from.1,
-            ..Column::new("", (**from_item).clone(), from_item.name.clone())
-        },
-        is_text_cast: false,
-        is_opaque: false,
-        is_foreign: true,
-    };
-    let target = Column {
-        typmod: to.1,
-        ..Column::new("", to.0.clone(), to.0.name.clone())
-    };
-    // The mark of a column is about the strings in its lists.
-    let item = match wire_types::is_json_strings(field) {
-        true => &item.clone().with_metadata(field.metadata().clone()),
-        false => item,
-    };
-    match element.decide_for(item, &target) {
-        Ok((op, note)) => Ok((
-            Op::List {
-                oid: to.0.oid,
-                depth,
-                element: Box::new(op),
-            },
-            note,
-        )),
-        Err(Fit::Cast(_)) => refused(format!(
-            "elements of {} do not become {}",
-            from_item.display_name(),
-            to.0.display_name()
-        )),
-        Err(fit) => Err(fit),
-    }
 }

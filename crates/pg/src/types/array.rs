@@ -8,10 +8,13 @@ use arrow_array::{Array, ArrayRef, ListArray};
 use arrow_buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field};
 
+use crate::builtin::{self, Builtin};
 use crate::decode::{Cell, Cells, ColumnBuilder, Decode, Taken, take_offsets};
 use crate::encode::{Bound, Offsets, Op, Values, aside};
 use crate::error::{Failed, Problem};
+use crate::fit::{Decision, Fit, Source, plain_type, refused};
 use crate::form::Form;
+use crate::model::{Column, Kind, PgType};
 
 /// The elements of lists so far.
 pub(crate) struct Lists {
@@ -143,6 +146,78 @@ fn elements(data: &[u8], cell: Cell, out: &mut Vec<Cell>) -> Result<(), Problem>
         return Err(Problem::Malformed);
     }
     Ok(())
+}
+
+/// `max` in PostgreSQL's arrays.
+const MAX_DIMENSIONS: usize = 6;
+
+/// The column for lists of `item`, which is `depth` lists deep; a list of lists is an array of more dimensions.
+pub(crate) fn column(item: &Field, depth: usize) -> Result<Column, String> {
+    if depth == MAX_DIMENSIONS {
+        return Err(format!("arrays have at most {MAX_DIMENSIONS} dimensions"));
+    }
+    let element = plain_type(item, depth + 1)?;
+    if let Kind::Array { .. } = element.ty.kind {
+        return Ok(Column {
+            dimensions: element.dimensions + 1,
+            ..element
+        });
+    }
+    let array = builtin::by_oid(element.ty.oid).map(Builtin::array_ty);
+    Ok(Column {
+        ty: array.ok_or("the element's type does not have an array type")?,
+        type_text: format!("{}[]", element.type_text),
+        dimensions: 1,
+        ..element
+    })
+}
+
+/// A list in an array of elements of the type `to`.
+pub(crate) fn into(field: &Field, from: (&PgType, i32), to: (&PgType, i32)) -> Decision {
+    let Kind::Array { element: from_item } = &from.0.kind else {
+        return refused("a single value does not become an array");
+    };
+    let mut item = field;
+    let mut depth = 0;
+    while let DataType::List(inner) | DataType::LargeList(inner) = item.data_type() {
+        item = inner;
+        depth += 1;
+    }
+    // The element travels by the same rules as a column of its type would.
+    let element = Source {
+        column: Column {
+            typmod: from.1,
+            ..Column::new("", (**from_item).clone(), from_item.name.clone())
+        },
+        is_text_cast: false,
+        is_opaque: false,
+        is_foreign: true,
+    };
+    let target = Column {
+        typmod: to.1,
+        ..Column::new("", to.0.clone(), to.0.name.clone())
+    };
+    // The mark of a column is about the strings in its lists.
+    let item = match rapidbyte_wire::types::is_json_strings(field) {
+        true => &item.clone().with_metadata(field.metadata().clone()),
+        false => item,
+    };
+    match element.decide_for(item, &target) {
+        Ok((op, note)) => Ok((
+            Op::List {
+                oid: to.0.oid,
+                depth,
+                element: Box::new(op),
+            },
+            note,
+        )),
+        Err(Fit::Cast(_)) => refused(format!(
+            "elements of {} do not become {}",
+            from_item.display_name(),
+            to.0.display_name()
+        )),
+        Err(fit) => Err(fit),
+    }
 }
 
 /// Lists, `depth` of them within each other, as arrays of the element type `oid`.
