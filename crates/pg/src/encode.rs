@@ -98,7 +98,7 @@ pub(crate) trait Encode: Send + Sync {
 /// Where values are appended: elements of a list, and values whose length is not known before.
 pub(crate) struct Appended<'a> {
     nulls: Option<&'a NullBuffer>,
-    /// No value is begun behind this.
+    /// No value starts once `out` has so many bytes.
     full: usize,
     out: &'a mut Vec<u8>,
     /// Where each value ends.

@@ -1,11 +1,11 @@
-//! PostgreSQL's types by family: a file holds all that is known of its types side by side.
+//! PostgreSQL's types by family: each file holds all that is known of its types.
 //!
-//! [`Family`] and [`Type`] are what a family says: how Arrow holds a value, how it is decoded and encoded, which type
-//! a field of Arrow becomes, which modifiers fit, and which texts a cast accepts. A new type is an entry in its
-//! family's file (and its OID in [`crate::builtin`]), a new family is a file and a line in [`FAMILIES`].
-//! A type that no family lists travels in its native form, or as the server's text.
+//! A family fills [`Family`] and, for each of its types, a row of [`Type`]: how Arrow holds a value, how the value is
+//! decoded and encoded, which type a field of Arrow becomes, which modifiers fit, and which texts a cast accepts. A
+//! new type is a row in its family's file, with its OID in [`crate::builtin`]. A new family is a file and a line in
+//! [`FAMILIES`]. A type in no family travels in its native form, or as the server's text.
 
-/// Rows of the table: types, how Arrow holds them, their modifier, which texts a cast accepts. See [`Type`].
+/// Rows of [`Type`]: the types, how Arrow holds them, their modifiers, and which texts a cast accepts.
 macro_rules! types {
     ($([$($of:ident),*] $held:expr, $modifier:expr, $spelling:expr;)*) => {
         &[$($crate::types::Type {
@@ -53,7 +53,7 @@ static FAMILIES: [&Family; 10] = [
     &native::FAMILY,
 ];
 
-/// What a family says.
+/// A family: the compiler names a field that is missing.
 pub(crate) struct Family {
     /// Its types.
     types: &'static [Type],
@@ -65,7 +65,7 @@ pub(crate) struct Family {
     encode: fn(&ArrayRef) -> Option<Values<'_>>,
 }
 
-/// What a family says of types that it treats alike.
+/// Types that their family treats alike.
 struct Type {
     of: &'static [Builtin],
     /// `None`: no type of Arrow is like it.
@@ -76,7 +76,7 @@ struct Type {
     spelling: Spelling,
 }
 
-/// What the modifiers of a type do.
+/// The effect of a type's modifiers.
 pub(crate) struct Modifier {
     /// Why the target's modifier would change a value of the source's, or refuse it.
     pub fits: Fits,
@@ -110,7 +110,7 @@ const fn by_text(fits: Fits) -> Option<Modifier> {
     Some(Modifier { fits, by_value })
 }
 
-/// A type of which Arrow holds every value.
+/// Arrow holds every value.
 const fn exactly(
     data_type: fn(i32) -> Option<DataType>,
     decode: fn(&DataType) -> Box<dyn Decode>,
@@ -123,7 +123,7 @@ const fn exactly(
     })
 }
 
-/// A type of which Arrow holds most values.
+/// Arrow holds most values.
 const fn partly(
     data_type: fn(i32) -> Option<DataType>,
     decode: fn(&DataType) -> Box<dyn Decode>,
@@ -136,7 +136,7 @@ const fn partly(
     })
 }
 
-/// What its family says of a built-in type.
+/// The row of a built-in type.
 fn of(oid: u32) -> Option<&'static Type> {
     let mut types = FAMILIES.iter().flat_map(|family| family.types);
     types.find(|ty| ty.of.iter().any(|builtin| builtin.oid == oid))
@@ -163,7 +163,7 @@ pub(crate) fn into(field: &Field, from: &PgType, to: Builtin, typmod: i32) -> Op
     families.find_map(|family| (family.into)(field, from, to, typmod))
 }
 
-/// What the modifiers of a type do, if that is known.
+/// The effect of a type's modifiers, if it is known.
 pub(crate) fn modifier(ty: &PgType) -> Option<&'static Modifier> {
     of(ty.oid)?.modifier.as_ref()
 }
@@ -171,4 +171,19 @@ pub(crate) fn modifier(ty: &PgType) -> Option<&'static Modifier> {
 /// Which texts a cast to a type accepts.
 pub(crate) fn spelling(ty: &PgType) -> Spelling {
     of(ty.oid).map_or(Spelling::Own, |ty| ty.spelling)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_has_one_row() {
+        let rows = FAMILIES.iter().flat_map(|family| family.types);
+        let mut oids: Vec<u32> = rows.flat_map(|row| row.of).map(|ty| ty.oid).collect();
+        let rows = oids.len();
+        oids.sort_unstable();
+        oids.dedup();
+        assert_eq!(oids.len(), rows);
+    }
 }
