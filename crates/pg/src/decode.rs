@@ -68,8 +68,9 @@ pub(crate) struct ColumnBuilder {
     /// False of a column that the catalog calls NOT NULL.
     is_nullable: bool,
     nulls: NullBufferBuilder,
-    rows: usize,
-    values: Box<dyn Decode>,
+    /// So far.
+    pub rows: usize,
+    pub values: Box<dyn Decode>,
 }
 
 impl ColumnBuilder {
@@ -97,22 +98,7 @@ impl ColumnBuilder {
 
     /// Bytes of Arrow data so far.
     pub(crate) fn bytes(&self) -> usize {
-        self.value_bytes() + self.rows.div_ceil(8)
-    }
-
-    /// The same without the marks of NULL.
-    pub(crate) fn value_bytes(&self) -> usize {
-        self.values.bytes()
-    }
-
-    /// As [`Decode::element_bytes`].
-    pub(crate) fn element_bytes(&self) -> usize {
-        self.values.element_bytes()
-    }
-
-    /// Rows so far.
-    pub(crate) fn rows(&self) -> usize {
-        self.rows
+        self.values.bytes() + self.rows.div_ceil(8)
     }
 
     /// Takes the cells 0, `width`, 2 `width` …, of which some may be NULL if any cell is; `first_row` is

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, ListArray};
 use arrow_buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
-use arrow_schema::{DataType, Field};
+use arrow_schema::{DataType, Field, FieldRef};
 
 use crate::builtin::{self, Builtin};
 use crate::decode::{Cell, Cells, ColumnBuilder, Decode, Taken, take_offsets};
@@ -21,6 +21,7 @@ pub(crate) struct Lists {
     offsets: Vec<i32>,
     /// Of the rows that are decoded together.
     cells: Vec<Cell>,
+    item: FieldRef,
     child: ColumnBuilder,
     /// Of one value.
     max_bytes: usize,
@@ -28,17 +29,15 @@ pub(crate) struct Lists {
 
 impl Lists {
     pub(crate) fn of(element: &Form, data_type: &DataType, max_bytes: usize) -> Self {
-        let child = match data_type {
-            DataType::List(item) => ColumnBuilder::new(item, element, max_bytes),
-            _ => {
-                let item = Field::new("item", element.data_type(), true);
-                ColumnBuilder::new(&item, element, max_bytes)
-            }
+        let item = match data_type {
+            DataType::List(item) => Arc::clone(item),
+            _ => Arc::new(Field::new("item", element.data_type(), true)),
         };
         Self {
             offsets: vec![0],
             cells: Vec::new(),
-            child,
+            child: ColumnBuilder::new(&item, element, max_bytes),
+            item,
             max_bytes,
         }
     }
@@ -46,7 +45,7 @@ impl Lists {
 
 impl Decode for Lists {
     fn bytes(&self) -> usize {
-        self.offsets.len() * 4 + self.child.value_bytes()
+        self.offsets.len() * 4 + self.child.values.bytes()
     }
 
     fn element_bytes(&self) -> usize {
@@ -54,9 +53,9 @@ impl Decode for Lists {
     }
 
     fn extend(&mut self, data: &[u8], cells: Cells<'_>) -> Result<(), Failed> {
-        let before = self.child.rows();
+        let before = self.child.rows;
         let first = self.offsets.len();
-        let most = self.max_bytes / self.child.element_bytes();
+        let most = self.max_bytes / self.child.values.element_bytes();
         let items = &mut self.cells;
         items.clear();
         for (index, cell) in cells.enumerate() {
@@ -80,18 +79,14 @@ impl Decode for Lists {
         })
     }
 
-    fn take(&mut self, data_type: &DataType, nulls: Option<NullBuffer>) -> Taken {
+    fn take(&mut self, _: &DataType, nulls: Option<NullBuffer>) -> Taken {
         let offsets = take_offsets(&mut self.offsets);
         let values = self.child.finish().map_err(|(index, problem)| {
             let row = offsets[1..].partition_point(|end| *end as usize <= index);
             (row, problem)
         })?;
-        let item = match data_type {
-            DataType::List(item) => Arc::clone(item),
-            _ => Arc::new(Field::new("item", values.data_type().clone(), true)),
-        };
         let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
-        let array = ListArray::try_new(item, offsets, values, nulls);
+        let array = ListArray::try_new(Arc::clone(&self.item), offsets, values, nulls);
         Ok(Arc::new(array.map_err(|_| (0, Problem::Malformed))?))
     }
 }
