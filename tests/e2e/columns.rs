@@ -106,13 +106,13 @@ fn a_mistake_in_a_step_has_its_line() {
     );
     refuses(
         "        - drop: [id]\n        - sett: { a: 1 }\n",
-        "unknown_key",
-        &["p.yaml:10:", "did you mean \"set\"?"],
+        "invalid_config",
+        &["p.yaml:10:", "`sett` does not exist", "write rename, drop"],
     );
     refuses(
         "        - drop: [id]\n          set: { a: 1 }\n",
-        "bad_value",
-        &["p.yaml:10:", "one step"],
+        "invalid_value",
+        &["p.yaml:9:", "several keys: drop, set", "one step"],
     );
     refuses("        - trim: name\n", "invalid_config", &["p.yaml:9:"]);
 }
