@@ -12,7 +12,7 @@ use rapidbyte_sdk::prelude::*;
 
 use crate::expression::{Cells, Misfit, Values};
 
-/// There is no such column: names the nearest one, or all.
+/// The column does not exist: names the nearest one, or all.
 pub fn unknown(name: &str, schema: &Schema) -> String {
     let names: Vec<&str> = schema
         .fields()
@@ -24,7 +24,7 @@ pub fn unknown(name: &str, schema: &Schema) -> String {
         .map(|known| (strsim::osa_distance(name, known), *known))
         .min();
     match near.filter(|(distance, _)| *distance <= (name.chars().count() / 3).max(1)) {
-        Some((_, near)) => format!("there is no column {name}; did you mean {near}?"),
+        Some((_, near)) => format!("the column {name} does not exist; did you mean {near}?"),
         None => {
             const SHOWN: usize = 20;
             let more = names.len().saturating_sub(SHOWN);
@@ -34,7 +34,7 @@ pub fn unknown(name: &str, schema: &Schema) -> String {
                 more => format!(" and {more} more"),
             };
             format!(
-                "there is no column {name}; there are {shown}{more} (a text stands in single quotes: '{name}')"
+                "the column {name} does not exist; the columns are {shown}{more}. Write a text in single quotes: '{name}'"
             )
         }
     }

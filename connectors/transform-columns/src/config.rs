@@ -1,4 +1,4 @@
-//! What stands under `transforms` for this transform.
+//! The configuration: a list of steps.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// What stands under `config:`.
+/// The configuration of the transform.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {

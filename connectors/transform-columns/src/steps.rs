@@ -184,7 +184,7 @@ impl Columns {
         self.schema.fields().iter().cloned().collect()
     }
 
-    /// Exchanges the fields, and forgets the key of which a column is gone.
+    /// Exchanges the fields. Forgets the primary key if one of its columns is gone.
     fn set_fields(&mut self, fields: Vec<Arc<Field>>) {
         let metadata = self.schema.metadata().clone();
         self.schema = Arc::new(Schema::new_with_metadata(fields, metadata));

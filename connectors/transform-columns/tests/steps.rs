@@ -138,7 +138,7 @@ fn a_mistake_in_a_step_is_told_before_any_row() {
         (
             json!({ "set": { "x": "sum(id)" } }),
             "set.x",
-            "there is no function sum",
+            "the function sum does not exist",
         ),
         (
             json!({ "set": { "x": "lenght(email)" } }),
@@ -165,12 +165,12 @@ fn a_mistake_in_a_step_is_told_before_any_row() {
         (
             json!({ "filter": "id = 'one'" }),
             "filter",
-            "\"one\" is no bigint",
+            "\"one\" cannot be read as bigint",
         ),
         (
             json!({ "cast": { "id": "money" } }),
             "cast.id",
-            "no type of expressions",
+            "not a type of expressions",
         ),
         (
             json!({ "cast": { "id": "numeric" } }),
@@ -180,7 +180,7 @@ fn a_mistake_in_a_step_is_told_before_any_row() {
         (
             json!({ "default": { "id": "x" } }),
             "default.id",
-            "is no bigint",
+            "cannot be read as bigint",
         ),
         (json!({ "trim": ["id"] }), "trim.id", "takes text"),
         (

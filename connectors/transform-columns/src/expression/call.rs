@@ -60,7 +60,7 @@ const NAMES: [(&str, Call); 25] = [
     ("upper", Call::Upper),
 ];
 
-/// A function that does not exist.
+/// The function does not exist: names the nearest one, or all.
 pub fn unknown(name: &str) -> String {
     let names = NAMES.iter().map(|(name, _)| *name).chain(["coalesce"]);
     let near = names
@@ -70,12 +70,12 @@ pub fn unknown(name: &str) -> String {
         .min()
         .filter(|(distance, _)| *distance <= (name.chars().count() / 3).max(1))
     {
-        Some((_, near)) => format!("there is no function {name}; did you mean {near}?"),
+        Some((_, near)) => format!("the function {name} does not exist; did you mean {near}?"),
         None => {
             let mut names: Vec<&str> = names.collect();
             names.sort_unstable();
             format!(
-                "there is no function {name}; there are {}",
+                "the function {name} does not exist; the functions are {}",
                 names.join(", ")
             )
         }
@@ -236,8 +236,8 @@ fn one_of<const N: usize>(arguments: Vec<Typed>, what: &str) -> Result<[Typed; N
     arguments.try_into().map_err(|_| format!("takes {what}"))
 }
 
-/// Arguments of these types, of which the first `least` must be there. An integer may be smaller; a text that is written
-/// down, or NULL, may be anything.
+/// Checks arguments against these types. The first `least` arguments are required. An integer may be smaller. A text
+/// constant, or NULL, may become any of the types.
 fn of_kinds(arguments: Vec<Typed>, kinds: &[Kind], least: usize) -> Result<Vec<Typed>, String> {
     if !(least..=kinds.len()).contains(&arguments.len()) {
         let kinds = kinds.iter().map(ToString::to_string).collect::<Vec<_>>();

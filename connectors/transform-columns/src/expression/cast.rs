@@ -255,7 +255,8 @@ fn from_text(cells: &Cells, to: Kind, rows: Rows<'_>) -> Result<Cells, Misfit> {
     // What PostgreSQL calls white space.
     let text =
         |row| texts(row).map(|text| text.trim_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']));
-    let wrong = |text: &str, reason: &str| format!("{} is no {to}: it {reason}", quoted(text));
+    let wrong =
+        |text: &str, reason: &str| format!("{} cannot be read as {to}: it {reason}", quoted(text));
     let int = |text: &str| -> Result<i64, String> {
         let value = match to {
             Kind::Date => time::parse_date(text.as_bytes()).map(i64::from),

@@ -214,7 +214,7 @@ impl Kind {
 
 fn unknown_type(text: &str) -> String {
     format!(
-        "{text:?} is no type of expressions: they are boolean, smallint, integer, bigint, real, double precision, \
+        "{text:?} is not a type of expressions, which are boolean, smallint, integer, bigint, real, double precision, \
          numeric(p, s), text, date, timestamp and timestamptz"
     )
 }

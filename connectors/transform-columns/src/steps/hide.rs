@@ -17,7 +17,7 @@ use crate::expression::{self, Rows};
 /// A shorter key is guessed.
 const MIN_SALT_BYTES: usize = 16;
 
-/// The hash of a value's bytes: those of a binary value, or of the text of any other, as `CAST(… AS text)` has it.
+/// Hashes the bytes of a binary value, or the text of any other value, which is the text that `CAST(… AS text)` gives.
 pub(super) fn hash(hash: &Hash, columns: &mut Columns) -> Result<Box<Run>, Problem> {
     let named = positions(columns, &hash.columns, "hash.columns")?;
     if hash.salt.len() < MIN_SALT_BYTES {
