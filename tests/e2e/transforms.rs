@@ -87,6 +87,7 @@ fn a_plan_and_a_page_show_the_transforms() {
         "transform    transform-pass",
         "may reach nothing outside",
         "through transform-pass",
+        "before transform-pass: id int64, name string",
         "warning: the secret is ***",
         "1 stream, 1 column",
     ] {
@@ -98,6 +99,8 @@ fn a_plan_and_a_page_show_the_transforms() {
     assert_eq!(plan["transforms"][0]["grants"], json!([]));
     assert_eq!(plan["streams"][0]["transforms"], json!(["transform-pass"]));
     assert_eq!(plan["streams"][0]["columns"][0]["name"], "id");
+    let before = json!([[{ "name": "id", "type": "int64" }, { "name": "name", "type": "string" }]]);
+    assert_eq!(plan["streams"][0]["columns_before_transforms"], before);
     let report = run(&[
         "run", "p.yaml", "--report", "r.html", "--output", "json", "-v",
     ]);

@@ -4,7 +4,9 @@ mod overview;
 
 use std::collections::HashSet;
 
-use rapidbyte_engine::plan::{self, Refused, Stage, StreamPlan, sync_mode_name, write_mode_name};
+use rapidbyte_engine::plan::{
+    self, Refused, Stage, Step, StreamPlan, sync_mode_name, write_mode_name,
+};
 use rapidbyte_engine::{Failure, Narrowing, Plan, Prepared};
 use rapidbyte_runtime::{Fit, Increment, Kind, LateRows};
 use rapidbyte_wire::{WARNING_NOTE, counted, types};
@@ -209,6 +211,7 @@ fn stream_document(plan: &Plan, stream: &StreamPlan) -> Value {
         "primary_key": stream.target.primary_key,
         "where": filter(plan, stream),
         "transforms": stream.transforms.iter().map(|step| step.stage.connector.name()).collect::<Vec<_>>(),
+        "columns_before_transforms": stream.transforms.iter().map(columns_before).collect::<Vec<_>>(),
         "cursor_field": stream.increment.as_ref().map(|increment| &increment.cursor_fields),
         "change_detection": stream.increment.as_ref().map(change_detection),
         "deleted_field": stream.target.deleted_field,
@@ -220,6 +223,14 @@ fn stream_document(plan: &Plan, stream: &StreamPlan) -> Value {
         "statements": stream.placed.statements,
         "notes": notes(stream).collect::<Vec<_>>(),
     })
+}
+
+/// The columns that a transform gets.
+fn columns_before(step: &Step) -> Value {
+    let columns = step.columns_before().into_iter();
+    columns
+        .map(|(name, kind)| json!({ "name": name, "type": kind }))
+        .collect()
 }
 
 /// The connectors with what they may reach.
@@ -288,6 +299,13 @@ fn stream_text<'a>(
         ),
         wrapped(&modes(plan, stream), width, "  ", "  "),
     ];
+    for step in &stream.transforms {
+        let columns = step.columns_before().into_iter();
+        let columns = columns.map(|(name, kind)| format!("{} {kind}", one_line(&name)));
+        let columns = columns.collect::<Vec<_>>().join(", ");
+        let text = format!("before {}: {columns}", step.stage.connector.name());
+        lines.push(wrapped(&text, width, "  ", "    "));
+    }
     let columns = columns(stream);
     lines.push(type_report(&columns, width));
     for (note, names) in grouped(&columns) {

@@ -1,7 +1,7 @@
 //! The transforms of a stream: each plans with the rows of the one before.
 
 use rapidbyte_runtime::Relation;
-use rapidbyte_wire::WARNING_NOTE;
+use rapidbyte_wire::{WARNING_NOTE, ipc, types};
 
 use super::Stage;
 use super::open::Transforming;
@@ -25,6 +25,16 @@ pub struct Step {
 }
 
 impl Step {
+    /// The names and types of the columns before it.
+    pub fn columns_before(&self) -> Vec<(String, String)> {
+        // The host has decoded this schema before.
+        let schema = ipc::decode_schema(&self.input.schema).ok();
+        let fields = schema.iter().flat_map(|schema| schema.fields().iter());
+        fields
+            .map(|field| (field.name().clone(), types::type_name(field)))
+            .collect()
+    }
+
     /// The notes that the operator of a run has to know.
     pub(super) fn warnings(&self) -> impl Iterator<Item = &str> {
         let notes = self.notes.iter();
