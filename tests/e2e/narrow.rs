@@ -228,3 +228,18 @@ fn a_limit_that_is_no_number_of_rows_is_told_what_is_due() {
         }
     }
 }
+
+#[test]
+fn the_pipeline_excludes_streams_of_its_wildcards() {
+    let folder = Folder::new();
+    let excluding = |patterns: &str| {
+        pipeline("append").replace(
+            "destination:",
+            &format!("  exclude: [{patterns}]\ndestination:"),
+        )
+    };
+    folder.report(&excluding("a.two"));
+    assert_eq!(folder.files("out"), ["a.one.csv", "b.one.csv"]);
+    let parts = ["exclude leaves out all streams", "p.yaml:8:"];
+    folder.refuses(&excluding("\"?.*\""), "wildcard_matches_nothing", 2, &parts);
+}

@@ -206,12 +206,18 @@ fn root_of(text: &str, file: &str) -> Result<Arc<Node>, DocumentError> {
 
 impl Source {
     /// The position of the entry that a discovered stream falls under: the one with exactly its
-    /// name, else the first whose wildcards match.
+    /// name, else the first whose wildcards match. `None` for a stream that `exclude` leaves out.
     pub fn entry_for(&self, stream: &str) -> Option<usize> {
         let position = |matches: &dyn Fn(&Stream) -> bool| self.streams.iter().position(matches);
         let stream_name = name::canonical(stream);
         position(&|entry| name::canonical(&entry.name) == stream_name)
-            .or_else(|| position(&|entry| entry.matches(stream)))
+            .or_else(|| position(&|entry| entry.matches(stream) && !self.excludes(stream)))
+    }
+
+    /// Whether `exclude` covers the name of a stream.
+    pub fn excludes(&self, stream: &str) -> bool {
+        let mut patterns = self.exclude.iter();
+        patterns.any(|pattern| covers_stream(pattern, stream))
     }
 }
 

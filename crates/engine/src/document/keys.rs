@@ -11,7 +11,6 @@ use rapidbyte_runtime::Permissions;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::VERSION;
 use super::declare::{Key, Keys, Kind, keys, mappings, unknown, words};
 use super::delivery::{Checkpoint, OnStreamFailure, Retry, WhenRunning, longest_pause};
 use super::error::{Result, code};
@@ -23,6 +22,7 @@ use super::read::Spot;
 use super::resources::{Resources, share};
 use super::secrets::Secrets;
 use super::streams::{self, Defaults, Stream, streams};
+use super::{VERSION, covers_stream};
 
 const MAX_PIPELINE_NAME_CHARS: usize = 64;
 pub(super) const PRIMARY_KEY_EXAMPLE: &str = "primary_key: [id]";
@@ -103,6 +103,9 @@ keys! {
         /// Each name once.
         pub streams: Vec<Stream> = streams()
             .required("name the streams to read, such as streams: [public.orders]"),
+        /// Streams that the wildcards of streams do not match; * and ? match several.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub exclude: Vec<String> = names("exclude: [public.audit_log]").or(Vec::new()),
     }
 }
 
@@ -188,6 +191,17 @@ fn ensure_fits(at: &Spot<'_>, document: &mut Document) -> Result<()> {
     document.defaults.apply(streams, &at);
     for (stream, at) in streams.iter().zip(at.items()) {
         streams::ensure_fits(stream, &at, mode)?;
+        let excludes = |pattern: &&String| covers_stream(pattern, &stream.name);
+        if let Some(pattern) = document.source.exclude.iter().find(excludes)
+            && !stream.is_pattern()
+        {
+            let message = format!(
+                "exclude leaves out the stream {:?} that is named here",
+                stream.name
+            );
+            let hint = format!("remove it, or {pattern:?} from source.exclude");
+            return Err(at.bad_value(message).hint(hint));
+        }
     }
     ensure_upserts(
         &destination_at,

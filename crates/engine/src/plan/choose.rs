@@ -62,7 +62,21 @@ pub(super) fn select(
             return Err(Failure::at_key(document, &key, "unsupported_where", text)
                 .hint("remove where:, or filter in the destination"));
         }
-        if names.iter().any(|name| entry.matches(name)) {
+        let is_wanted = |name: &&String| !entry.is_pattern() || !document.source.excludes(name);
+        let mut matched = names.iter().filter(|name| entry.matches(name));
+        if matched.clone().any(|name| is_wanted(&name)) {
+            continue;
+        }
+        if matched.next().is_some() {
+            let text = format!(
+                "exclude leaves out all streams that {:?} matches",
+                entry.name
+            );
+            let failure = Failure::at_key(document, &key, "wildcard_matches_nothing", text);
+            missing.push(Refused {
+                stream: entry.name.clone(),
+                failure: failure.hint("remove the entry, or a pattern of source.exclude"),
+            });
             continue;
         }
         missing.push(Refused {

@@ -341,6 +341,28 @@ fn names_of_pipelines_are_bounded() {
     }
 }
 
+#[test]
+fn exclude_takes_streams_out_of_wildcards_alone() {
+    let text = |streams: &str, exclude: &str| {
+        LEAST.replace("[orders]", &format!("[{streams}]\n  exclude: [{exclude}]"))
+    };
+    let source = good(&text("\"a.*\", b.x", "\"a.tmp_*\", a.log")).source;
+    assert_eq!(source.entry_for("a.orders"), Some(0));
+    assert_eq!(source.entry_for("a.tmp_1"), None);
+    assert_eq!(source.entry_for("a.log"), None);
+    assert_eq!(source.entry_for("b.x"), Some(1));
+    // A name that stands in both lists.
+    let error = fails(&text("a.log", "\"a.*\""));
+    assert_eq!(
+        (error.code, error.path.as_str()),
+        (code::BAD_VALUE, "source.streams[0]")
+    );
+    assert_eq!(
+        error.hint.as_deref(),
+        Some("remove it, or \"a.*\" from source.exclude")
+    );
+}
+
 /// A file with this value of one key, and nothing else.
 fn with_only(mapping: &str, key: &str, value: &str) -> String {
     match mapping {
