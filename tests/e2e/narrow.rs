@@ -240,6 +240,6 @@ fn the_pipeline_excludes_streams_of_its_wildcards() {
     };
     folder.report(&excluding("a.two"));
     assert_eq!(folder.files("out"), ["a.one.csv", "b.one.csv"]);
-    let parts = ["exclude leaves out all streams", "p.yaml:8:"];
+    let parts = ["exclude leaves out all streams", "p.yaml:9:"];
     folder.refuses(&excluding("\"?.*\""), "wildcard_matches_nothing", 2, &parts);
 }
