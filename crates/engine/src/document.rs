@@ -44,7 +44,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rapidbyte_runtime::Redact;
-use rapidbyte_wire::name;
+use rapidbyte_wire::{name, pattern};
 use serde_json::{Map, Value};
 
 pub use delivery::{Checkpoint, OnStreamFailure, Retry, WhenRunning};
@@ -222,38 +222,8 @@ impl Source {
 }
 
 /// Whether a pattern covers the name of a stream: part by part, where a part is quoted.
-pub(crate) fn covers_stream(pattern: &str, stream: &str) -> bool {
-    name::covered(pattern, stream, covers)
-}
-
-/// Whether a pattern, in which `*` stands for any characters and `?` for any one, covers a name.
-pub(crate) fn covers(pattern: &str, name: &str) -> bool {
-    let pattern: Vec<char> = pattern.chars().collect();
-    let name: Vec<char> = name.chars().collect();
-    let (mut p, mut n) = (0, 0);
-    // The last `*`, and how much of the name it has taken.
-    let mut star: Option<(usize, usize)> = None;
-    while n < name.len() {
-        match pattern.get(p) {
-            Some('*') => {
-                star = Some((p, n));
-                p += 1;
-            }
-            Some(c) if *c == '?' || *c == name[n] => {
-                p += 1;
-                n += 1;
-            }
-            _ => {
-                let Some((at, taken)) = star else {
-                    return false;
-                };
-                star = Some((at, taken + 1));
-                p = at + 1;
-                n = taken + 1;
-            }
-        }
-    }
-    pattern[p..].iter().all(|c| *c == '*')
+pub(crate) fn covers_stream(wanted: &str, stream: &str) -> bool {
+    name::covered(wanted, stream, pattern::covers)
 }
 
 // Settings may hold passwords: they are not in what `{:?}` shows.

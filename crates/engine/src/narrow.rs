@@ -2,9 +2,10 @@
 //!
 //! A choice only narrows what the pipeline file names; it never adds to it.
 
-use crate::document::{Document, SyncMode, WriteMode, covers, covers_stream};
+use crate::document::{Document, SyncMode, WriteMode, covers_stream};
 use crate::failure::{Class, Failure};
 use crate::meant::did_you_mean;
+use rapidbyte_wire::pattern;
 
 /// A choice among the streams and columns of a pipeline, and of how many rows.
 ///
@@ -134,7 +135,7 @@ fn covered(pattern: &str, streams: &[Candidate], select: bool) -> Result<Vec<Cov
         for (at, stream) in streams.iter().enumerate() {
             if covers_stream(of, &stream.name) {
                 let columns = stream.columns.iter().enumerate();
-                let matching = columns.filter(|(_, column)| covers(wanted, column));
+                let matching = columns.filter(|(_, column)| pattern::covers(wanted, column));
                 found.extend(matching.map(|(column, _)| (at, Some(column))));
             }
         }

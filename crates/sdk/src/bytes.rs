@@ -9,18 +9,14 @@ pub struct Size(pub u64);
 
 impl Size {
     fn parse(text: &str) -> Option<Self> {
+        let text = text.replace('_', "");
         let text = text.trim();
-        let end = text.find(|c: char| !c.is_ascii_digit() && c != '_');
-        let (digits, unit) = text.split_at(end.unwrap_or(text.len()));
-        let number: u64 = digits.replace('_', "").parse().ok()?;
-        let shift = match unit.trim_start().to_ascii_lowercase().as_str() {
-            "" | "b" => 0,
-            "kb" | "kib" => 10,
-            "mb" | "mib" => 20,
-            "gb" | "gib" => 30,
-            _ => return None,
-        };
-        number.checked_mul(1 << shift).map(Self)
+        let bytes = text
+            .strip_suffix(['b', 'B'])
+            .filter(|number| number.ends_with(|c: char| c.is_ascii_digit() || c == ' '));
+        let parsed = rapidbyte_wire::size::parse(bytes.unwrap_or(text));
+        // Too large for 64 bits.
+        parsed.filter(|bytes| *bytes < u64::MAX).map(Self)
     }
 }
 

@@ -1,9 +1,18 @@
 //! Patterns with `*` (any characters) and `?` (one character), as streams and files are named.
 
 /// True when `pattern` covers the whole of `text`. Neither sign crosses a `/`.
-///
-/// Takes time proportional to both lengths multiplied at worst; never recurses.
 pub fn matches(pattern: &str, text: &str) -> bool {
+    covers_if(pattern, text, |c| c != '/')
+}
+
+/// True when `pattern` covers the whole of `text`. The signs stand for any characters.
+pub fn covers(pattern: &str, text: &str) -> bool {
+    covers_if(pattern, text, |_| true)
+}
+
+/// Both signs stand for characters that `may` be. Takes time proportional to both lengths multiplied at worst; never
+/// recurses.
+fn covers_if(pattern: &str, text: &str, may: impl Fn(char) -> bool) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);
@@ -15,7 +24,7 @@ pub fn matches(pattern: &str, text: &str) -> bool {
                 star = Some((p, t));
                 p += 1;
             }
-            Some('?') if text[t] != '/' => {
+            Some('?') if may(text[t]) => {
                 p += 1;
                 t += 1;
             }
@@ -24,7 +33,7 @@ pub fn matches(pattern: &str, text: &str) -> bool {
                 t += 1;
             }
             _ => match star {
-                Some((at, covered)) if text[covered] != '/' => {
+                Some((at, covered)) if may(text[covered]) => {
                     star = Some((at, covered + 1));
                     p = at + 1;
                     t = covered + 1;

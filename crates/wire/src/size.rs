@@ -1,4 +1,4 @@
-//! What a batch takes by itself.
+//! Numbers of bytes: what a batch takes by itself, and how a person writes a size.
 
 use arrow_array::{Array, RecordBatch};
 use arrow_data::ArrayData;
@@ -13,6 +13,32 @@ pub fn batch_bytes(batch: &RecordBatch) -> usize {
     columns
         .map(|column| data_bytes(&column.to_data()))
         .fold(0, usize::saturating_add)
+}
+
+/// Reads a size: `4096`, `64kb`, `1 MiB`. All units are powers of 1024. A size beyond 64 bits is the largest number.
+///
+/// ```
+/// use rapidbyte_wire::size::parse;
+///
+/// assert_eq!((parse("64kb"), parse("1 MiB")), (Some(65_536), Some(1 << 20)));
+/// assert_eq!((parse("1.5mb"), parse("mb"), parse("1tb")), (None, None, None));
+/// ```
+pub fn parse(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit());
+    let (digits, unit) = text.split_at(end.unwrap_or(text.len()));
+    let shift = match unit.trim_start().to_ascii_lowercase().as_str() {
+        "" => 0,
+        "kb" | "kib" => 10,
+        "mb" | "mib" => 20,
+        "gb" | "gib" => 30,
+        _ => return None,
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let number = digits.parse::<u64>().unwrap_or(u64::MAX);
+    Some(number.saturating_mul(1 << shift))
 }
 
 fn data_bytes(data: &ArrayData) -> usize {

@@ -16,7 +16,7 @@ pub(super) const GIB: u64 = 1 << 30;
 
 /// Text in which a `${…}` stands: whatever is not text may also be one.
 const VARIABLE: &str = r"\$\{.+\}";
-/// As [`parse_size`] reads it.
+/// As [`rapidbyte_wire::size::parse`] reads it.
 const SIZE: &str = r"^[0-9]+ *([kKmMgG][iI]?[bB])?$";
 /// A longer value is not repeated in a hint.
 const MAX_HINT_BYTES: usize = 64;
@@ -92,7 +92,7 @@ pub(super) fn size(least: u64, most: u64) -> Kind<u64> {
     };
     Kind::new(schema, move |at| {
         let text = at.text()?;
-        let problem = match parse_size(&text.text) {
+        let problem = match rapidbyte_wire::size::parse(&text.text) {
             Some(bytes) if (least..=most).contains(&bytes) => return Ok(bytes),
             Some(bytes) if bytes < least => "is too small",
             Some(_) => "is too large",
@@ -106,26 +106,6 @@ pub(super) fn size(least: u64, most: u64) -> Kind<u64> {
         let message = format!("{at}: {} {problem}", text.shown());
         Err(at.bad_value(message).hint(hint))
     })
-}
-
-/// Reads `4096`, `64kb`, `1 MiB`; all units are powers of 1024. A size beyond 64 bits is the
-/// largest there is, and so too large for every key.
-fn parse_size(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let end = text.find(|c: char| !c.is_ascii_digit());
-    let (digits, unit) = text.split_at(end.unwrap_or(text.len()));
-    let factor = match unit.trim_start().to_ascii_lowercase().as_str() {
-        "" => 1,
-        "kb" | "kib" => KIB,
-        "mb" | "mib" => MIB,
-        "gb" | "gib" => GIB,
-        _ => return None,
-    };
-    if digits.is_empty() {
-        return None;
-    }
-    let number = digits.parse::<u64>().unwrap_or(u64::MAX);
-    Some(number.saturating_mul(factor))
 }
 
 /// A size as it can be written in the file.
