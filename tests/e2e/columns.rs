@@ -116,3 +116,50 @@ fn a_mistake_in_a_step_has_its_line() {
     );
     refuses("        - trim: name\n", "invalid_config", &["p.yaml:9:"]);
 }
+
+#[test]
+fn types_with_rules_of_their_own_are_computed_by_their_text_or_refused() {
+    let database = shared().database();
+    let mut client = database.client();
+    let sql = "CREATE SCHEMA raw; CREATE TYPE size AS ENUM ('small', 'large'); CREATE DOMAIN land AS char(5); \
+        CREATE TABLE t (id int, c char(5), l land, s size, n numeric, at time); \
+        INSERT INTO t VALUES (1, 'DE', 'FR', 'large', 1.25, '10:11:12.5'), (2, '', '', 'small', 'NaN', NULL)";
+    client.batch_execute(sql).expect("a table");
+    let folder = Folder::new();
+    let filter = |condition: &str| {
+        let steps = format!("        - filter: \"{condition}\"\n");
+        pipeline(&database.url(), "", &steps)
+    };
+    for (condition, parts) in [
+        ("c = 'DE'", ["CAST(c AS text)", "p.yaml:9:"]),
+        ("l = 'FR'", ["CAST(l AS text)", "p.yaml:9:"]),
+        ("s >= 'large'", ["CAST(s AS text)", "p.yaml:9:"]),
+        ("n > 1", ["CAST(n AS numeric(38, 10))", "p.yaml:9:"]),
+    ] {
+        folder.refuses(&filter(condition), "wrong_step", 2, &parts);
+    }
+    let steps = "        - filter: \"CAST(c AS text) = 'DE' AND l::text = 'FR' AND CAST(n AS numeric(10, 2)) = 1.25\"\n        \
+                 - set: { length: \"length(c::text)\", o: \"at::text\" }\n        - lower: [c]\n        - mask: { columns: [l] }\n        \
+                 - hash: { columns: [s], salt: 0123456789abcdef }\n";
+    folder.report(&pipeline(&database.url(), "", steps).replace("append", "replace"));
+    let sql = "SELECT concat_ws(' ', id, c || '|', l || '|', n, length, o, left(s, 8)) FROM raw.t";
+    let found: String = client.query_one(sql, &[]).expect("a row").get(0);
+    assert_eq!(found, "1 de| **| 1.25 2 10:11:12.5 48df6530");
+}
+
+#[test]
+fn a_computed_cursor_of_an_append_with_a_lag_is_refused() {
+    let database = shared().database();
+    let sql = "CREATE SCHEMA raw; CREATE TABLE t (id int PRIMARY KEY, upd timestamptz)";
+    database.client().batch_execute(sql).expect("a table");
+    let more = "      sync_mode: incremental\n      cursor_field: upd\n      lag: 1 day\n      primary_key: [id]\n";
+    let folder = Folder::new();
+    let steps = "        - set: { upd: \"CAST(NULL AS timestamptz)\" }\n";
+    let text = pipeline(&database.url(), more, steps);
+    folder.refuses(&text, "cursor_computed", 2, &["p.yaml:13:", "upd"]);
+    folder.report(&pipeline(
+        &database.url(),
+        more,
+        &steps.replace("{ upd", "{ other"),
+    ));
+}

@@ -1,6 +1,5 @@
 //! The columns of a batch, as expressions and steps find and read them.
 
-use rapidbyte_formats::Texts;
 use rapidbyte_sdk::prelude::arrow_array::cast::AsArray;
 use rapidbyte_sdk::prelude::arrow_array::types::{
     Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
@@ -40,21 +39,27 @@ pub fn unknown(name: &str, schema: &Schema) -> String {
     }
 }
 
-/// Refuses a column whose values have no text.
+/// Refuses a column whose values have no text here.
 pub fn spelled(field: &Field) -> Result<(), String> {
     let portable = crate::native::portable(field).unwrap_or_else(|| field.clone());
-    let none = arrow_array::new_empty_array(portable.data_type());
-    // The bytes of a system are no text.
-    let is_opaque =
-        rapidbyte_sdk::types::extension_name(&portable) == Some(rapidbyte_pg::form::OPAQUE);
-    let texts = Texts::new(&portable.into(), &none).map(drop);
-    texts.ok().filter(|()| !is_opaque).ok_or_else(|| {
-        format!(
-            "the column {} of type {} has no text",
+    let is_known = rapidbyte_sdk::types::is_uuid(&portable)
+        || rapidbyte_sdk::types::extension_name(&portable) != Some(rapidbyte_pg::form::OPAQUE)
+            && matches!(
+                portable.data_type(),
+                DataType::Utf8
+                    | DataType::LargeUtf8
+                    | DataType::Decimal256(..)
+                    | DataType::Time32(_)
+                    | DataType::Time64(TimeUnit::Microsecond)
+            );
+    match is_known {
+        true => Ok(()),
+        false => Err(format!(
+            "the column {} of type {} cannot be computed with",
             field.name(),
             rapidbyte_sdk::types::type_name(field)
-        )
-    })
+        )),
+    }
 }
 
 /// The values of a column that has a type of expressions.

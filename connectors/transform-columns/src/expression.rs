@@ -22,8 +22,8 @@ pub use parse::{boolean, parse};
 use call::Call;
 
 /// A column whose NULLs are another value, of the column's type.
-pub fn with_default(column: Typed, value: Typed) -> Result<Typed, String> {
-    let value = cast::to(value, column.kind)?;
+pub fn with_default(column: Typed, value: &serde_json::Value) -> Result<Typed, String> {
+    let value = literal::of_kind(value, column.kind)?;
     call::coalesce(vec![column, value])
 }
 
@@ -42,6 +42,10 @@ pub enum Node {
     Column(usize),
     /// The text of a column that has no type of expressions.
     TextOfColumn(usize),
+    /// A column of numeric without digits, with the digits of this expression's type.
+    Numeric(usize),
+    /// Whether the first value is among the others; all have one type.
+    OneOf(Box<Typed>, Vec<Typed>),
     /// A value; text may be of any type until it meets one.
     Constant(Cells),
     Cast(Box<Typed>),

@@ -16,6 +16,9 @@ use rapidbyte_sdk::prelude::*;
 pub use config::{Config, Hash, Mask, Step};
 use steps::Program;
 
+/// Steps of one transform.
+const MAX_STEPS: usize = 256;
+
 /// The transform, opened with its steps.
 pub struct Columns(Config);
 
@@ -42,6 +45,10 @@ impl Transform for Columns {
             return Err(error
                 .at("config.steps")
                 .hint("write a step, or leave the transform out"));
+        }
+        if config.steps.len() > MAX_STEPS {
+            let text = format!("{} steps, above {MAX_STEPS}", config.steps.len());
+            return Err(Error::config("wrong_step", text).at("config.steps"));
         }
         Ok(Self(config))
     }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use rapidbyte_pg::builtin::{NUMERIC, to_numeric_typmod};
 use rapidbyte_pg::copy::Decoder;
 use rapidbyte_pg::{Column, PgError, column_of, form};
 use rapidbyte_sdk::prelude::arrow_array::cast::AsArray;
@@ -25,6 +26,33 @@ pub fn portable(field: &Field) -> Option<Field> {
     }
 }
 
+/// Which texts a column of PostgreSQL holds, whatever domains are around its type. `None`: it is not PostgreSQL's.
+pub fn text_of(field: &Field) -> Option<Texts> {
+    let column = column_of(field).ok().flatten()?;
+    let (base, _) = column.ty.stripped(-1);
+    Some(match (base.schema.as_str(), base.name.as_str()) {
+        ("pg_catalog", "text" | "varchar" | "name") => Texts::Plain,
+        ("pg_catalog", "bpchar") => Texts::Padded,
+        _ => Texts::Others,
+    })
+}
+
+/// Texts by how PostgreSQL compares them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Texts {
+    /// As texts.
+    Plain,
+    /// Without the blanks at their ends: `char(n)`.
+    Padded,
+    /// By rules of their own, such as enums, citext and what travels as the server's text.
+    Others,
+}
+
+/// Whether the field is a numeric without digits of its own, in PostgreSQL's form.
+pub fn is_numeric(field: &Field) -> bool {
+    opaque(field).is_some_and(|column| column.ty.stripped(-1).0.oid == NUMERIC.oid)
+}
+
 /// The column of a field whose values are opaque.
 fn opaque(field: &Field) -> Option<Column> {
     let name = rapidbyte_sdk::types::extension_name(field);
@@ -40,9 +68,32 @@ fn opaque(field: &Field) -> Option<Column> {
 
 /// The wanted values of a column in their portable form.
 pub fn decode(field: &Field, array: &ArrayRef, rows: Rows<'_>) -> Result<ArrayRef, Misfit> {
-    let Some(column) = opaque(field) else {
-        return Ok(Arc::clone(array));
+    match opaque(field) {
+        Some(column) => decode_as(column, field, array, rows),
+        None => Ok(Arc::clone(array)),
+    }
+}
+
+/// The wanted values of a numeric column with these digits, which hold each of them exactly.
+pub fn decode_numeric(
+    field: &Field,
+    (precision, scale): (u8, u8),
+    array: &ArrayRef,
+    rows: Rows<'_>,
+) -> Result<ArrayRef, Misfit> {
+    let column = Column {
+        typmod: to_numeric_typmod(precision.into(), scale.into()),
+        ..NUMERIC.column(field.name())
     };
+    decode_as(column, field, array, rows)
+}
+
+fn decode_as(
+    column: Column,
+    field: &Field,
+    array: &ArrayRef,
+    rows: Rows<'_>,
+) -> Result<ArrayRef, Misfit> {
     let all = decoded(&column, array, 0..array.len(), rows);
     all.map_err(|_| {
         // The error knows no row: the first one that fails alone.

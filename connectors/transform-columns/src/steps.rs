@@ -244,7 +244,7 @@ fn compile(step: &Step, columns: &mut Columns) -> Result<Compiled, Problem> {
             let schema = Arc::clone(&columns.schema);
             let typed = |name: &str, value: &Value| {
                 let column = expression::parse(&quoted(name), &schema)?;
-                expression::with_default(column, expression::literal(value)?)
+                expression::with_default(column, value)
             };
             for name in values.keys() {
                 columns
@@ -405,8 +405,21 @@ fn call(function: &str, names: &[String], columns: &mut Columns) -> Result<Box<R
         .map(|name| (name.clone(), Value::Null))
         .collect();
     set(function, &all, columns, |name, _| {
-        expression::parse(&format!("{function}({})", quoted(name)), &schema)
+        expression::parse(&format!("{function}({})", as_text(name, &schema)), &schema)
     })
+}
+
+/// A text column as an expression; one with rules of its own, such as `char(n)`, by its text.
+fn as_text(name: &str, schema: &Schema) -> String {
+    let column = schema.field_with_name(name).ok();
+    let is_text =
+        |field: &&Field| matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8);
+    match column.filter(is_text).and_then(Kind::of) {
+        None if column.is_some_and(|field| is_text(&field)) => {
+            format!("CAST({} AS text)", quoted(name))
+        }
+        _ => quoted(name),
+    }
 }
 
 fn filter(condition: &str, columns: &Columns) -> Result<Box<Run>, Problem> {

@@ -201,11 +201,28 @@ fn a_mistake_in_a_step_is_told_before_any_row() {
         assert!(text.contains(words), "{step}: {text}");
     }
     assert_eq!(open(&json!([])).err().unwrap().code, "no_steps");
+    let many = format!("1{} > 0", " + 1".repeat(700));
+    assert!(refused(json!([{ "filter": many }])).1.contains("above 300"));
+    let long: Vec<String> = (0..2000).map(|id| id.to_string()).collect();
+    let kept = after(json!([{ "filter": format!("id IN ({})", long.join(",")) }]));
+    assert_eq!(kept.len(), 3);
+    for (value, words) in [
+        (json!(12345678901234567.89_f64), "write it in quotes"),
+        (json!(1.5), "cannot be read as bigint"),
+        (json!(true), "cannot be read as bigint"),
+        (json!("1.0"), "cannot be read as bigint"),
+    ] {
+        let (_, text) = refused(json!([{ "default": { "id": value } }]));
+        assert!(text.contains(words), "{value}: {text}");
+    }
+    let (_, text) = refused(json!([{ "default": { "email": 1.10 } }]));
+    assert!(text.contains("in quotes"), "{text}");
+    assert!(open(&json!(vec![json!({ "filter": "true" }); 257])).is_err());
     let deep = format!("{}1{}", "(".repeat(500), ")".repeat(500));
     assert!(
         refused(json!([{ "set": { "x": deep } }]))
             .1
-            .contains("not an expression")
+            .contains("nested deeper")
     );
 }
 

@@ -29,7 +29,7 @@ use crate::meant::did_you_mean;
 pub use check::{Checked, Looked, check};
 use choose::{Chosen, some_of};
 pub(crate) use delivery::{asked_increment, lost_rows};
-use delivery::{identify, increment, refuse_lost, refuse_repeats};
+use delivery::{identify, increment, refuse_computed, refuse_lost, refuse_repeats};
 pub(crate) use fences::{fences_all, fences_runs};
 pub use moment::Taken;
 use open::Transforming;
@@ -308,14 +308,14 @@ fn place(
     }
     let read = all.project(&wanted).map_err(|e| broken(e.into()))?;
     let renamed = rename(document, entry, &discovered, &read, &left_out)?;
-    let source_types = wanted
+    let source_types: Vec<String> = wanted
         .iter()
         .map(|i| discovered.source_types.get(*i).cloned().unwrap_or_default())
         .collect();
     let relation = Relation {
         stream: discovered.name.clone(),
         schema: ipc::encode_schema(&renamed).map_err(broken)?,
-        source_types,
+        source_types: source_types.clone(),
         primary_key: moved_key(&discovered.primary_key, &read, &renamed),
     };
     let (transforms, relation) = step::all(document, entry, transforms, relation)?;
@@ -338,6 +338,8 @@ fn place(
         is_incremental: increment.is_some(),
     };
     identify(document, entry, (&read, &renamed), &schema, &mut target)?;
+    let after = (&schema, relation.source_types.as_slice());
+    refuse_computed(document, entry, &target, (&renamed, &source_types), after)?;
     if increment.is_some() && target.write_mode == WriteMode::Append {
         // Each version of a row that was changed becomes a row of its own.
         if target.dedup_fields.is_empty() {

@@ -18,6 +18,14 @@ pub fn cells(typed: &Typed, rows: Rows<'_>) -> Result<Cells, Misfit> {
         Node::Constant(cells) => Ok(cells.clone()),
         Node::Column(index) => column(*index, rows),
         Node::TextOfColumn(index) => text_of_column(*index, rows),
+        Node::Numeric(index) => {
+            let schema = rows.batch.schema_ref();
+            let array = rows.batch.column(*index);
+            let digits = typed.kind.digits();
+            let decoded = crate::native::decode_numeric(schema.field(*index), digits, array, rows)?;
+            crate::columns::cells(&decoded)
+        }
+        Node::OneOf(value, list) => one_of(value, list, rows),
         Node::Cast(inner) => cast::apply(&cells(inner, rows)?, inner.kind, typed.kind, rows),
         Node::Negate(inner) => negate(&cells(inner, rows)?, typed.kind, rows),
         Node::Arithmetic(operation, left, right) => {
@@ -63,17 +71,17 @@ pub fn cells(typed: &Typed, rows: Rows<'_>) -> Result<Cells, Misfit> {
             rows.bools(false, |row| Ok(Some(column.is_null(row))))
         }
         Node::Like {
-            text,
+            text: value,
             pattern,
             folds_case,
         } => {
-            let (a, b) = (cells(text, rows)?, cells(pattern, rows)?);
-            let (text, pattern) = (a.texts(), b.texts());
-            rows.bools(both(&a, &b), |row| match (text(row), pattern(row)) {
-                (Some(text), Some(pattern)) if *folds_case => {
-                    like::matches(&text.to_lowercase(), &pattern.to_lowercase()).map(Some)
+            let (a, b) = (cells(value, rows)?, cells(pattern, rows)?);
+            let (value, pattern) = (a.texts(), b.texts());
+            rows.bools(both(&a, &b), |row| match (value(row), pattern(row)) {
+                (Some(value), Some(pattern)) if *folds_case => {
+                    like::matches(&text::lower(value), &text::lower(pattern)).map(Some)
                 }
-                (Some(text), Some(pattern)) => like::matches(text, pattern).map(Some),
+                (Some(value), Some(pattern)) => like::matches(value, pattern).map(Some),
                 _ => Ok(None),
             })
         }
@@ -85,6 +93,26 @@ pub fn cells(typed: &Typed, rows: Rows<'_>) -> Result<Cells, Misfit> {
             called(*call, typed.kind, arguments, &all, rows)
         }
     }
+}
+
+/// True if the value is equal to one of the list; NULL if it is equal to none and one of them is NULL.
+fn one_of(value: &Typed, list: &[Typed], rows: Rows<'_>) -> Result<Cells, Misfit> {
+    let value = cells(value, rows)?;
+    let list = list.iter().map(|one| cells(one, rows));
+    let list = list.collect::<Result<Vec<_>, _>>()?;
+    let constant = value.is_constant && list.iter().all(|one| one.is_constant);
+    let orders: Vec<_> = list.iter().map(|one| order(&value, one)).collect();
+    rows.bools(constant, |row| {
+        let mut found = Some(false);
+        for order in &orders {
+            match order(row) {
+                Some(Ordering::Equal) => return Ok(Some(true)),
+                Some(_) => {}
+                None => found = None,
+            }
+        }
+        Ok(found)
+    })
 }
 
 fn both(a: &Cells, b: &Cells) -> bool {
@@ -100,6 +128,7 @@ fn column(index: usize, rows: Rows<'_>) -> Result<Cells, Misfit> {
 fn text_of_column(index: usize, rows: Rows<'_>) -> Result<Cells, Misfit> {
     let field = &rows.batch.schema_ref().fields()[index];
     let column = crate::native::decode(field, rows.batch.column(index), rows)?;
+    let is_padded = crate::native::text_of(field) == Some(crate::native::Texts::Padded);
     let portable = crate::native::portable(field).map_or_else(|| Arc::clone(field), Arc::new);
     let texts = Texts::new(&portable, &column);
     let texts = texts.map_err(|error| Misfit {
@@ -114,7 +143,14 @@ fn text_of_column(index: usize, rows: Rows<'_>) -> Result<Cells, Misfit> {
         texts
             .write(row, &mut bytes)
             .map_err(|error| error.to_string())?;
-        text.push_str(&String::from_utf8_lossy(&bytes));
+        let written = String::from_utf8_lossy(&bytes);
+        text.push_str(match portable.data_type() {
+            DataType::Utf8 | DataType::LargeUtf8 if is_padded => written.trim_end_matches(' '),
+            DataType::Time32(_) | DataType::Time64(_) if written.contains('.') => {
+                written.trim_end_matches('0')
+            }
+            _ => &written,
+        });
         Ok(true)
     })
 }
@@ -536,8 +572,8 @@ fn written(call: Call, all: &[Cells], row: usize, out: &mut String) -> Result<bo
             out.push_str(value);
             out.push_str(&text_at(two, ""));
         }
-        Call::Lower => out.push_str(&value.to_lowercase()),
-        Call::Upper => out.push_str(&value.to_uppercase()),
+        Call::Lower => out.push_str(&text::lower(value)),
+        Call::Upper => out.push_str(&text::upper(value)),
         Call::Trim => out.push_str(text::trim(value, &text_at(two, " "), true, true)),
         Call::TrimStart => out.push_str(text::trim(value, &text_at(two, " "), true, false)),
         Call::TrimEnd => out.push_str(text::trim(value, &text_at(two, " "), false, true)),

@@ -43,7 +43,11 @@ impl Kind {
         if let Some(portable) = crate::native::portable(field) {
             return Self::of(&portable);
         }
-        if types::extension_name(field).is_some() {
+        let is_other = |texts| texts != crate::native::Texts::Plain;
+        let is_text = matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8);
+        if types::extension_name(field).is_some()
+            || is_text && crate::native::text_of(field).is_some_and(is_other)
+        {
             return None;
         }
         Some(match field.data_type() {

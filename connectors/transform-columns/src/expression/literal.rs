@@ -1,6 +1,5 @@
 //! Constants.
 
-use rapidbyte_formats::text as spelled;
 use rapidbyte_sdk::prelude::arrow_array::types::Decimal128Type;
 use rapidbyte_sdk::prelude::*;
 
@@ -8,36 +7,51 @@ use super::cells::{Cells, Values};
 use super::kind::{Kind, MAX_DIGITS};
 use super::{Node, Typed};
 
-/// A number as SQL writes it: an integer of the smallest type that holds it, else a decimal. An exponent makes a float.
+/// A number as SQL writes it, with its sign: an integer of the smallest type that holds it, else a decimal.
 pub fn number(text: &str) -> Result<Typed, String> {
-    let typed = |kind, values| Ok(constant(kind, values));
-    if text.contains(['e', 'E']) {
-        let value = spelled::number::parse_float::<f64>(text.as_bytes());
-        let value = value.map_err(|reason| format!("{text} {reason}"))?;
-        return typed(Kind::Float8, Values::Float(vec![value].into()));
-    }
+    let too_many = || format!("{text} has more than {MAX_DIGITS} digits");
     if let Ok(value) = text.parse::<i64>() {
         let kind = match i32::try_from(value) {
             Ok(_) => Kind::Int4,
             Err(_) => Kind::Int8,
         };
-        return typed(kind, Values::Int(vec![value].into()));
+        return Ok(constant(kind, Values::Int(vec![value].into())));
     }
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let digits = whole.trim_start_matches('0').len() + fraction.len();
-    let precision = u8::try_from(digits.max(1))
-        .ok()
-        .filter(|p| *p <= MAX_DIGITS);
-    let (Some(precision), Ok(value)) = (precision, format!("{whole}{fraction}").parse::<i128>())
-    else {
-        return Err(format!("{text} has more than {MAX_DIGITS} digits"));
+    let (written, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let exponent: i64 = exponent.parse().map_err(|_| too_many())?;
+    let (sign, positive) = match written.strip_prefix('-') {
+        Some(positive) => ("-", positive),
+        None => ("", written),
     };
-    // No more than the precision.
-    let kind = Kind::Decimal(precision.max(fraction.len() as u8), fraction.len() as u8);
-    typed(
+    let (whole, fraction) = positive.split_once('.').unwrap_or((positive, ""));
+    let all = format!("{whole}{fraction}");
+    if all.is_empty() || !all.bytes().all(|digit| digit.is_ascii_digit()) {
+        return Err(format!("{text} is not a number"));
+    }
+    // The exponent moves the point.
+    let scale = fraction.len() as i64 - exponent;
+    let zeros = usize::try_from((-scale).max(0)).unwrap_or(usize::MAX);
+    if zeros > MAX_DIGITS.into() || scale > MAX_DIGITS.into() {
+        return Err(too_many());
+    }
+    let digits = format!("{}{}", all.trim_start_matches('0'), "0".repeat(zeros));
+    // No more than 38.
+    let scale = scale.max(0) as u8;
+    let precision = u8::try_from(digits.len())
+        .ok()
+        .map(|digits| digits.max(scale).max(1));
+    let precision = precision
+        .filter(|precision| *precision <= MAX_DIGITS)
+        .ok_or_else(too_many)?;
+    let units: i128 = match digits.as_str() {
+        "" => 0,
+        digits => format!("{sign}{digits}").parse().map_err(|_| too_many())?,
+    };
+    let kind = Kind::Decimal(precision, scale);
+    Ok(constant(
         kind,
-        Values::Decimal(PrimitiveArray::<Decimal128Type>::from(vec![value])),
-    )
+        Values::Decimal(PrimitiveArray::<Decimal128Type>::from(vec![units])),
+    ))
 }
 
 pub fn text(text: &str) -> Typed {
@@ -73,19 +87,48 @@ pub fn null(kind: Kind) -> Typed {
     }
 }
 
-/// A value of a configuration: a number, a text, a boolean.
+/// A number or a boolean of a configuration.
+///
+/// # Errors
+/// Another value; a number that has more digits than the configuration keeps.
 pub fn value(value: &serde_json::Value) -> Result<Typed, String> {
     match value {
         serde_json::Value::Bool(value) => Ok(bool(*value)),
-        serde_json::Value::Number(value) => {
-            let written = value.to_string();
-            match written.strip_prefix('-') {
-                Some(positive) => Ok(super::parse::negated(number(positive)?)),
-                None => number(&written),
-            }
+        serde_json::Value::Number(_) => number(&exact(value)?),
+        _ => Err("write a number, true or false, or an expression".into()),
+    }
+}
+
+/// A value in place of NULL, of the type of a column, which holds it as it is written.
+///
+/// # Errors
+/// The type does not hold it.
+pub fn of_kind(value: &serde_json::Value, kind: Kind) -> Result<Typed, String> {
+    let written = match value {
+        serde_json::Value::String(text) => text.clone(),
+        _ if kind == Kind::Text => {
+            return Err("the column is text: write the value in quotes".into());
         }
-        serde_json::Value::String(value) => Ok(text(value)),
-        _ => Err("write a number, a text, or true or false".into()),
+        serde_json::Value::Bool(value) => value.to_string(),
+        serde_json::Value::Number(_) => exact(value)?,
+        _ => return Err("write a number, a text, or true or false".into()),
+    };
+    super::cast::to(text(&written), kind)
+}
+
+/// The text of a number. A configuration keeps 15 digits of one with a fraction.
+fn exact(value: &serde_json::Value) -> Result<String, String> {
+    const KEPT: usize = 15;
+    let written = value.to_string();
+    let significant = written.split(['e', 'E']).next().unwrap_or_default();
+    let digits = significant.trim_start_matches(['-', '0', '.']);
+    let digits = digits.bytes().filter(u8::is_ascii_digit).count();
+    let is_whole = value.is_i64() || value.is_u64();
+    match is_whole || digits <= KEPT {
+        true => Ok(written),
+        false => Err(format!(
+            "a number of more than {KEPT} digits loses some of them: write it in quotes"
+        )),
     }
 }
 

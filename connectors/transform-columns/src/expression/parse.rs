@@ -7,7 +7,7 @@ use sqlparser::ast::{
 };
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
-use sqlparser::tokenizer::Token;
+use sqlparser::tokenizer::{Token, Tokenizer};
 
 use super::call::Call;
 use super::kind::{Kind, MAX_DIGITS};
@@ -17,6 +17,8 @@ use super::{Arithmetic, Compare, Node, Typed, call, cast, literal};
 const MAX_DEPTH: usize = 40;
 /// Bytes of an expression.
 const MAX_BYTES: usize = 16 << 10;
+/// Names and operators of an expression: each may be a level of the tree, and a walk over it is recursive.
+const MAX_OPERATORS: usize = 300;
 
 /// Reads an expression over the columns of `schema`.
 ///
@@ -29,9 +31,13 @@ pub fn parse(text: &str, schema: &Schema) -> Result<Typed, String> {
             MAX_BYTES >> 10
         ));
     }
+    refuse_many(text)?;
     let wrong = |error: sqlparser::parser::ParserError| {
         let said = error.to_string();
         let said = said.strip_prefix("sql parser error: ").unwrap_or(&said);
+        if said.contains("recursion limit") {
+            return format!("the expression is nested deeper than {MAX_DEPTH} levels");
+        }
         format!("not an expression: {said}")
     };
     let mut parser = Parser::new(&PostgreSqlDialect {})
@@ -42,6 +48,29 @@ pub fn parse(text: &str, schema: &Schema) -> Result<Typed, String> {
     match parser.peek_token().token {
         Token::EOF => Parsing { schema }.expression(&parsed),
         rest => Err(format!("not an expression: {rest} after its end")),
+    }
+}
+
+fn refuse_many(text: &str) -> Result<(), String> {
+    let dialect = PostgreSqlDialect {};
+    let tokens = Tokenizer::new(&dialect, text).tokenize();
+    let tokens = tokens.map_err(|error| format!("not an expression: {error}"))?;
+    let is_plain = |token: &&Token| {
+        !matches!(
+            token,
+            Token::Comma
+                | Token::Number(..)
+                | Token::SingleQuotedString(_)
+                | Token::LParen
+                | Token::RParen
+                | Token::Whitespace(_)
+        )
+    };
+    match tokens.iter().filter(is_plain).count() {
+        ..=MAX_OPERATORS => Ok(()),
+        more => Err(format!(
+            "the expression has {more} names and operators, above {MAX_OPERATORS}"
+        )),
     }
 }
 
@@ -170,10 +199,17 @@ impl Parsing<'_> {
     fn column(&self, name: &str) -> Result<Typed, String> {
         let (index, field) = self.find(name)?;
         let kind = Kind::of(field).ok_or_else(|| {
-            format!(
-                "the column {name} of type {} cannot be computed with: CAST({name} AS text) can",
+            let plain = format!(
+                "the column {name} of type {} cannot be computed with",
                 rapidbyte_sdk::types::type_name(field)
-            )
+            );
+            if crate::native::is_numeric(field) {
+                format!("{plain}: CAST({name} AS numeric(38, 10)) gives it digits")
+            } else if crate::columns::spelled(field).is_ok() {
+                format!("{plain}: CAST({name} AS text) gives its text")
+            } else {
+                plain
+            }
         })?;
         Ok(Typed {
             kind,
@@ -216,19 +252,20 @@ impl Parsing<'_> {
     }
 
     fn is_one_of(&self, parsed: &Expr, list: &[Expr], negated: bool) -> Result<Typed, String> {
-        let mut all: Option<Typed> = None;
-        for one in list {
-            let equal = compare(
-                Compare::Equal,
-                self.expression(parsed)?,
-                self.expression(one)?,
-            )?;
-            all = Some(match all {
-                Some(before) => logical(Node::Or, before, equal),
-                None => equal,
-            });
+        if list.is_empty() {
+            return Err("IN needs a list of values".into());
         }
-        let all = all.ok_or("IN needs a list of values")?;
+        let all = std::iter::once(parsed).chain(list);
+        let all = all
+            .map(|one| self.expression(one))
+            .collect::<Result<_, _>>()?;
+        let mut all = in_common(all)?;
+        let value = all.remove(0);
+        let all = Typed {
+            kind: Kind::Bool,
+            is_nullable: value.is_nullable || all.iter().any(|one| one.is_nullable),
+            node: Node::OneOf(Box::new(value), all),
+        };
         Ok(negated_if(negated, all))
     }
 
@@ -268,10 +305,25 @@ impl Parsing<'_> {
                 node: Node::TextOfColumn(index),
             });
         }
+        if let (Kind::Decimal(..), Some((index, field))) = (kind, self.bare_column(parsed)?)
+            && crate::native::is_numeric(field)
+        {
+            return Ok(Typed {
+                kind,
+                is_nullable: field.is_nullable(),
+                node: Node::Numeric(index),
+            });
+        }
         cast::to(self.expression(parsed)?, kind)
     }
 
     fn unary(&self, op: UnaryOperator, inner: &Expr, whole: &Expr) -> Result<Typed, String> {
+        // PostgreSQL reads the sign of a number with its digits.
+        if let (UnaryOperator::Minus, Expr::Value(value)) = (op, inner)
+            && let Value::Number(text, _) = &value.value
+        {
+            return literal::number(&format!("-{text}"));
+        }
         let typed = self.expression(inner)?;
         match op {
             UnaryOperator::Not => Ok(not(boolean(typed)?)),

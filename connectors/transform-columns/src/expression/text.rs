@@ -102,3 +102,20 @@ pub fn trim<'a>(text: &'a str, characters: &str, start: bool, end: bool) -> &'a 
         false => text,
     }
 }
+
+/// In lower case, one character for each, as PostgreSQL's default rules have it.
+pub fn lower(text: &str) -> String {
+    text.chars().map(|c| single(c, c.to_lowercase())).collect()
+}
+
+/// In upper case, one character for each: `ß` stays.
+pub fn upper(text: &str) -> String {
+    text.chars().map(|c| single(c, c.to_uppercase())).collect()
+}
+
+fn single(c: char, mut changed: impl Iterator<Item = char>) -> char {
+    match (changed.next(), changed.next()) {
+        (Some(one), None) => one,
+        _ => c,
+    }
+}

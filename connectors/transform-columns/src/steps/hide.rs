@@ -12,7 +12,7 @@ use sha2::Sha256;
 
 use super::{Columns, Fault, Problem, Run, batch_of, positions, problem, quoted};
 use crate::config::{Hash, Mask};
-use crate::expression::{self, Rows};
+use crate::expression::{self, Kind, Rows, Typed};
 
 /// A shorter key is guessed.
 const MIN_SALT_BYTES: usize = 16;
@@ -21,23 +21,10 @@ const MIN_SALT_BYTES: usize = 16;
 pub(super) fn hash(hash: &Hash, columns: &mut Columns) -> Result<Box<Run>, Problem> {
     let named = positions(columns, &hash.columns, "hash.columns")?;
     if hash.salt.len() < MIN_SALT_BYTES {
-        let reason = format!("the salt is shorter than {MIN_SALT_BYTES} bytes");
+        let reason = format!("a salt needs at least {MIN_SALT_BYTES} bytes");
         return Err(problem("hash.salt", reason));
     }
-    let mut texts = Vec::new();
-    for index in &named {
-        let field = columns.schema.field(*index);
-        let text = || {
-            expression::parse(
-                &format!("CAST({} AS text)", quoted(field.name())),
-                &columns.schema,
-            )
-        };
-        texts.push(match is_bytes(field) {
-            true => None,
-            false => Some(text().map_err(|reason| problem("hash.columns", reason))?),
-        });
-    }
+    let texts = texts(columns, &named, "hash.columns")?;
     become_texts(columns, &named);
     let keyed = Hmac::<Sha256>::new_from_slice(hash.salt.as_bytes())
         .map_err(|error| problem("hash.salt", error.to_string()))?;
@@ -45,15 +32,7 @@ pub(super) fn hash(hash: &Hash, columns: &mut Columns) -> Result<Box<Run>, Probl
         let mut all = batch.columns().to_vec();
         for (index, text) in named.iter().zip(&texts) {
             let column = &mut all[*index];
-            if let Some(text) = text {
-                let rows = Rows {
-                    batch,
-                    wanted: None,
-                };
-                let cells = expression::cells(text, rows);
-                let texts = cells.and_then(|cells| cells.into_column(text.kind, batch.num_rows()));
-                *column = texts.map_err(|misfit| Fault::of(misfit, schema.field(*index).name()))?;
-            }
+            become_text(column, text.as_ref(), batch, schema.field(*index).name())?;
             *column = changed(column, |bytes, out| {
                 let mut keyed = keyed.clone();
                 keyed.update(bytes);
@@ -83,12 +62,15 @@ pub(super) fn mask(mask: &Mask, columns: &mut Columns) -> Result<Box<Run>, Probl
             return Err(problem("mask.columns", reason));
         }
     }
+    let texts = texts(columns, &named, "mask.columns")?;
     become_texts(columns, &named);
     let mask = mask.clone();
     Ok(Box::new(move |batch, schema| {
         let mut all = batch.columns().to_vec();
-        for index in &named {
-            all[*index] = changed(&all[*index], |bytes, out| {
+        for (index, text) in named.iter().zip(&texts) {
+            let column = &mut all[*index];
+            become_text(column, text.as_ref(), batch, schema.field(*index).name())?;
+            *column = changed(column, |bytes, out| {
                 hide(&String::from_utf8_lossy(bytes), &mask, out);
             });
         }
@@ -109,14 +91,43 @@ fn hide(text: &str, mask: &Mask, out: &mut String) {
     out.extend(text.chars().skip(hidden));
 }
 
-/// Texts, or bytes that are no other system's form of something else.
+/// How the columns become texts; `None` for one of texts or bytes.
+fn texts(columns: &Columns, named: &[usize], key: &str) -> Result<Vec<Option<Typed>>, Problem> {
+    let text = |index: &usize| {
+        let field = columns.schema.field(*index);
+        if is_bytes(field) {
+            return Ok(None);
+        }
+        let cast = format!("CAST({} AS text)", quoted(field.name()));
+        let typed = expression::parse(&cast, &columns.schema);
+        typed.map(Some).map_err(|reason| problem(key, reason))
+    };
+    named.iter().map(text).collect()
+}
+
+fn become_text(
+    column: &mut ArrayRef,
+    text: Option<&Typed>,
+    batch: &RecordBatch,
+    name: &str,
+) -> Result<(), Fault> {
+    if let Some(text) = text {
+        let rows = Rows {
+            batch,
+            wanted: None,
+        };
+        let cells = expression::cells(text, rows);
+        let texts = cells.and_then(|cells| cells.into_column(text.kind, batch.num_rows()));
+        *column = texts.map_err(|misfit| Fault::of(misfit, name))?;
+    }
+    Ok(())
+}
+
+/// Texts that are compared as texts, or bytes that are not another system's form of something else.
 fn is_bytes(field: &Field) -> bool {
     let is_opaque = rapidbyte_sdk::types::extension_name(field) == Some(OPAQUE);
-    !is_opaque
-        && matches!(
-            field.data_type(),
-            DataType::Binary | DataType::LargeBinary | DataType::Utf8 | DataType::LargeUtf8
-        )
+    let is_binary = matches!(field.data_type(), DataType::Binary | DataType::LargeBinary);
+    is_binary && !is_opaque || Kind::of(field) == Some(Kind::Text)
 }
 
 fn become_texts(columns: &mut Columns, named: &[usize]) {

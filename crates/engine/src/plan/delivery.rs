@@ -119,6 +119,34 @@ pub(super) fn identify(
     Ok(())
 }
 
+/// Refuses an append with a lag whose transforms compute the cursor: the destination tells a changed row by it. A computed
+/// column has no type of the source any more.
+pub(super) fn refuse_computed(
+    document: &Document,
+    entry: usize,
+    target: &Target,
+    before: (&Schema, &[String]),
+    after: (&Schema, &[String]),
+) -> Result<(), Failure> {
+    let has_type = |(schema, types): (&Schema, &[String]), column: &str| {
+        let index = schema.index_of(column).ok();
+        index
+            .and_then(|index| types.get(index))
+            .is_some_and(|name| !name.is_empty())
+    };
+    let is_computed = |column: &&String| has_type(before, column) && !has_type(after, column);
+    let Some(column) = target.dedup_fields.iter().find(is_computed) else {
+        return Ok(());
+    };
+    let key = format!("source.streams[{entry}].transforms");
+    let text = format!(
+        "a transform computes {column:?}, and append with a lag recognizes a changed row by its cursor"
+    );
+    Err(Failure::at_key(document, &key, "cursor_computed", text)
+        .in_stream(&target.stream)
+        .hint("compute a column of another name, and leave the cursor as it is"))
+}
+
 fn unmoved(document: &Document, key: &str, column: &str) -> Failure {
     let text = format!("no column {column:?} is moved");
     let mut failure = Failure::new(Class::Config, "unknown_column", text);
