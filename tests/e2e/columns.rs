@@ -131,10 +131,10 @@ fn types_with_rules_of_their_own_are_computed_by_their_text_or_refused() {
         pipeline(&database.url(), "", &steps)
     };
     for (condition, parts) in [
-        ("c = 'DE'", ["CAST(c AS text)", "p.yaml:9:"]),
-        ("l = 'FR'", ["CAST(l AS text)", "p.yaml:9:"]),
-        ("s >= 'large'", ["CAST(s AS text)", "p.yaml:9:"]),
-        ("n > 1", ["CAST(n AS numeric(38, 10))", "p.yaml:9:"]),
+        ("c = 'DE'", ["CAST(c AS text)", "p.yaml:10:"]),
+        ("l = 'FR'", ["CAST(l AS text)", "p.yaml:10:"]),
+        ("s >= 'large'", ["CAST(s AS text)", "p.yaml:10:"]),
+        ("n > 1", ["CAST(n AS numeric(38, 10))", "p.yaml:10:"]),
     ] {
         folder.refuses(&filter(condition), "wrong_step", 2, &parts);
     }
