@@ -46,16 +46,19 @@ pub(crate) fn describe(spec: &Spec, kind: Kind) -> Judged {
         ));
     }
     if spec.description.trim().is_empty() {
-        return Err(fail(
-            "no description",
-            "say in one sentence what it reads or writes",
-        ));
+        return Err(fail("no description", "say in one sentence what it does"));
     }
+    let (reads, writes) = (spec.sync_modes.len(), spec.write_modes.len());
     let (own, other, word) = match kind {
-        Kind::Source => (spec.sync_modes.len(), spec.write_modes.len(), "sync_modes"),
-        Kind::Transform | Kind::Destination => {
-            (spec.write_modes.len(), spec.sync_modes.len(), "write_modes")
+        Kind::Source => (reads, writes, "sync_modes"),
+        Kind::Destination => (writes, reads, "write_modes"),
+        Kind::Transform if reads + writes > 0 => {
+            return Err(fail(
+                format!("{reads} sync_modes and {writes} write_modes"),
+                "leave both lists empty: a transform neither reads nor writes",
+            ));
         }
+        Kind::Transform => return Ok(format!("{} {}", spec.name, spec.version)),
     };
     if own == 0 || other > 0 {
         return Err(fail(
@@ -204,12 +207,16 @@ fn marks(schema: &Value) -> Vec<&str> {
     }
 }
 
-/// What grants something, and how much of it there is.
-pub(crate) fn grant_marks(schema: &Value) -> Judged {
+/// What grants something, and how much of it there is. A transform can be granted nothing.
+pub(crate) fn grant_marks(schema: &Value, kind: Kind) -> Judged {
     let (mut marks, mut left) = (0, MAX_KEYS);
     match wrong_mark(schema, schema, "config", 0, (&mut marks, &mut left)) {
         Some((seen, action)) => Err(fail(seen, action)),
         None if marks == 0 => Ok("no key grants anything".into()),
+        None if kind == Kind::Transform => Err(fail(
+            format!("{marks} of its keys have x-grant"),
+            "remove x-grant: a transform is granted nothing",
+        )),
         None => Ok(format!("{marks} marks")),
     }
 }
@@ -393,7 +400,8 @@ mod tests {
 
     #[test]
     fn marks_are_known_and_in_company() {
-        let judged = |properties: Value| grant_marks(&json!({ "properties": properties }));
+        let of = |kind, properties: &Value| grant_marks(&json!({ "properties": properties }), kind);
+        let judged = |properties: Value| of(Kind::Source, &properties);
         for good in [
             json!({}),
             json!({ "path": { "x-grant": "read", "x-beside": "_m" } }),
@@ -421,5 +429,8 @@ mod tests {
         ] {
             assert!(judged(bad.clone()).is_err(), "{bad}");
         }
+        // A transform may hide a value and reach nothing.
+        assert!(of(Kind::Transform, &json!({ "salt": { "x-secret": true } })).is_ok());
+        assert!(of(Kind::Transform, &json!({ "path": { "x-grant": "read" } })).is_err());
     }
 }

@@ -61,7 +61,7 @@ pub struct Report {
     pub connector: String,
     /// Its version.
     pub version: String,
-    /// `source` or `destination`.
+    /// `source`, `transform` or `destination`.
     pub kind: &'static str,
     /// Clauses that hold.
     pub passed: usize,
@@ -172,6 +172,18 @@ table! {
     OTHER_CURSOR "other-cursor" "a cursor of another stream is refused, or taken as its value";
     FOREIGN_CURSOR "foreign-cursor" "refuses a cursor that it did not make";
     SOURCE_CANCEL "cancel" "a cancelled read ends at once, and the next one is not in its way";
+    /// Judged of a transform; `open` in the place of `check`.
+    TRANSFORM:
+    OPEN "open" "opens with its settings";
+    TRANSFORM_PLAN "plan" "plan gives columns, a source type for each, and a key that is made of them";
+    TRANSFORM_PLAN_AGAIN "plan-again" "plan gives the same again, in another session too";
+    BEGIN "begin" "a stream begins with the schema of its plan";
+    TRANSFORM_BATCHES "batches" "every batch has the schema of the plan and the rows that it says";
+    SAME_ROWS "same-rows" "of the same batch come the same rows, whatever was transformed before";
+    NO_ROWS "empty" "of a batch without rows come no rows";
+    NULLS "nulls" "a batch of NULLs is transformed, or refused by column";
+    END "end" "after the last batch of a batch comes nothing more";
+    TRANSFORM_SESSION "session" "a session that has transformed one stream transforms another, as a new one does";
     /// Judged of a destination.
     DESTINATION:
     PLAN "plan" "plan answers for each column, and changes nothing";
@@ -204,12 +216,15 @@ table! {
 
 /// The clauses for a kind of connector, in the order in which they are judged.
 pub fn clauses(kind: Kind) -> Vec<&'static Clause> {
+    let is_for =
+        |clause: &&&Clause| kind != Kind::Transform || ![&CHECK, &DENIED].contains(*clause);
+    let first: Vec<_> = FIRST.iter().filter(is_for).copied().collect();
     let middle = match kind {
         Kind::Source => SOURCE,
-        Kind::Transform => return Vec::new(),
+        Kind::Transform => TRANSFORM,
         Kind::Destination => DESTINATION,
     };
-    [FIRST, middle, LAST].concat()
+    [&first[..], middle, LAST].concat()
 }
 
 impl Report {
