@@ -55,7 +55,7 @@ pub(crate) fn first(bench: &mut Bench<'_>, judges: &mut Judges<'_>) {
     let imports = match marks {
         Err(Verdict::Fail { .. }) => Err(skip("not every mark is known: see grant-marks")),
         _ => schema_of(bench)
-            .and_then(|schema| spec::imports(schema, bench.trial.connector.imports())),
+            .and_then(|schema| spec::imports(schema, bench.trial.connector.imports(), kind)),
     };
     judges.judge(&GRANT_MARKS, || marks);
     judges.judge(&IMPORTS, || imports);
@@ -314,7 +314,10 @@ pub(crate) fn last(bench: &Bench<'_>, judges: &mut Judges<'_>) {
     judges.judge(&REACH, || match heard.denied.first() {
         Some(text) => Err(fail(
             text,
-            "mark the key that names it with x-grant, or do not reach for it",
+            match bench.trial.connector.kind() {
+                Kind::Transform => "do not reach for it: a transform is granted nothing",
+                _ => "mark the key that names it with x-grant, or do not reach for it",
+            },
         )),
         None => Ok(String::new()),
     });

@@ -165,7 +165,7 @@ const GRANTED_BY: &[(&str, &[&str])] = &[
 const WORLD: &[&str] = &["connection", "files", "log", "phase"];
 
 /// Compares what the component imports with what its settings can grant.
-pub(crate) fn imports(schema: &Value, imports: &[String]) -> Judged {
+pub(crate) fn imports(schema: &Value, imports: &[String], kind: Kind) -> Judged {
     let marks = marks(schema);
     let is_granted = |import: &str| {
         let by = GRANTED_BY.iter().find(|(name, _)| *name == import);
@@ -188,7 +188,12 @@ pub(crate) fn imports(schema: &Value, imports: &[String]) -> Judged {
                 "no key of its settings can grant {}, which it imports",
                 beyond.join(", ")
             ),
-            "mark the key that names what is reached with x-grant, or build it without that import",
+            match kind {
+                Kind::Transform => "build it without that import: a transform is granted nothing",
+                _ => {
+                    "mark the key that names what is reached with x-grant, or build it without that import"
+                }
+            },
         )),
     }
 }
@@ -312,6 +317,7 @@ fn wrong_keys(property: &Value, at: &str) -> Option<(String, String)> {
 mod tests {
     use super::*;
     use crate::verdict::Verdict;
+    use rapidbyte_runtime::{SyncMode, WriteMode};
     use serde_json::json;
 
     #[test]
@@ -372,6 +378,36 @@ mod tests {
     }
 
     #[test]
+    fn a_source_has_modes_to_read_and_a_transform_has_none() {
+        let spec = |sync_modes: &[SyncMode], write_modes: &[WriteMode]| Spec {
+            name: "a".into(),
+            version: "1.0.0".into(),
+            description: "Does it".into(),
+            config_schema: "{}".into(),
+            sync_modes: sync_modes.to_vec(),
+            write_modes: write_modes.to_vec(),
+            native_forms: Vec::new(),
+            supports_filter: false,
+            supports_checkpoints: false,
+            deduplicates_appends: false,
+            reads_together: false,
+            commits_together: false,
+        };
+        let (reads, writes) = (&[SyncMode::FullRefresh], &[WriteMode::Append]);
+        for (sync, write, right) in [
+            (&reads[..], &[][..], Some(Kind::Source)),
+            (&[], &writes[..], Some(Kind::Destination)),
+            (&[], &[], Some(Kind::Transform)),
+            (&reads[..], &writes[..], None),
+        ] {
+            for kind in Kind::ALL {
+                let judged = describe(&spec(sync, write), kind);
+                assert_eq!(judged.is_ok(), right == Some(kind), "{kind:?}: {judged:?}");
+            }
+        }
+    }
+
+    #[test]
     fn imports_are_those_that_settings_can_grant() {
         let schema = json!({
             "properties": { "server": { "$ref": "#/$defs/server" } },
@@ -379,7 +415,7 @@ mod tests {
         });
         let judged = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            imports(&schema, &names)
+            imports(&schema, &names, Kind::Source)
         };
         assert_eq!(judged(&[]).unwrap(), "nothing of the host");
         let good = ["connection", "http", "log", "phase"];
@@ -394,7 +430,7 @@ mod tests {
             .into_iter()
             .map(Into::into)
             .collect();
-        let text = format!("{:?}", imports(&json!({}), &all).unwrap_err());
+        let text = format!("{:?}", imports(&json!({}), &all, Kind::Source).unwrap_err());
         assert!(text.starts_with("Fail"), "{text}");
     }
 

@@ -313,7 +313,7 @@ fn schema_of(plan: &TransformPlan) -> Result<Schema, Verdict> {
     schema.map_err(|error| skip(format!("the schema of the plan: {error}")))
 }
 
-/// What another plan has otherwise.
+/// The first part in which two plans differ.
 fn other_plan(one: &TransformPlan, two: &TransformPlan) -> Result<Option<&'static str>, Verdict> {
     let (here, there) = (&one.output, &two.output);
     Ok(if schema_of(one)?.fields() != schema_of(two)?.fields() {

@@ -175,15 +175,15 @@ table! {
     /// Judged of a transform; `open` in the place of `check`.
     TRANSFORM:
     OPEN "open" "opens with its settings";
-    TRANSFORM_PLAN "plan" "plan gives columns, a source type for each, and a key that is made of them";
-    TRANSFORM_PLAN_AGAIN "plan-again" "plan gives the same again, in another session too";
+    TRANSFORM_PLAN "plan" "plan returns columns, a source type for each, and a key that consists of them";
+    TRANSFORM_PLAN_AGAIN "plan-again" "plan returns the same again, also in another session";
     BEGIN "begin" "a stream begins with the schema of its plan";
-    TRANSFORM_BATCHES "batches" "every batch has the schema of the plan and the rows that it says";
-    SAME_ROWS "same-rows" "of the same batch come the same rows, whatever was transformed before";
-    NO_ROWS "empty" "of a batch without rows come no rows";
+    TRANSFORM_BATCHES "batches" "each batch has the planned schema and the rows that it declares";
+    SAME_ROWS "same-rows" "the same batch gives the same rows again, whatever came before it";
+    NO_ROWS "empty" "a batch without rows gives no rows";
     NULLS "nulls" "a batch of NULLs is transformed, or refused by column";
-    END "end" "after the last batch of a batch comes nothing more";
-    TRANSFORM_SESSION "session" "a session that has transformed one stream transforms another, as a new one does";
+    END "end" "next returns nothing more after the last batch";
+    TRANSFORM_SESSION "session" "a session that has transformed one stream transforms another like a new session";
     /// Judged of a destination.
     DESTINATION:
     PLAN "plan" "plan answers for each column, and changes nothing";

@@ -129,6 +129,26 @@ fn a_transform_with_the_rows_of_a_peer() {
     }
 }
 
+/// Without `in_column` the test cannot know which column to leave out.
+#[test]
+fn a_transform_may_refuse_a_column_by_its_name() {
+    let config = json!({ "refuse": "c_interval" });
+    let document = passes(
+        &Folder::new(),
+        &testkit("transform-pass"),
+        &config,
+        &[],
+        &[],
+    );
+    let expected = "37 columns of 37; refused: c_interval";
+    assert_eq!(detail(&document, "plan"), expected);
+    // The key stays.
+    let config = json!({ "refuse": "n" });
+    let (document, code) = test(&Folder::new(), &testkit("transform-pass"), &config, &[]);
+    assert_eq!(document["error"]["code"], "invalid_setup");
+    assert_eq!(code, 2);
+}
+
 /// No row is left, so that nothing can be compared.
 #[test]
 fn a_transform_that_gives_no_rows_is_not_judged_by_them() {

@@ -105,7 +105,7 @@ impl Input {
         }
     }
 
-    /// What to give to a transform that refuses the input.
+    /// The next action of somebody whose transform refuses the input.
     pub fn advice(&self) -> String {
         if self.is_of_peer {
             return "correct the settings, or name another stream of the peer with --stream".into();

@@ -13,6 +13,8 @@ use rapidbyte_sdk::prelude::*;
 pub struct Config {
     /// Leave out this column.
     pub drop: Option<String>,
+    /// Refuse a stream that has this column.
+    pub refuse: Option<String>,
     /// Deliver each batch in pieces of this many rows.
     pub piece_rows: Option<usize>,
     /// Deliver each batch this many times: 0 for none of its rows.
@@ -95,6 +97,11 @@ pub struct Passing {
 impl Pass {
     fn kept(&self, input: &Relation) -> Result<(Vec<usize>, Schema)> {
         let schema = input.arrow_schema()?;
+        let refused = self.config.refuse.as_deref();
+        if let Some(name) = refused.filter(|name| schema.index_of(name).is_ok()) {
+            let error = Error::schema("misbehave", "the column is refused");
+            return Err(error.in_column(name));
+        }
         let dropped = self.config.drop.as_deref();
         if let Some(name) = dropped.filter(|name| schema.index_of(name).is_err()) {
             let error = Error::schema("unknown_column", format!("no column {name}"));
