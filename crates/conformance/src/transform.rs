@@ -70,7 +70,8 @@ pub(crate) fn judge(bench: &Bench<'_>, judges: &mut Judges<'_>) {
 impl<'b> Subject<'b> {
     fn plan(&self) -> Judged {
         const ACTION: &str = "give the stream's name, one source type for each column, and a key that is made of columns";
-        self.bench.config()?;
+        let opened = self.bench.transform(self.bench.config()?).map(drop);
+        opened.map_err(|trouble| trouble.blocks(&OPEN))?;
         let mut input = Input::of(self.bench)?;
         let mut first_refusal = None;
         let plan = loop {

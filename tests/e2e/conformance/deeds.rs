@@ -170,6 +170,7 @@ const WITHOUT_PEER: usize = 11;
 
 /// Deeds of the transform for tests, with the clause that each fails.
 const OF_TRANSFORMS: &[(&str, &str)] = &[
+    ("fails_to_open", "open"),
     ("miscounts_types", "plan"),
     ("invents_key", "plan"),
     ("doubles_column", "plan"),
@@ -423,10 +424,27 @@ fn without_a_deed_every_clause_passes_and_every_clause_has_a_deed() {
     );
     let passed = BTreeSet::from_iter(with(&destination, "pass"));
     assert_eq!(passed, all(&destination), "{destination:#}");
+    let (transform, code) = test(&folder, &testkit("transform-pass"), &json!({}), &[]);
+    assert_eq!(code, 0, "{transform:#}");
+    let passed = BTreeSet::from_iter(with(&transform, "pass"));
+    assert_eq!(passed, all(&transform), "{transform:#}");
+    let common: BTreeSet<String> = all(&source)
+        .intersection(&all(&destination))
+        .cloned()
+        .collect();
+    let deeds = OF_TRANSFORMS.iter().map(|(_, clause)| (*clause).to_owned());
+    let deeds = BTreeSet::from_iter(deeds);
+    let mut own = all(&transform);
+    own.retain(|clause| !common.contains(clause));
+    assert!(own.is_subset(&deeds), "{own:?} without {deeds:?}");
     let mut proved: BTreeSet<String> = OF_SPECS.iter().map(|spec| spec.2.to_owned()).collect();
-    let deeds = OF_SOURCES.iter().chain(OF_DESTINATIONS);
+    let deeds = OF_SOURCES
+        .iter()
+        .chain(OF_DESTINATIONS)
+        .chain(OF_TRANSFORMS);
     proved.extend(deeds.map(|(_, clause)| (*clause).to_owned()));
-    let judged: BTreeSet<String> = all(&source).union(&all(&destination)).cloned().collect();
+    let judged = [&source, &destination, &transform];
+    let judged: BTreeSet<String> = judged.into_iter().flat_map(all).collect();
     assert_eq!(proved, judged);
     let page = include_str!("../../../docs/authors/testing.md");
     let explained = page

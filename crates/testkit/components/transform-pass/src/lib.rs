@@ -33,6 +33,8 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Deed {
+    /// `open`: fails with settings that are right.
+    FailsToOpen,
     /// `plan`: one source type too few.
     MiscountsTypes,
     /// `plan`: a key column that does not exist.
@@ -176,6 +178,9 @@ impl Transform for Pass {
     const NATIVE_FORMS: &'static [&'static str] = &["postgresql"];
 
     fn open(config: Config) -> Result<Self> {
+        if config.deed == Some(Deed::FailsToOpen) {
+            return Err(Error::internal("open"));
+        }
         Ok(Self {
             config,
             plans: 0,
