@@ -54,7 +54,8 @@ impl Transform for Mask {
     fn begin(&mut self, input: &Relation) -> Result<Masking> {
         let schema = input.arrow_schema()?;
         let column = &self.config.column;
-        let is_text = |field: &Field| field.name() == column && *field.data_type() == DataType::Utf8;
+        let is_text =
+            |field: &Field| field.name() == column && *field.data_type() == DataType::Utf8;
         let index = schema.fields().iter().position(|field| is_text(field));
         let index = index.ok_or_else(|| {
             let text = format!("there is no text column {column}");

@@ -36,7 +36,9 @@ fn texts_are_hidden_and_everything_else_stays() {
         RecordBatch::try_new(Arc::clone(&schema), vec![ids, names]).expect("a batch")
     };
     let mut masking = mask.begin(&input).expect("a transformer");
-    masking.put(batch(vec![Some("Ada"), None, Some("")])).expect("taken");
+    masking
+        .put(batch(vec![Some("Ada"), None, Some("")]))
+        .expect("taken");
     let found = masking.next().expect("a batch");
     assert_eq!(found, Some(batch(vec![Some("***"), None, Some("***")])));
     assert_eq!(masking.next().expect("nothing more"), None);
