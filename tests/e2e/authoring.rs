@@ -213,6 +213,7 @@ fn the_guide_for_rust_leads_to_rows() {
     assert_eq!(found, (Some("no_number"), Some(4)), "{error:#}");
     assert!(error.to_string().contains("data/north.txt:1"), "{error:#}");
     a_destination_is_built_and_written_to(&mut author);
+    a_transform_hides_texts_and_keeps_the_contract(&mut author);
     code_that_is_wrong_is_told(&mut author);
 }
 
@@ -226,6 +227,24 @@ fn a_destination_is_built_and_written_to(author: &mut Author) {
     let printed = author.types(typed);
     let rows = printed.lines().filter(|line| line.starts_with("{\"id\":"));
     assert_eq!(rows.count(), 1000);
+}
+
+/// Likewise.
+fn a_transform_hides_texts_and_keeps_the_contract(author: &mut Author) {
+    let typed = "$ rapidbyte connector new transform-mask --kind transform --lang rust\n\
+                 $ rapidbyte connector build transform-mask\n\
+                 $ rapidbyte run transform-mask/pipeline.yaml\n\
+                 $ cat transform-mask/out/rows.csv";
+    let printed = author.types(typed);
+    let rows = printed.lines().filter(|line| line.ends_with(",***"));
+    assert_eq!(rows.count(), 1000);
+    let typed = "$ rapidbyte connector test transform-mask/transform-mask.wasm --config '{ column: c_string }'\n\
+                 $ cd transform-mask\n$ cargo test --release > /dev/null\n$ cd ..";
+    let printed = author.types(typed);
+    assert!(
+        printed.contains(" passed, 0 failed, 0 skipped"),
+        "{printed}"
+    );
 }
 
 fn code_that_is_wrong_is_told(author: &mut Author) {
@@ -839,6 +858,8 @@ fn names_that_cannot_be_built_are_refused() {
     for arguments in [
         ["--kind", "destination", "--lang", "python", "--http"],
         ["--kind", "destination", "--lang", "javascript", "--http"],
+        ["--kind", "transform", "--lang", "python", "--dir=."],
+        ["--kind", "transform", "--lang", "javascript", "--dir=."],
     ] {
         let (error, exit) = author.refused(&new("dest-shop", &arguments));
         assert_eq!(

@@ -139,6 +139,15 @@ fn arguments_that_do_not_go_together_are_refused() {
         "file_not_found",
     );
     refused(&["dest-file", "--stream", "a"], "invalid_argument");
+    let peer = ["--peer", "source-generate", "--peer-config", "{ rows: 1 }"];
+    for more in [
+        &["--stream", "a"][..],
+        &[&peer[..], &["--peer-stream", "a"]].concat(),
+        &[&peer[..], &["--stream", "a", "--stream", "b"]].concat(),
+    ] {
+        let arguments = [&["transform-columns"], more].concat();
+        refused(&arguments, "invalid_argument");
+    }
     refused(
         &[
             "source-file",

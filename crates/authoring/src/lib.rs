@@ -11,4 +11,4 @@ mod said;
 pub use build::{Built, build};
 pub use compose::Adapters;
 pub use new::{Created, create};
-pub use project::{KINDS, Language, Project};
+pub use project::{Language, Project};

@@ -80,7 +80,7 @@ pub struct Project {
     version: u32,
     /// Of the connector; its component is `<name>.wasm`.
     pub name: String,
-    /// Which end of a pipeline it is.
+    /// Its place in a pipeline.
     #[serde(with = "kind")]
     pub kind: Kind,
     /// The language of its code.
@@ -90,9 +90,6 @@ pub struct Project {
     #[serde(default)]
     pub http: bool,
 }
-
-/// The kinds of connectors that have a template.
-pub const KINDS: [Kind; 2] = [Kind::Source, Kind::Destination];
 
 /// A kind by its name.
 mod kind {
@@ -106,8 +103,8 @@ mod kind {
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Kind, D::Error> {
         let name = String::deserialize(deserializer)?;
-        let kind = Kind::named(&name).filter(|kind| super::KINDS.contains(kind));
-        kind.ok_or_else(|| Error::unknown_variant(&name, &["source", "destination"]))
+        let kind = Kind::named(&name);
+        kind.ok_or_else(|| Error::unknown_variant(&name, &["source", "transform", "destination"]))
     }
 }
 
@@ -116,7 +113,7 @@ impl Project {
     ///
     /// # Errors
     /// `invalid_argument` for a name that some language or system does not take as a file, package or crate, and for a
-    /// kind that is not in [`KINDS`].
+    /// transform in another language than Rust, which has no adapter.
     pub fn new(name: &str, kind: Kind, language: Language) -> Result<Self, Failure> {
         let is_letter = |c: char| c.is_ascii_lowercase();
         let is_valid = name.starts_with(is_letter)
@@ -132,9 +129,10 @@ impl Project {
                      crate that connectors use",
             ));
         }
-        if !KINDS.contains(&kind) {
-            let text = format!("there is no template for a {}", kind.name());
-            return Err(Failure::new(Class::Config, "invalid_argument", text));
+        if kind == Kind::Transform && language != Language::Rust {
+            let text = format!("transforms in {} are not supported", language.name());
+            return Err(Failure::new(Class::Config, "invalid_argument", text)
+                .hint("use --lang rust: only Rust has an SDK for transforms"));
         }
         Ok(Self {
             version: VERSION,
@@ -201,7 +199,7 @@ impl Project {
         folder.join(format!("{}.wasm", self.name))
     }
 
-    /// Refuses a component that is of the other kind.
+    /// Refuses a component of another kind.
     ///
     /// # Errors
     /// `build_failed`.
@@ -214,7 +212,7 @@ impl Project {
             kind.name(),
             self.kind.name()
         );
-        Err(failed(text).hint("export a source or a destination, as rapidbyte-connector.json says"))
+        Err(failed(text).hint("export the kind that rapidbyte-connector.json says"))
     }
 
     /// Every file at the start: its path in the folder, and its text.
@@ -234,6 +232,7 @@ impl Project {
     fn template(&self) -> BTreeMap<&'static str, &'static str> {
         let layers: &[&str] = match (self.language, self.kind) {
             (Language::Rust, Kind::Source) => &["rust/source/"],
+            (Language::Rust, Kind::Transform) => &["rust/transform/"],
             (Language::Rust, Kind::Destination) => &["rust/destination/"],
             (Language::Python, Kind::Source) if self.http => {
                 &["python/common/", "python/source/", "python/source-http/"]
@@ -249,7 +248,8 @@ impl Project {
             (Language::Javascript, Kind::Destination) => {
                 &["javascript/common/", "javascript/destination/"]
             }
-            (_, Kind::Transform) => &[],
+            // `new` refuses these.
+            (Language::Python | Language::Javascript, Kind::Transform) => &[],
         };
         let of_layer = |layer: &&'static str| {
             let layer = *layer;
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn no_file_of_a_project_has_a_hole_left() {
-        use Kind::{Destination, Source};
+        use Kind::{Destination, Source, Transform};
         for (kind, language, expected) in [
             (
                 Source,
@@ -354,6 +354,11 @@ mod tests {
                 Destination,
                 Language::Rust,
                 ["src/lib.rs", "rapidbyte/Cargo.toml"],
+            ),
+            (
+                Transform,
+                Language::Rust,
+                ["tests/transform.rs", "rapidbyte/wit/rapidbyte.wit"],
             ),
             (
                 Source,
@@ -404,6 +409,9 @@ mod tests {
         for language in [Language::Python, Language::Javascript] {
             let project = Project::new("dest-shop", Destination, language).expect("a name");
             assert!(project.with_http().is_err());
+            let refused = Project::new("transform-mask", Transform, language);
+            let hint = refused.expect_err("no adapter").hint.expect("a hint");
+            assert!(hint.contains("--lang rust"), "{hint}");
         }
     }
 

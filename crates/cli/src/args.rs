@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use rapidbyte_authoring::{KINDS, Language};
+use rapidbyte_authoring::Language;
 use rapidbyte_engine::{Class, Failure, Narrowing};
 use rapidbyte_runtime::Kind;
 use serde_json::json;
@@ -483,6 +483,7 @@ conformance_… and stay there. The exit code is 1 if a clause fails.
 Examples:
   rapidbyte connector test source-generate --config '{ rows: 1000, preset: narrow }'
   rapidbyte connector test my_source.wasm --config-file test.yaml --stream orders
+  rapidbyte connector test transform-mask.wasm --config '{ column: c_string }'
   rapidbyte connector test dest-file --config '{ path: \"out/{stream}.csv\" }' \\
     --peer source-file --peer-config '{ path: \"out/{stream}.csv\" }' --output json")]
     Test(ConnectorTest),
@@ -497,7 +498,8 @@ Examples:
 Examples:
   rapidbyte connector new source-shop --kind source --lang rust
   rapidbyte connector new source-shop --kind source --lang python --http
-  rapidbyte connector new dest-shop --kind destination --lang rust --dir connectors")]
+  rapidbyte connector new dest-shop --kind destination --lang rust --dir connectors
+  rapidbyte connector new transform-mask --kind transform --lang rust")]
     New(NewConnector),
     /// Build a connector project into a .wasm in its directory.
     #[command(after_help = "\
@@ -516,7 +518,7 @@ Examples:
 pub struct NewConnector {
     /// The name of the connector and of its directory: lower-case letters, digits and "-".
     pub name: String,
-    /// Whether the connector is a source or a destination.
+    /// Whether the connector is a source, a transform (only in Rust) or a destination.
     #[arg(long, value_parser = kinds())]
     pub kind: Kind,
     /// The language of the connector.
@@ -531,7 +533,7 @@ pub struct NewConnector {
 }
 
 fn kinds() -> impl TypedValueParser<Value = Kind> {
-    let names = PossibleValuesParser::new(KINDS.map(Kind::name));
+    let names = PossibleValuesParser::new(Kind::ALL.map(Kind::name));
     names.try_map(|name| Kind::named(&name).ok_or("not a kind of connector"))
 }
 
@@ -553,10 +555,12 @@ pub struct ConnectorTest {
     /// Read its configuration from this file (YAML or JSON).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub config_file: Option<PathBuf>,
-    /// Read this stream of a source (default: the first four). May be repeated.
+    /// Read this stream of a source (default: the first four). May be repeated. For a transform: the stream of the
+    /// peer (default: its first).
     #[arg(long, value_name = "STREAM")]
     pub stream: Vec<String>,
-    /// A source that reads the rows that a destination wrote, so that more clauses can be tested.
+    /// A source that reads the rows that a destination wrote, so that more clauses can be tested. For a transform: a
+    /// source that gives the rows (default: rows of every type).
     #[arg(long, value_name = "CONNECTOR", requires = "peer_config")]
     pub peer: Option<String>,
     /// The configuration of the peer. If the peer does not find a stream, {stream} in the configuration becomes

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rapidbyte_runtime::{
     Cancel, Clock, Connector, ConnectorError, Destination, Error, ErrorKind, Grants, Limits,
-    MemoryBudget, Sandbox, Source, Spec,
+    MemoryBudget, Sandbox, Source, Spec, Transform,
 };
 use serde_json::{Map, Value};
 
@@ -149,6 +149,11 @@ impl<'a> Bench<'a> {
         given.ok_or_else(|| skip("needs settings: give --config or --config-file"))
     }
 
+    /// The settings, for clauses that only come after [`Self::config`].
+    pub fn settings(&self) -> Map<String, Value> {
+        self.config().cloned().unwrap_or_default()
+    }
+
     /// What the connector says of itself.
     pub fn spec(&self) -> Result<&Spec, Verdict> {
         let missing = || skip("what the connector is is not known: see describe");
@@ -196,6 +201,14 @@ impl<'a> Bench<'a> {
         let opened = source.open(&Value::Object(config.clone()).to_string());
         self.note_as(reach, opened)?;
         Ok(source)
+    }
+
+    /// A transform, opened with `config`. It is granted nothing.
+    pub fn transform(&self, config: &Map<String, Value>) -> Result<Transform, Trouble> {
+        let sandbox = self.sandbox(Reach::Granted, self.trial.host.cancel.child());
+        let mut transform = self.note(self.trial.connector.transform(sandbox))?;
+        self.note(transform.open(&Value::Object(config.clone()).to_string()))?;
+        Ok(transform)
     }
 
     /// A destination, opened with `config`.
@@ -412,7 +425,7 @@ impl Trouble {
 
     /// Whether the error names the operator or the data as the one who acts: settings, a credential or a
     /// privilege, a table or file that is not as declared, or a value at a place that it names.
-    fn accuses_setup(&self) -> bool {
+    pub fn accuses_setup(&self) -> bool {
         let Self::Error(_, error) = self else {
             return false;
         };

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::bench::{Bench, MEMORY_BYTES, Reach, Trouble};
 use crate::trial::Judges;
 use crate::verdict::*;
-use crate::{destination, spec};
+use crate::{destination, spec, transform};
 
 /// A key that no connector has.
 const UNKNOWN: &str = "conformance_unknown_key";
@@ -44,27 +44,36 @@ pub(crate) fn first(bench: &mut Bench<'_>, judges: &mut Judges<'_>) {
     bench.schema = schema;
     if let Some(settings) = &trial.settings {
         settings.keep_secrets(&bench.schema);
-        let grants = Grants::from_config(&bench.schema, &settings.config, &trial.base_dir);
-        bench.grants = Arc::new(grants);
+        // A transform is granted nothing, whatever its schema marks.
+        if kind != Kind::Transform {
+            let grants = Grants::from_config(&bench.schema, &settings.config, &trial.base_dir);
+            bench.grants = Arc::new(grants);
+        }
     }
     let bench = &*bench;
-    let marks = schema_of(bench).and_then(spec::grant_marks);
+    let marks = schema_of(bench).and_then(|schema| spec::grant_marks(schema, kind));
     let imports = match marks {
         Err(Verdict::Fail { .. }) => Err(skip("not every mark is known: see grant-marks")),
         _ => schema_of(bench)
-            .and_then(|schema| spec::imports(schema, bench.trial.connector.imports())),
+            .and_then(|schema| spec::imports(schema, bench.trial.connector.imports(), kind)),
     };
     judges.judge(&GRANT_MARKS, || marks);
     judges.judge(&IMPORTS, || imports);
     // Asked first: where the settings are wrong, every other answer to them is.
-    let checked = check(bench);
+    let (clause, checked) = match kind {
+        Kind::Transform => (&OPEN, transform::open(bench)),
+        Kind::Source | Kind::Destination => (&CHECK, check(bench)),
+    };
     if let Err(Verdict::Skip { setup: true, .. }) = checked {
-        judges.stop(&CHECK);
+        judges.stop(clause);
     }
     judges.judge(&UNKNOWN_KEY, || unknown_key(bench));
     judges.judge(&MISSING_KEY, || missing_key(bench));
-    judges.found(&CHECK, checked);
-    judges.judge(&DENIED, || denied(bench));
+    judges.found(clause, checked);
+    // A transform has no grant in any clause.
+    if kind != Kind::Transform {
+        judges.judge(&DENIED, || denied(bench));
+    }
 }
 
 fn schema_of<'a>(bench: &'a Bench<'_>) -> Result<&'a Value, Verdict> {
@@ -78,7 +87,8 @@ fn schema_of<'a>(bench: &'a Bench<'_>) -> Result<&'a Value, Verdict> {
 fn open(bench: &Bench<'_>, config: &Map<String, Value>) -> Result<(), Trouble> {
     match bench.trial.connector.kind() {
         Kind::Source => bench.source(config, Reach::Nothing).map(drop),
-        Kind::Transform | Kind::Destination => bench.destination(config, Reach::Nothing).map(drop),
+        Kind::Transform => bench.transform(config).map(drop),
+        Kind::Destination => bench.destination(config, Reach::Nothing).map(drop),
     }
 }
 
@@ -99,7 +109,16 @@ fn names(error: &ConnectorError, key: &str) -> bool {
 }
 
 /// Judges how settings were refused because of `key`.
-fn refused(opened: Result<(), Trouble>, keys: &[String], what: &str) -> Result<(), Verdict> {
+fn refused(
+    bench: &Bench<'_>,
+    opened: Result<(), Trouble>,
+    keys: &[String],
+    what: &str,
+) -> Result<(), Verdict> {
+    let opens = match bench.trial.connector.kind() {
+        Kind::Transform => &OPEN,
+        Kind::Source | Kind::Destination => &CHECK,
+    };
     let key = keys.join(" or ");
     let action = format!("answer open with an error of kind config that names {key}");
     match opened {
@@ -116,7 +135,7 @@ fn refused(opened: Result<(), Trouble>, keys: &[String], what: &str) -> Result<(
             text,
             "look at all keys before the first file or connection",
         )),
-        Err(trouble) => Err(trouble.blocks(&CHECK)),
+        Err(trouble) => Err(trouble.blocks(opens)),
     }
 }
 
@@ -128,6 +147,7 @@ fn unknown_key(bench: &Bench<'_>) -> Judged {
     };
     config.insert(UNKNOWN.into(), Value::from(1));
     refused(
+        bench,
         open(bench, &config),
         &[UNKNOWN.into()],
         "with the unknown key",
@@ -141,13 +161,18 @@ fn missing_key(bench: &Bench<'_>) -> Judged {
         return schema_of(bench).map(|_| "no key is required".into());
     }
     let Ok(config) = bench.config() else {
-        refused(open(bench, &Map::new()), &required, "without")?;
+        refused(bench, open(bench, &Map::new()), &required, "without")?;
         return Ok(format!("{} required", required.len()));
     };
     for key in &required {
         let mut config = config.clone();
         config.remove(key);
-        refused(open(bench, &config), std::slice::from_ref(key), "without")?;
+        refused(
+            bench,
+            open(bench, &config),
+            std::slice::from_ref(key),
+            "without",
+        )?;
     }
     Ok(required.join(", "))
 }
@@ -289,7 +314,10 @@ pub(crate) fn last(bench: &Bench<'_>, judges: &mut Judges<'_>) {
     judges.judge(&REACH, || match heard.denied.first() {
         Some(text) => Err(fail(
             text,
-            "mark the key that names it with x-grant, or do not reach for it",
+            match bench.trial.connector.kind() {
+                Kind::Transform => "do not reach for it: a transform is granted nothing",
+                _ => "mark the key that names it with x-grant, or do not reach for it",
+            },
         )),
         None => Ok(String::new()),
     });

@@ -5,6 +5,7 @@
 //! bench     opens instances of it as a run does, and remembers every error that came back
 //! common    clauses for every connector: what it says of itself, its settings, its errors
 //! source    clauses for what is read       (whole, columns, checkpoints, cancelling)
+//! transform  clauses for what becomes of batches (plan, schema, the same rows again)
 //! destination  clauses for what is written (values, types, modes, commits, aborts, runs that shut each other out)
 //! peer      reads what a destination wrote, and same compares it with what was written
 //! verdict   PASS, FAIL or SKIP for each clause, and what to do
@@ -27,6 +28,7 @@ mod read;
 mod same;
 mod source;
 mod spec;
+mod transform;
 mod trial;
 mod values;
 mod verdict;

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
-use rapidbyte_runtime::{Error, ErrorKind, Event, Grants, ReadRequest, Selection, Source};
+use rapidbyte_runtime::{Error, ErrorKind, Event, Grants, ReadRequest, Selection, Source, Stream};
 use rapidbyte_wire::ipc::Decoder;
 use serde_json::{Map, Value};
 
 use crate::bench::{Bench, Trouble};
 use crate::common::ask_columnless;
 use crate::trial::Peer;
+use crate::verdict::{Verdict, setup};
 
 /// Stands for the stream's name in the peer's settings.
 const STREAM: &str = "{stream}";
@@ -72,9 +73,43 @@ pub(crate) fn rows(
         }
     };
     match found {
-        Some((source, name)) => read(source, &name).map(Some),
+        Some((source, name)) => read(source, &name, usize::MAX).map(Some),
         None => Ok(None),
     }
+}
+
+/// A stream that the peer has, and at least `enough` of its rows, or all. `wanted` names the stream; without it the
+/// first one is read.
+pub(crate) fn first_rows(
+    bench: &Bench<'_>,
+    peer: &Peer,
+    wanted: Option<&str>,
+    enough: usize,
+) -> Result<(Stream, RecordBatch), Verdict> {
+    // Its rows are not the connector's.
+    let fails = |trouble| match trouble {
+        Trouble::Broken(text) => Trouble::Peer(text).fails(""),
+        trouble => trouble.fails(""),
+    };
+    let mut source = open(bench, peer, &peer.settings.config).map_err(fails)?;
+    let found = source.discover(&[]);
+    let found = found.map_err(|error| fails(unasked(error)))?;
+    let is_wanted = |stream: &&Stream| wanted.is_none_or(|name| stream.name == name);
+    let Some(stream) = found.iter().find(is_wanted).cloned() else {
+        let names: Vec<_> = found.iter().map(|stream| stream.name.as_str()).collect();
+        let text = match wanted {
+            None => "the peer has no stream: correct --peer-config".to_owned(),
+            Some(name) => format!(
+                "the peer has no stream {name}, it has {}: name one with --stream",
+                names.join(", ")
+            ),
+        };
+        return Err(setup(text));
+    };
+    let asked = ask_columnless(&mut source, &stream);
+    asked.map_err(|error| fails(unasked(error)))?;
+    let rows = read(source, &stream.name, enough).map_err(fails)?;
+    Ok((stream, rows))
 }
 
 /// Whether a peer reads the same for every stream: nothing that it is given holds the stream's name.
@@ -106,22 +141,7 @@ fn find(
     stream: &str,
     name: &str,
 ) -> Result<Option<(Source, String)>, Trouble> {
-    let unasked = |error: Error| match error {
-        Error::Failed { export, error, .. } => {
-            Trouble::Peer(format!("its {export}: {} [{}]", error.message, error.code))
-        }
-        _ => Trouble::Cancelled,
-    };
-    let grants = Grants::from_config(&peer.schema, config, &bench.trial.base_dir);
-    let mut source = bench
-        .peer(&peer.connector, config, &Arc::new(grants))
-        .map_err(|error| {
-            let is_config = matches!(&error, Error::Failed { error, .. } if matches!(error.kind, ErrorKind::Config));
-            match unasked(error) {
-                Trouble::Peer(text) if is_config => Trouble::PeerSettings(text),
-                trouble => trouble,
-            }
-        })?;
+    let mut source = open(bench, peer, config)?;
     let found = source.discover(&[]).map_err(unasked)?;
     let is_it = |found: &str| {
         [name, stream]
@@ -147,7 +167,31 @@ fn find(
     }
 }
 
-fn read(mut source: Source, name: &str) -> Result<RecordBatch, Trouble> {
+/// A peer, opened with `config`.
+fn open(bench: &Bench<'_>, peer: &Peer, config: &Map<String, Value>) -> Result<Source, Trouble> {
+    let grants = Grants::from_config(&peer.schema, config, &bench.trial.base_dir);
+    let opened = bench.peer(&peer.connector, config, &Arc::new(grants));
+    opened.map_err(|error| {
+        let is_config = matches!(&error, Error::Failed { error, .. } if matches!(error.kind, ErrorKind::Config));
+        match unasked(error) {
+            Trouble::Peer(text) if is_config => Trouble::PeerSettings(text),
+            trouble => trouble,
+        }
+    })
+}
+
+/// Why a peer cannot say what it has.
+fn unasked(error: Error) -> Trouble {
+    match error {
+        Error::Failed { export, error, .. } => {
+            Trouble::Peer(format!("its {export}: {} [{}]", error.message, error.code))
+        }
+        _ => Trouble::Cancelled,
+    }
+}
+
+/// Reads a stream until there are `enough` rows, or to its end.
+fn read(mut source: Source, name: &str, enough: usize) -> Result<RecordBatch, Trouble> {
     let selection = Selection {
         stream: name.into(),
         columns: None,
@@ -170,6 +214,10 @@ fn read(mut source: Source, name: &str) -> Result<RecordBatch, Trouble> {
     let broken = |text: String| Trouble::Broken(format!("the peer reads {name}: {text}"));
     let schemas = source.read(&[request]).map_err(trouble)?;
     let decoder = Decoder::new(&schemas[0]).map_err(|error| broken(error.to_string()))?;
+    let all = |batches: &[RecordBatch]| {
+        let all = concat_batches(decoder.schema(), batches);
+        all.map_err(|error| broken(error.to_string()))
+    };
     let (mut batches, mut rows) = (Vec::new(), 0);
     for _ in 0..MAX_STEPS {
         match source.next(WAIT_MS).map_err(trouble)? {
@@ -180,10 +228,10 @@ fn read(mut source: Source, name: &str) -> Result<RecordBatch, Trouble> {
                 batches.push(batch);
             }
             Event::Checkpoint(_) | Event::Idle => {}
-            Event::End => {
-                let all = concat_batches(decoder.schema(), &batches);
-                return all.map_err(|error| broken(error.to_string()));
-            }
+            Event::End => return all(&batches),
+        }
+        if rows >= enough {
+            return all(&batches);
         }
         if rows > MAX_ROWS {
             return Err(broken(format!("more than {MAX_ROWS} rows")));

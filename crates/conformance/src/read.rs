@@ -229,7 +229,7 @@ impl<'b> Reading<'b> {
 }
 
 /// A column that says it has no NULL, and has.
-fn wrong_nulls(batch: &RecordBatch) -> Option<String> {
+pub(crate) fn wrong_nulls(batch: &RecordBatch) -> Option<String> {
     let schema = batch.schema();
     let mut columns = schema.fields().iter().zip(batch.columns());
     let (field, array) =

@@ -3,7 +3,7 @@
 mod beginnings;
 mod chosen;
 mod increment;
-mod kept;
+pub(crate) mod kept;
 mod sessions;
 mod sizes;
 mod whole;

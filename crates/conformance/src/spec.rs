@@ -46,16 +46,19 @@ pub(crate) fn describe(spec: &Spec, kind: Kind) -> Judged {
         ));
     }
     if spec.description.trim().is_empty() {
-        return Err(fail(
-            "no description",
-            "say in one sentence what it reads or writes",
-        ));
+        return Err(fail("no description", "say in one sentence what it does"));
     }
+    let (reads, writes) = (spec.sync_modes.len(), spec.write_modes.len());
     let (own, other, word) = match kind {
-        Kind::Source => (spec.sync_modes.len(), spec.write_modes.len(), "sync_modes"),
-        Kind::Transform | Kind::Destination => {
-            (spec.write_modes.len(), spec.sync_modes.len(), "write_modes")
+        Kind::Source => (reads, writes, "sync_modes"),
+        Kind::Destination => (writes, reads, "write_modes"),
+        Kind::Transform if reads + writes > 0 => {
+            return Err(fail(
+                format!("{reads} sync_modes and {writes} write_modes"),
+                "leave both lists empty: a transform neither reads nor writes",
+            ));
         }
+        Kind::Transform => return Ok(format!("{} {}", spec.name, spec.version)),
     };
     if own == 0 || other > 0 {
         return Err(fail(
@@ -162,7 +165,7 @@ const GRANTED_BY: &[(&str, &[&str])] = &[
 const WORLD: &[&str] = &["connection", "files", "log", "phase"];
 
 /// Compares what the component imports with what its settings can grant.
-pub(crate) fn imports(schema: &Value, imports: &[String]) -> Judged {
+pub(crate) fn imports(schema: &Value, imports: &[String], kind: Kind) -> Judged {
     let marks = marks(schema);
     let is_granted = |import: &str| {
         let by = GRANTED_BY.iter().find(|(name, _)| *name == import);
@@ -185,7 +188,12 @@ pub(crate) fn imports(schema: &Value, imports: &[String]) -> Judged {
                 "no key of its settings can grant {}, which it imports",
                 beyond.join(", ")
             ),
-            "mark the key that names what is reached with x-grant, or build it without that import",
+            match kind {
+                Kind::Transform => "build it without that import: a transform is granted nothing",
+                _ => {
+                    "mark the key that names what is reached with x-grant, or build it without that import"
+                }
+            },
         )),
     }
 }
@@ -204,12 +212,16 @@ fn marks(schema: &Value) -> Vec<&str> {
     }
 }
 
-/// What grants something, and how much of it there is.
-pub(crate) fn grant_marks(schema: &Value) -> Judged {
+/// What grants something, and how much of it there is. A transform can be granted nothing.
+pub(crate) fn grant_marks(schema: &Value, kind: Kind) -> Judged {
     let (mut marks, mut left) = (0, MAX_KEYS);
     match wrong_mark(schema, schema, "config", 0, (&mut marks, &mut left)) {
         Some((seen, action)) => Err(fail(seen, action)),
         None if marks == 0 => Ok("no key grants anything".into()),
+        None if kind == Kind::Transform => Err(fail(
+            format!("{marks} of its keys have x-grant"),
+            "remove x-grant: a transform is granted nothing",
+        )),
         None => Ok(format!("{marks} marks")),
     }
 }
@@ -305,6 +317,7 @@ fn wrong_keys(property: &Value, at: &str) -> Option<(String, String)> {
 mod tests {
     use super::*;
     use crate::verdict::Verdict;
+    use rapidbyte_runtime::{SyncMode, WriteMode};
     use serde_json::json;
 
     #[test]
@@ -365,6 +378,36 @@ mod tests {
     }
 
     #[test]
+    fn a_source_has_modes_to_read_and_a_transform_has_none() {
+        let spec = |sync_modes: &[SyncMode], write_modes: &[WriteMode]| Spec {
+            name: "a".into(),
+            version: "1.0.0".into(),
+            description: "Does it".into(),
+            config_schema: "{}".into(),
+            sync_modes: sync_modes.to_vec(),
+            write_modes: write_modes.to_vec(),
+            native_forms: Vec::new(),
+            supports_filter: false,
+            supports_checkpoints: false,
+            deduplicates_appends: false,
+            reads_together: false,
+            commits_together: false,
+        };
+        let (reads, writes) = (&[SyncMode::FullRefresh], &[WriteMode::Append]);
+        for (sync, write, right) in [
+            (&reads[..], &[][..], Some(Kind::Source)),
+            (&[], &writes[..], Some(Kind::Destination)),
+            (&[], &[], Some(Kind::Transform)),
+            (&reads[..], &writes[..], None),
+        ] {
+            for kind in Kind::ALL {
+                let judged = describe(&spec(sync, write), kind);
+                assert_eq!(judged.is_ok(), right == Some(kind), "{kind:?}: {judged:?}");
+            }
+        }
+    }
+
+    #[test]
     fn imports_are_those_that_settings_can_grant() {
         let schema = json!({
             "properties": { "server": { "$ref": "#/$defs/server" } },
@@ -372,7 +415,7 @@ mod tests {
         });
         let judged = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            imports(&schema, &names)
+            imports(&schema, &names, Kind::Source)
         };
         assert_eq!(judged(&[]).unwrap(), "nothing of the host");
         let good = ["connection", "http", "log", "phase"];
@@ -387,13 +430,14 @@ mod tests {
             .into_iter()
             .map(Into::into)
             .collect();
-        let text = format!("{:?}", imports(&json!({}), &all).unwrap_err());
+        let text = format!("{:?}", imports(&json!({}), &all, Kind::Source).unwrap_err());
         assert!(text.starts_with("Fail"), "{text}");
     }
 
     #[test]
     fn marks_are_known_and_in_company() {
-        let judged = |properties: Value| grant_marks(&json!({ "properties": properties }));
+        let of = |kind, properties: &Value| grant_marks(&json!({ "properties": properties }), kind);
+        let judged = |properties: Value| of(Kind::Source, &properties);
         for good in [
             json!({}),
             json!({ "path": { "x-grant": "read", "x-beside": "_m" } }),
@@ -421,5 +465,8 @@ mod tests {
         ] {
             assert!(judged(bad.clone()).is_err(), "{bad}");
         }
+        // A transform may hide a value and reach nothing.
+        assert!(of(Kind::Transform, &json!({ "salt": { "x-secret": true } })).is_ok());
+        assert!(of(Kind::Transform, &json!({ "path": { "x-grant": "read" } })).is_err());
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::bench::Bench;
 use crate::verdict::{Clause, Judged, Outcome, Report, Verdict, skip};
-use crate::{common, destination, source};
+use crate::{common, destination, source, transform};
 
 /// What a test needs.
 pub struct Trial {
@@ -21,13 +21,13 @@ pub struct Trial {
     pub settings: Option<Settings>,
     /// The folder of relative paths in settings, absolute.
     pub base_dir: PathBuf,
-    /// Streams to read; empty: the first few. Of a source only.
+    /// Streams to read; empty: the first few. Of a source, or of the peer of a transform.
     pub streams: Vec<String>,
-    /// A source that reads what the destination under test writes.
+    /// A source that reads what the destination under test writes, or has rows for the transform under test.
     pub peer: Option<Peer>,
 }
 
-/// A source that looks at what a destination did.
+/// A source that looks at what a destination did, or gives rows to a transform.
 pub struct Peer {
     /// The source.
     pub connector: Connector,
@@ -39,8 +39,7 @@ pub struct Peer {
     pub stream: Option<String>,
 }
 
-/// Judges every clause for the connector's kind and tells each outcome when it is there. There are no clauses for
-/// transforms.
+/// Judges every clause for the connector's kind and tells each outcome when it is there.
 pub fn test(trial: &Trial, told: &mut dyn FnMut(&Outcome)) -> Report {
     let mut bench = Bench::new(trial);
     let mut judges = Judges {
@@ -53,7 +52,7 @@ pub fn test(trial: &Trial, told: &mut dyn FnMut(&Outcome)) -> Report {
     common::first(&mut bench, &mut judges);
     match kind {
         Kind::Source => source::judge(&bench, &mut judges),
-        Kind::Transform => {}
+        Kind::Transform => transform::judge(&bench, &mut judges),
         Kind::Destination => destination::judge(&bench, &mut judges),
     }
     common::last(&bench, &mut judges);

@@ -61,7 +61,7 @@ pub struct Report {
     pub connector: String,
     /// Its version.
     pub version: String,
-    /// `source` or `destination`.
+    /// `source`, `transform` or `destination`.
     pub kind: &'static str,
     /// Clauses that hold.
     pub passed: usize,
@@ -172,6 +172,18 @@ table! {
     OTHER_CURSOR "other-cursor" "a cursor of another stream is refused, or taken as its value";
     FOREIGN_CURSOR "foreign-cursor" "refuses a cursor that it did not make";
     SOURCE_CANCEL "cancel" "a cancelled read ends at once, and the next one is not in its way";
+    /// Judged of a transform; `open` in the place of `check`.
+    TRANSFORM:
+    OPEN "open" "opens with its settings";
+    TRANSFORM_PLAN "plan" "plan returns columns, a source type for each, and a key that consists of them";
+    TRANSFORM_PLAN_AGAIN "plan-again" "plan returns the same again, also in another session";
+    BEGIN "begin" "a stream begins with the schema of its plan";
+    TRANSFORM_BATCHES "batches" "each batch has the planned schema and the rows that it declares";
+    SAME_ROWS "same-rows" "the same batch gives the same rows again, whatever came before it";
+    NO_ROWS "empty" "a batch without rows gives no rows";
+    NULLS "nulls" "a batch of NULLs is transformed, or refused by column";
+    END "end" "next returns nothing more after the last batch";
+    TRANSFORM_SESSION "session" "a session that has transformed one stream transforms another like a new session";
     /// Judged of a destination.
     DESTINATION:
     PLAN "plan" "plan answers for each column, and changes nothing";
@@ -204,12 +216,15 @@ table! {
 
 /// The clauses for a kind of connector, in the order in which they are judged.
 pub fn clauses(kind: Kind) -> Vec<&'static Clause> {
+    let is_for =
+        |clause: &&&Clause| kind != Kind::Transform || ![&CHECK, &DENIED].contains(*clause);
+    let first: Vec<_> = FIRST.iter().filter(is_for).copied().collect();
     let middle = match kind {
         Kind::Source => SOURCE,
-        Kind::Transform => return Vec::new(),
+        Kind::Transform => TRANSFORM,
         Kind::Destination => DESTINATION,
     };
-    [FIRST, middle, LAST].concat()
+    [&first[..], middle, LAST].concat()
 }
 
 impl Report {

@@ -243,6 +243,12 @@ impl Transform {
         Ok(batch)
     }
 
+    /// As [`TransformSession::finish`].
+    pub fn finish(&mut self) -> bool {
+        self.layout = None;
+        self.session.finish()
+    }
+
     /// As [`Session::close`].
     pub fn close(self) {
         self.session.close();

@@ -61,6 +61,104 @@ fn source_generate() {
 }
 
 #[test]
+fn transforms_with_rows_of_every_type() {
+    let folder = Folder::new();
+    let pass = testkit("transform-pass");
+    for config in [
+        json!({}),
+        json!({ "piece_rows": 3, "times": 2, "drop": "c_json" }),
+    ] {
+        let document = passes(&folder, &pass, &config, &[], &[]);
+        assert_eq!(document["kind"], "transform");
+        assert!(detail(&document, "plan").ends_with(" of 38"));
+    }
+    let steps = json!([
+        { "rename": { "c_string": "text" } }, { "filter": "n >= 2" },
+        { "set": { "twice": "n * 2" } }, { "upper": ["text"] },
+    ]);
+    let document = passes(
+        &folder,
+        "transform-columns",
+        &json!({ "steps": steps }),
+        &[],
+        &[],
+    );
+    assert_eq!(detail(&document, "batches"), "18 rows of 20");
+}
+
+/// The settings name columns that the rows of the test lack.
+#[test]
+fn a_transform_with_the_rows_of_a_peer() {
+    let folder = Folder::new();
+    folder.write(
+        "in/people.csv",
+        "id,email\n1,ada@example.com\n2,\n3,grace@example.com\n",
+    );
+    let peer = [
+        "--peer",
+        "source-file",
+        "--peer-config",
+        "{ path: \"in/{stream}.csv\" }",
+        "--stream",
+        "people",
+    ];
+    let config = json!({ "steps": [{ "mask": { "columns": ["email"], "keep_domain": true } }] });
+    let document = passes(&folder, "transform-columns", &config, &peer, &[]);
+    assert_eq!(detail(&document, "plan"), "2 columns of 2");
+    assert_eq!(detail(&document, "batches"), "2 rows of 2");
+    // Without the peer one message says what to give.
+    let (document, code) = test(&folder, "transform-columns", &config, &[]);
+    assert_eq!(
+        (document["error"]["code"].as_str(), code),
+        (Some("invalid_setup"), 2)
+    );
+    let clauses = document["clauses"].as_array().expect("clauses");
+    let plan = clauses.iter().find(|clause| clause["id"] == "plan");
+    let reason = plan.and_then(|plan| plan["reason"].as_str()).expect("why");
+    for part in ["email", "c_string", "--peer SOURCE", "--stream NAME"] {
+        assert!(reason.contains(part), "{part}: {reason}");
+    }
+    // A stream that the peer lacks, and one without rows.
+    folder.write("in/none.csv", "id,email\n");
+    for (stream, part) in [("staff", "it has none, people"), ("none", "has no rows")] {
+        let peer = [&peer[..5], &[stream]].concat();
+        let (document, code) = test(&folder, "transform-columns", &config, &peer);
+        let message = document["error"]["message"].as_str().expect("a message");
+        assert!(message.contains(part), "{stream}: {message}");
+        assert_eq!(code, 2, "{stream}");
+    }
+}
+
+/// Without `in_column` the test cannot know which column to leave out.
+#[test]
+fn a_transform_may_refuse_a_column_by_its_name() {
+    let config = json!({ "refuse": "c_interval" });
+    let document = passes(
+        &Folder::new(),
+        &testkit("transform-pass"),
+        &config,
+        &[],
+        &[],
+    );
+    let expected = "37 columns of 37; refused: c_interval";
+    assert_eq!(detail(&document, "plan"), expected);
+    // The key stays.
+    let config = json!({ "refuse": "n" });
+    let (document, code) = test(&Folder::new(), &testkit("transform-pass"), &config, &[]);
+    assert_eq!(document["error"]["code"], "invalid_setup");
+    assert_eq!(code, 2);
+}
+
+/// No row is left, so that nothing can be compared.
+#[test]
+fn a_transform_that_gives_no_rows_is_not_judged_by_them() {
+    let config = json!({ "times": 0 });
+    let skipped = ["batches", "same-rows", "session"];
+    let pass = testkit("transform-pass");
+    passes(&Folder::new(), &pass, &config, &[], &skipped);
+}
+
+#[test]
 fn source_file_of_text_and_of_columns() {
     let folder = Folder::new();
     let mut csv = "id,name,total\n".to_owned();

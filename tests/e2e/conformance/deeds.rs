@@ -168,6 +168,26 @@ const UNSEEN_OF_DESTINATIONS: &[(&str, &str)] =
 /// Deeds of a destination that can be seen by what it counts alone.
 const WITHOUT_PEER: usize = 11;
 
+/// Deeds of the transform for tests, with the clause that each fails.
+const OF_TRANSFORMS: &[(&str, &str)] = &[
+    ("fails_to_open", "open"),
+    ("miscounts_types", "plan"),
+    ("invents_key", "plan"),
+    ("doubles_column", "plan"),
+    ("forgets_key", "plan-again"),
+    ("turns_columns", "begin"),
+    ("never_ends", "batches"),
+    ("fails_at_rows", "batches"),
+    ("keeps_a_row", "same-rows"),
+    ("numbers_rows", "same-rows"),
+    ("fails_without_rows", "empty"),
+    ("fails_at_nulls", "nulls"),
+    ("goes_on_behind_end", "end"),
+    ("forgets_further_streams", "session"),
+    ("panics", "no-trap"),
+    ("shouts_its_code", "errors"),
+];
+
 /// What a connector says of itself, with the clause that each change fails.
 const OF_SPECS: &[(&str, &str, &str)] = &[
     ("source-wrong", "source_wrong", "describe"),
@@ -216,6 +236,28 @@ fn each_clause_for_sources_fails_for_the_one_that_breaks_it() {
         let (document, code) = test(&folder, &wrong, &config, &[]);
         fails_alone(&document, code, clause, deed);
     }
+}
+
+#[test]
+fn each_clause_for_transforms_fails_for_the_one_that_breaks_it() {
+    let wrong = testkit("transform-pass");
+    for (deed, clause) in OF_TRANSFORMS {
+        let (document, code) = test(&Folder::new(), &wrong, &json!({ "deed": deed }), &[]);
+        fails_alone(&document, code, clause, deed);
+    }
+}
+
+/// `numbers_rows` gives every number of the first batch 20 too many when the batch comes again.
+#[test]
+fn a_row_that_comes_otherwise_is_named_with_its_column_and_values() {
+    let wrong = testkit("transform-pass");
+    let config = json!({ "deed": "numbers_rows" });
+    let (document, _) = test(&Folder::new(), &wrong, &config, &[]);
+    let clauses = document["clauses"].as_array().expect("clauses");
+    let mut failed = clauses.iter().filter_map(|clause| clause["seen"].as_str());
+    let seen = failed.next().expect("a clause that failed");
+    let expected = "a second time: row 1, column \"n\": expected 0, found 20";
+    assert_eq!(seen, expected);
 }
 
 #[test]
@@ -382,10 +424,27 @@ fn without_a_deed_every_clause_passes_and_every_clause_has_a_deed() {
     );
     let passed = BTreeSet::from_iter(with(&destination, "pass"));
     assert_eq!(passed, all(&destination), "{destination:#}");
+    let (transform, code) = test(&folder, &testkit("transform-pass"), &json!({}), &[]);
+    assert_eq!(code, 0, "{transform:#}");
+    let passed = BTreeSet::from_iter(with(&transform, "pass"));
+    assert_eq!(passed, all(&transform), "{transform:#}");
+    let common: BTreeSet<String> = all(&source)
+        .intersection(&all(&destination))
+        .cloned()
+        .collect();
+    let deeds = OF_TRANSFORMS.iter().map(|(_, clause)| (*clause).to_owned());
+    let deeds = BTreeSet::from_iter(deeds);
+    let mut own = all(&transform);
+    own.retain(|clause| !common.contains(clause));
+    assert!(own.is_subset(&deeds), "{own:?} without {deeds:?}");
     let mut proved: BTreeSet<String> = OF_SPECS.iter().map(|spec| spec.2.to_owned()).collect();
-    let deeds = OF_SOURCES.iter().chain(OF_DESTINATIONS);
+    let deeds = OF_SOURCES
+        .iter()
+        .chain(OF_DESTINATIONS)
+        .chain(OF_TRANSFORMS);
     proved.extend(deeds.map(|(_, clause)| (*clause).to_owned()));
-    let judged: BTreeSet<String> = all(&source).union(&all(&destination)).cloned().collect();
+    let judged = [&source, &destination, &transform];
+    let judged: BTreeSet<String> = judged.into_iter().flat_map(all).collect();
     assert_eq!(proved, judged);
     let page = include_str!("../../../docs/authors/testing.md");
     let explained = page

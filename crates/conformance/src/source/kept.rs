@@ -21,7 +21,7 @@ const MAX_PARTNERS: usize = 1000;
 const SHOWN: usize = 60;
 
 /// What a read gave.
-pub(super) struct Kept {
+pub(crate) struct Kept {
     pub schema: SchemaRef,
     /// All rows.
     pub digest: Digest,
@@ -79,6 +79,22 @@ impl Subject<'_> {
 }
 
 impl Kept {
+    /// Rows that came in another way than by a read.
+    ///
+    /// # Errors
+    /// A type that does not cross the boundary.
+    pub fn of(rows: &RecordBatch) -> Result<Self, String> {
+        let mut digest = Digest::default();
+        digest.add(rows)?;
+        Ok(Self {
+            schema: rows.schema(),
+            digest,
+            cursor: None,
+            batches: vec![rows.clone()],
+            is_whole: true,
+        })
+    }
+
     /// Reads to the end.
     pub fn read(reading: &mut Reading<'_>) -> Result<Self, Trouble> {
         let mut kept = Self {
@@ -168,6 +184,16 @@ impl Kept {
     /// In what `found` differs from some rows of this read, in words: the first row that is
     /// missing, that came too often or that has another value.
     pub fn difference(&self, is_expected: impl Fn(usize) -> bool, found: &Self) -> String {
+        self.difference_in(" of a whole read", is_expected, found)
+    }
+
+    /// The same, where ` of a whole read` is another place of a row.
+    pub fn difference_in(
+        &self,
+        place: &str,
+        is_expected: impl Fn(usize) -> bool,
+        found: &Self,
+    ) -> String {
         let names = found.names();
         let (expected, came) = match (self.rows(&names), found.rows(&names)) {
             (Ok(expected), Ok(came)) => (expected, came),
@@ -202,7 +228,7 @@ impl Kept {
                 ),
             },
             (Some(missing), None) => format!(
-                "row {} of a whole read is missing: {}",
+                "row {}{place} is missing: {}",
                 missing.number + 1,
                 missing.text(&names)
             ),

@@ -86,27 +86,35 @@ fn trial(asked: &ConnectorTest, common: &Common, host: Host) -> Result<Trial, Fa
     })?;
     let origin = host.find(&asked.name, here)?;
     let connector = host.runtime.load(&origin).map_err(failed)?;
-    if connector.kind() == Kind::Transform {
-        let text = format!(
-            "{} is a transform, and the conformance tests have no clauses for transforms",
-            asked.name
-        );
-        return Err(Failure::new(Class::Config, "invalid_argument", text)
-            .hint("test it in a pipeline: name it under transforms of a stream"));
-    }
     let settings = match (&asked.config, &asked.config_file) {
         (Some(text), _) => Some(settings(text, "--config", &base_dir, common)?),
         (None, Some(file)) => Some(Settings::load(file, &base_dir, &environment(common))?),
         (None, None) => None,
     };
     let misplaced = match connector.kind() {
-        Kind::Source if asked.peer.is_some() => Some("--peer is for destinations"),
-        Kind::Destination if !asked.stream.is_empty() => Some("--stream is for sources"),
+        Kind::Source if asked.peer.is_some() => Some((
+            "--peer is for transforms and destinations",
+            "remove the flag",
+        )),
+        Kind::Destination if !asked.stream.is_empty() => {
+            Some(("--stream is for sources and transforms", "remove the flag"))
+        }
+        Kind::Transform if asked.peer_stream.is_some() => {
+            Some(("--peer-stream is for destinations", "write --stream"))
+        }
+        Kind::Transform if asked.peer.is_none() && !asked.stream.is_empty() => Some((
+            "--stream names a stream of the peer of a transform",
+            "add --peer and --peer-config, or remove the flag",
+        )),
+        Kind::Transform if asked.stream.len() > 1 => Some((
+            "a transform is tested with one stream",
+            "write --stream once",
+        )),
         _ => None,
     };
-    if let Some(text) = misplaced {
-        let text = format!("{text}, and {} is not", asked.name);
-        return Err(Failure::new(Class::Config, "invalid_argument", text).hint("remove the flag"));
+    if let Some((text, hint)) = misplaced {
+        let text = format!("{text}; {} is a {}", asked.name, connector.kind().name());
+        return Err(Failure::new(Class::Config, "invalid_argument", text).hint(hint));
     }
     let peer = match (&asked.peer, &asked.peer_config) {
         (Some(name), Some(text)) => {
