@@ -63,6 +63,11 @@ fn keys(document: &Document) -> String {
     value.to_string()
 }
 
+/// Why a pipeline file is refused.
+pub fn refusal(text: &str) -> Option<String> {
+    parse(text).err().map(|error| error.to_string())
+}
+
 fn parse(text: &str) -> Result<Document, DocumentError> {
     let lookup = |name: &str| match name {
         "SECRET" => Some("hunter2!".to_owned()),

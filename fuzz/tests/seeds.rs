@@ -30,6 +30,14 @@ fn every_seed_passes() {
     }
 }
 
+/// A seed that is refused at its first key leads libFuzzer to nothing behind it.
+#[test]
+fn pipelines_among_the_seeds_are_read() {
+    for (name, yaml) in make::PIPELINES {
+        assert_eq!(rapidbyte_fuzz::document::refusal(yaml), None, "{name}");
+    }
+}
+
 /// `cargo test --test seeds -- --ignored` makes the seeds that a program makes.
 #[test]
 #[ignore = "writes files into the repository"]

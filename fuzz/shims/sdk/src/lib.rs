@@ -5,7 +5,7 @@ pub use real::*;
 
 /// Nothing is said.
 pub mod log {
-    pub use real::log::{Level, point};
+    pub use real::log::{Level, failpoint};
 
     pub fn warn(_: impl std::fmt::Display) {}
     pub fn info(_: impl std::fmt::Display) {}
