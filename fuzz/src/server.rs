@@ -24,6 +24,15 @@ static SETTINGS: LazyLock<Settings> = LazyLock::new(|| {
 /// The input: a byte that chooses what the client does and whether the server greets well, one that
 /// says how its bytes are cut, and its bytes. Every error has a code of known letters.
 pub fn run(data: &[u8]) {
+    let Err(error) = talk(data) else { return };
+    check(&error);
+}
+
+/// The conversation of an input.
+///
+/// # Errors
+/// The client's first.
+pub fn talk(data: &[u8]) -> Result<()> {
     let mut data = data;
     let (choice, cut) = (crate::byte(&mut data), crate::piece(crate::byte(&mut data)));
     let mut bytes = Vec::new();
@@ -32,8 +41,7 @@ pub fn run(data: &[u8]) {
     }
     bytes.extend_from_slice(data);
     answer_with(bytes, cut);
-    let Err(error) = speak(choice) else { return };
-    check(&error);
+    speak(choice)
 }
 
 fn check(error: &Error) {
