@@ -1,10 +1,16 @@
 //! The pipeline file.
 
+use std::cell::Cell;
 use std::path::Path;
 
 use serde_json::Value;
 
 use crate::engine::document::{Document, DocumentError, Environment};
+
+thread_local! {
+    /// Whether the last document took the value of the variable `SECRET`.
+    static IS_ASKED: Cell<bool> = const { Cell::new(false) };
+}
 
 /// A document that is read says the same when its own keys are read again, every error has a code
 /// and a sentence, and no secret is left in what is shown.
@@ -33,7 +39,7 @@ pub fn run(data: &[u8]) {
         !document
             .redact("the secret is hunter2!, is it?")
             .contains("hunter2!")
-            || !text.contains("SECRET")
+            || !IS_ASKED.get()
     );
     let json = keys(&document);
     // A `$` that came from `$$` or a variable would be looked up again.
@@ -63,9 +69,18 @@ fn keys(document: &Document) -> String {
     value.to_string()
 }
 
+/// Why a pipeline file is refused.
+pub fn refusal(text: &str) -> Option<String> {
+    parse(text).err().map(|error| error.to_string())
+}
+
 fn parse(text: &str) -> Result<Document, DocumentError> {
+    IS_ASKED.set(false);
     let lookup = |name: &str| match name {
-        "SECRET" => Some("hunter2!".to_owned()),
+        "SECRET" => {
+            IS_ASKED.set(true);
+            Some("hunter2!".to_owned())
+        }
         "PORT" => Some("5432".to_owned()),
         "EMPTY" => Some(String::new()),
         _ => None,

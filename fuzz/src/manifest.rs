@@ -1,6 +1,6 @@
 //! A manifest in a folder that others may write to.
 
-use rapidbyte_manifest::{Link, ManifestError, Run, name, number, number_of_part, part};
+use rapidbyte_manifest::{Link, Manifest, ManifestError, Run, name, number, number_of_part, part};
 
 /// A manifest that is read is written and read as the same, and another one can follow it.
 pub fn run(data: &[u8]) {
@@ -38,11 +38,24 @@ pub fn run(data: &[u8]) {
     };
     match Link::follow(Some(&link), run) {
         Ok(next) => {
-            let bytes = next.encode().expect("a manifest of our own");
-            let next = Link::decode(expected + 1, &bytes).expect("can be read");
-            assert_eq!(Link::is_before(Some(&link), &next), Ok(()));
-            assert!(Link::is_before(Some(&next), &link).is_err());
+            let mut fences = next.clone();
+            fences.epoch = next.epoch.saturating_add(1);
+            follows(&link, &fences);
+            // Behind the last epoch of all, every manifest is read as one that fences.
+            if next.epoch < u64::MAX {
+                let mut commits = next;
+                commits.seq = commits.seq.saturating_add(1);
+                follows(&link, &commits);
+            }
         }
         Err(error) => assert_eq!(error, ManifestError::Full),
     }
+}
+
+/// A manifest that a run writes behind `link` is read as the next one of the chain.
+fn follows(link: &Link, next: &Manifest) {
+    let bytes = next.encode().expect("a manifest of our own");
+    let next = Link::decode(link.manifest.number + 1, &bytes).expect("can be read");
+    assert_eq!(Link::is_before(Some(link), &next), Ok(()));
+    assert!(Link::is_before(Some(&next), link).is_err());
 }

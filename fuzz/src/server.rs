@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rapidbyte_pg::builtin;
 use rapidbyte_pg::copy::Decoder;
-use rapidbyte_pg_client::{Client, CopyNext, CopyRead, Format, Param, Settings};
+use rapidbyte_pg_client::{Client, CopyRead, Format, Param, Settings};
 use rapidbyte_sdk::connection::answer_with;
 use rapidbyte_sdk::{Error, Result};
 
@@ -24,6 +24,15 @@ static SETTINGS: LazyLock<Settings> = LazyLock::new(|| {
 /// The input: a byte that chooses what the client does and whether the server greets well, one that
 /// says how its bytes are cut, and its bytes. Every error has a code of known letters.
 pub fn run(data: &[u8]) {
+    let Err(error) = talk(data) else { return };
+    check(&error);
+}
+
+/// The conversation of an input.
+///
+/// # Errors
+/// The client's first.
+pub fn talk(data: &[u8]) -> Result<()> {
     let mut data = data;
     let (choice, cut) = (crate::byte(&mut data), crate::piece(crate::byte(&mut data)));
     let mut bytes = Vec::new();
@@ -32,8 +41,7 @@ pub fn run(data: &[u8]) {
     }
     bytes.extend_from_slice(data);
     answer_with(bytes, cut);
-    let Err(error) = speak(choice) else { return };
-    check(&error);
+    speak(choice)
 }
 
 fn check(error: &Error) {
@@ -84,9 +92,7 @@ fn speak(choice: u8) -> Result<()> {
             pipeline.finish()?;
             client.forget(statement)?;
         }
-        3 => copy_into(&mut client)?,
-        4 => copy_by_message(&mut client)?,
-        5 => decode(&mut client)?,
+        3..=5 => copy_out(&mut client)?,
         6 => {
             let mut copy = client.copy_in("COPY t FROM STDIN")?;
             for _ in 0..100 {
@@ -105,31 +111,7 @@ fn speak(choice: u8) -> Result<()> {
     Ok(())
 }
 
-fn copy_into(client: &mut Client) -> Result<()> {
-    let mut copy = client.copy_out("COPY t TO STDOUT")?;
-    let mut rows = Vec::new();
-    for _ in 0..MAX_STEPS {
-        rows.clear();
-        match copy.read_into(&mut rows, 1000, WAIT)? {
-            CopyRead::End => return Ok(()),
-            CopyRead::Data(bytes) => assert!(bytes == rows.len() && bytes <= 1000),
-            CopyRead::Idle => {}
-        }
-    }
-    panic!("the copy has no end");
-}
-
-fn copy_by_message(client: &mut Client) -> Result<()> {
-    let mut copy = client.copy_out("COPY t TO STDOUT")?;
-    for _ in 0..MAX_STEPS {
-        if copy.next(WAIT)? == CopyNext::End {
-            return Ok(());
-        }
-    }
-    panic!("the copy has no end");
-}
-
-fn decode(client: &mut Client) -> Result<()> {
+fn copy_out(client: &mut Client) -> Result<()> {
     let mut copy = client.copy_out("COPY t TO STDOUT (FORMAT binary)")?;
     let columns = [builtin::INT4.column("a"), builtin::TEXT.column("b")];
     let mut decoder = Decoder::new(&columns, false, 1 << 16);

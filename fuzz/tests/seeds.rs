@@ -30,6 +30,31 @@ fn every_seed_passes() {
     }
 }
 
+/// A seed that is refused at its first key leads libFuzzer to nothing behind it.
+#[test]
+fn pipelines_among_the_seeds_are_read() {
+    for (name, yaml) in make::PIPELINES {
+        assert_eq!(rapidbyte_fuzz::document::refusal(yaml), None, "{name}");
+    }
+}
+
+/// Neither does a conversation that the client ends at its first message.
+#[test]
+fn conversations_among_the_seeds_are_held_to_their_end() {
+    let good = [
+        "simple",
+        "query",
+        "prepared",
+        "copy-out",
+        "copy-in",
+        "copy-in-failed",
+    ];
+    for name in good {
+        let talk = std::fs::read(folder("server").join(name)).expect(name);
+        rapidbyte_fuzz::server::talk(&talk).unwrap_or_else(|e| panic!("{name}: {e:?}"));
+    }
+}
+
 /// `cargo test --test seeds -- --ignored` makes the seeds that a program makes.
 #[test]
 #[ignore = "writes files into the repository"]

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use crate::step::{Failure, Steps, is_installed};
 use crate::workspace::{TARGET, Workspace};
-use crate::{c_compiler, toolchain};
+use crate::{c_compiler, fuzz, toolchain};
 
 /// Formats the code.
 pub fn fmt(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
@@ -28,6 +28,7 @@ pub fn lint(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     let mut docs = workspace.cargo(["doc", "--profile", profile, "--workspace", "--no-deps"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
     steps.program("lint: documentation", docs)?;
+    fuzz::check(workspace, steps)?;
     dependencies(workspace, steps)
 }
 

@@ -71,7 +71,8 @@ Commands:
   bench-engine [options]   build, then measure what needs no server against the goals
                            options: --rows <n>, --iters <n>, --no-build
   components <folder>      put the bundled connectors into a folder
-  lint                     formatting, clippy for the host and for the connectors, cargo-deny
+  lint                     formatting, clippy for the host and for the connectors, documentation, fuzz
+                           targets (compiled only), cargo-deny
   fmt                      format the code
   ci                       lint, then test (fuzz seeds too), then a short bench-compare with the last tag or
                            what is nearest to one

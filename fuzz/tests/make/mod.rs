@@ -149,7 +149,7 @@ fn servers(seeds: &mut Vec<Seed>) {
         rows.clone(),
     ]
     .concat();
-    let talks: [(u8, &str, Vec<u8>); 10] = [
+    let talks: [(u8, &str, Vec<u8>); 8] = [
         (
             0,
             "simple",
@@ -168,8 +168,6 @@ fn servers(seeds: &mut Vec<Seed>) {
         ),
         (2, "prepared", [parsed, ran, piped].concat()),
         (3, "copy-out", [copy(), rows.clone()].concat()),
-        (4, "copy-out-messages", [copy(), rows.clone()].concat()),
-        (5, "copy-out-decoded", [copy(), rows.clone()].concat()),
         (
             6,
             "copy-in",
@@ -273,7 +271,8 @@ fn texts(seeds: &mut Vec<Seed>) {
     }
 }
 
-const PIPELINES: [(&str, &str); 3] = [
+/// Pipelines that are read, by their names.
+pub const PIPELINES: [(&str, &str); 3] = [
     (
         "least",
         "version: 1\npipeline: orders\nsource:\n  use: source-file\n  streams: [orders]\ndestination:\n  use: dest-file\n",
@@ -281,6 +280,6 @@ const PIPELINES: [(&str, &str); 3] = [
     ("full", include_str!("full.yaml")),
     (
         "anchors",
-        "version: 1\npipeline: p\nsource: &s\n  use: 'source-file'\n  config: {a: \"${PORT}\", b: ${PORT:-1}, c: $$x, d: ${EMPTY:-e}}\n  streams:\n    - name: \"a\\tb\"\n    - {name: 'public.*', columns: [a, b]}\ndestination:\n  use: dest-file\n  config: {p: ${SECRET}, t: |\n    lines\n  }\n",
+        "version: 1\npipeline: p\nsource: &s\n  use: 'source-file'\n  config: &c\n    a: \"${PORT}\"\n    b: ${PORT:-1}\n    c: $$x\n    d: ${EMPTY:-e}\n  streams:\n    - &t {name: \"a\\tb\", columns: [a, b]}\n    - {<<: *t, name: 'public.*'}\ndestination:\n  use: dest-file\n  config:\n    <<: *c\n    p: ${SECRET}\n    t: |\n      lines\n",
     ),
 ];

@@ -1,23 +1,49 @@
-//! The runtime's own source of grants and permissions, and doors to what it keeps to itself.
+//! The runtime's own source of grants, permissions, owners and regular files, and doors to what it keeps to itself.
 #![allow(
     dead_code,
     reason = "the rest of the runtime uses what is not used here"
 )]
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[path = "../../../../crates/runtime/src"]
 mod runtime {
     pub(crate) mod grants;
+    pub mod owner;
+    pub mod regular;
 }
 
 pub use runtime::grants::Grants;
 pub use runtime::grants::permissions::{Limit, Permissions};
+pub use runtime::{owner, regular};
+
+/// As the runtime has it.
+pub type Redact = Arc<dyn Fn(&str) -> String + Send + Sync>;
+
+/// As the runtime has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Source,
+    Transform,
+    Destination,
+}
 
 mod bindings {
     pub(crate) mod types {
         pub(crate) use rapidbyte_sdk::{Error, ErrorKind};
+    }
+}
+
+mod host {
+    pub(crate) mod files {
+        use std::path::Path;
+
+        /// No target opens a file, so no target needs the real search for links.
+        pub(crate) fn foreign_link(_: &Path, _: Option<u32>) -> Option<String> {
+            None
+        }
     }
 }
 

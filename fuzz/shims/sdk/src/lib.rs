@@ -5,7 +5,7 @@ pub use real::*;
 
 /// Nothing is said.
 pub mod log {
-    pub use real::log::{Level, point};
+    pub use real::log::{Level, failpoint};
 
     pub fn warn(_: impl std::fmt::Display) {}
     pub fn info(_: impl std::fmt::Display) {}
@@ -15,16 +15,49 @@ pub mod log {
 /// The other side has said everything already, and takes whatever it is told.
 pub mod connection {
     use std::cell::{Cell, RefCell};
+    use std::collections::BTreeSet;
     use std::time::Duration;
 
     pub use real::connection::{Readiness, TlsInfo};
     use real::{Error, Result};
+
+    /// Messages after which a server waits for the client, ReadyForQuery and CopyInResponse: how they
+    /// begin, and how long they are.
+    const TURNS: [(&[u8], usize); 2] = [(b"Z\0\0\0\x05", 6), (b"G\0\0\0\x0b", 12)];
 
     /// What the next connection reads, and how many bytes at a time.
     struct Script {
         bytes: Vec<u8>,
         at: usize,
         piece: usize,
+        /// Where it is the client's turn.
+        turns: BTreeSet<usize>,
+    }
+
+    impl Script {
+        /// The bytes up to the client's next turn: an answer that comes with the bytes before the
+        /// question is refused, and nothing behind it would be read.
+        fn next(&mut self, max: usize) -> Vec<u8> {
+            let turn = self.turns.range(self.at + 1..).next();
+            let left = turn.unwrap_or(&self.bytes.len()) - self.at;
+            let from = self.at;
+            self.at += self.piece.min(left).min(max);
+            self.bytes[from..self.at].to_vec()
+        }
+
+        /// A server whose bytes are not cut does not speak at the client's turn.
+        fn is_silent(&self) -> bool {
+            self.piece == usize::MAX && self.turns.contains(&self.at)
+        }
+    }
+
+    fn turns(bytes: &[u8]) -> BTreeSet<usize> {
+        let end = |from: usize| {
+            let is_here = |begin: &[u8]| bytes[from..].starts_with(begin);
+            let (_, len) = TURNS.iter().find(|(begin, _)| is_here(begin))?;
+            Some(from + len).filter(|end| *end <= bytes.len())
+        };
+        (0..bytes.len()).filter_map(end).collect()
     }
 
     thread_local! {
@@ -36,6 +69,7 @@ pub mod connection {
     pub fn answer_with(bytes: Vec<u8>, piece: usize) {
         let piece = piece.max(1);
         NEXT.set(Some(Script {
+            turns: turns(&bytes),
             bytes,
             at: 0,
             piece,
@@ -55,12 +89,7 @@ pub mod connection {
         /// # Errors
         /// None.
         pub fn read(&self, max: u32, _: Duration) -> Result<Vec<u8>> {
-            let mut script = self.0.borrow_mut();
-            let left = script.bytes.len() - script.at;
-            let len = script.piece.min(left).min(max as usize);
-            let bytes = script.bytes[script.at..script.at + len].to_vec();
-            script.at += len;
-            Ok(bytes)
+            Ok(self.0.borrow_mut().next(max as usize))
         }
 
         /// # Errors
@@ -73,7 +102,10 @@ pub mod connection {
         /// # Errors
         /// None.
         pub fn wait(&self, interest: &[Readiness], _: Duration) -> Result<Vec<Readiness>> {
-            Ok(interest.to_vec())
+            let script = self.0.borrow();
+            let is_ready =
+                |ready: &&Readiness| **ready != Readiness::Readable || !script.is_silent();
+            Ok(interest.iter().filter(is_ready).copied().collect())
         }
 
         /// # Errors
