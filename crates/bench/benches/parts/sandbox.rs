@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rapidbyte_bench::failure::Failure;
-use rapidbyte_engine::Host;
+use rapidbyte_engine::{Host, Usage};
 use rapidbyte_runtime::cache::Cache;
 use rapidbyte_runtime::{Cancel, Clock, Connector, Kind, Origin, Runtime};
 
