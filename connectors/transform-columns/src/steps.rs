@@ -99,6 +99,7 @@ impl Program {
             primary_key: input.primary_key.clone(),
             notes: Vec::new(),
         };
+        let had_key = columns.primary_key.join(", ");
         let mut compiled = Vec::new();
         for (index, step) in steps.iter().enumerate() {
             let step = compile(step, &mut columns).map_err(|problem| {
@@ -111,6 +112,11 @@ impl Program {
         if columns.schema.fields().is_empty() {
             let error = Error::config("no_columns", "no column is left").in_stream(&input.stream);
             return Err(error.at("config.steps"));
+        }
+        if columns.primary_key.is_empty() && !had_key.is_empty() {
+            columns.notes.push(format!(
+                "the primary key of the source ({had_key}) is not known behind the steps, because they change or drop it"
+            ));
         }
         Ok(Self {
             steps: compiled,
