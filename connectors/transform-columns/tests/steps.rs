@@ -306,7 +306,10 @@ fn a_key_stays_only_where_its_columns_do() {
             .fields()
             .len();
         assert_eq!(planned.output.source_types.len(), columns);
-        assert_eq!(planned.notes.is_empty(), !planned.output.primary_key.is_empty());
+        assert_eq!(
+            planned.notes.is_empty(),
+            !planned.output.primary_key.is_empty()
+        );
         planned.output.primary_key
     };
     assert_eq!(

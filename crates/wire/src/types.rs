@@ -153,6 +153,17 @@ fn check_portable_type(column: &str, data_type: &DataType, depth: usize) -> Resu
         DataType::Timestamp(_, Some(zone)) if zone.is_empty() => Err(WireError::Type(format!(
             "column {column:?} has a time zone without a name"
         ))),
+        // Types that the specification does not have, and Arrow panics for.
+        DataType::FixedSizeBinary(width) | DataType::FixedSizeList(_, width) if *width < 0 => {
+            Err(impossible(column, data_type))
+        }
+        DataType::Time32(TimeUnit::Microsecond | TimeUnit::Nanosecond)
+        | DataType::Time64(TimeUnit::Second | TimeUnit::Millisecond) => {
+            Err(impossible(column, data_type))
+        }
+        DataType::Map(entries, _) if !is_pair(entries.data_type()) => {
+            Err(impossible(column, data_type))
+        }
         DataType::List(item)
         | DataType::LargeList(item)
         | DataType::FixedSizeList(item, _)
@@ -162,6 +173,17 @@ fn check_portable_type(column: &str, data_type: &DataType, depth: usize) -> Resu
             .try_for_each(|field| check_portable_type(column, field.data_type(), depth + 1)),
         _ => Ok(()),
     }
+}
+
+fn impossible(column: &str, data_type: &DataType) -> WireError {
+    let name = data_type_name(data_type);
+    WireError::Type(format!(
+        "column {column:?} has type {name}, which does not exist"
+    ))
+}
+
+fn is_pair(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Struct(fields) if fields.len() == 2)
 }
 
 fn unit_name(unit: TimeUnit) -> &'static str {
@@ -605,6 +627,37 @@ mod tests {
         ] {
             assert_eq!(data_type_name(&data_type), name);
         }
+    }
+
+    /// Arrow panics where it makes an array of such a type.
+    #[test]
+    fn types_that_do_not_exist_are_refused() {
+        let entries = |fields: Vec<Field>| {
+            let item = Field::new("entries", DataType::Struct(fields.into()), false);
+            DataType::Map(Arc::new(item), false)
+        };
+        let key = || Field::new("key", DataType::Int32, false);
+        let item = Arc::new(key());
+        for wrong in [
+            DataType::FixedSizeBinary(-1),
+            DataType::FixedSizeList(Arc::clone(&item), -1),
+            DataType::Map(item, false),
+            entries(vec![key()]),
+            DataType::Time32(TimeUnit::Nanosecond),
+            DataType::Time64(TimeUnit::Second),
+            DataType::List(Arc::new(Field::new(
+                "item",
+                DataType::FixedSizeBinary(-9),
+                true,
+            ))),
+        ] {
+            let schema = Schema::new(vec![Field::new("a", wrong, true)]);
+            let error = check_portable(&schema).unwrap_err().to_string();
+            assert!(error.contains("which does not exist"), "{error}");
+        }
+        let value = Field::new("value", DataType::Utf8, true);
+        let schema = Schema::new(vec![Field::new("a", entries(vec![key(), value]), true)]);
+        check_portable(&schema).unwrap();
     }
 
     #[test]
