@@ -11,6 +11,16 @@ use rapidbyte_sdk::prelude::*;
 
 use crate::expression::{Cells, Misfit, Values};
 
+/// The name that somebody may have meant.
+pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let near = known
+        .map(|known| (strsim::osa_distance(name, known), known))
+        .min();
+    let most = (name.chars().count() / 3).max(1);
+    near.filter(|(distance, _)| *distance <= most)
+        .map(|(_, near)| near)
+}
+
 /// The column does not exist: names the nearest one, or all.
 pub fn unknown(name: &str, schema: &Schema) -> String {
     let names: Vec<&str> = schema
@@ -18,12 +28,8 @@ pub fn unknown(name: &str, schema: &Schema) -> String {
         .iter()
         .map(|field| field.name().as_str())
         .collect();
-    let near = names
-        .iter()
-        .map(|known| (strsim::osa_distance(name, known), *known))
-        .min();
-    match near.filter(|(distance, _)| *distance <= (name.chars().count() / 3).max(1)) {
-        Some((_, near)) => format!("the column {name} does not exist; did you mean {near}?"),
+    match nearest(name, names.iter().copied()) {
+        Some(near) => format!("the column {name} does not exist; did you mean {near}?"),
         None => {
             const SHOWN: usize = 20;
             let more = names.len().saturating_sub(SHOWN);

@@ -62,7 +62,7 @@ impl Transform for Columns {
                 source_types: program.source_types().to_vec(),
                 primary_key: program.primary_key().to_vec(),
             },
-            notes: program.notes().to_vec(),
+            notes: program.note().cloned().into_iter().collect(),
         })
     }
 

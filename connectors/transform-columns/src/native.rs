@@ -55,15 +55,16 @@ pub fn is_numeric(field: &Field) -> bool {
 
 /// The column of a field whose values are opaque.
 fn opaque(field: &Field) -> Option<Column> {
-    let name = rapidbyte_sdk::types::extension_name(field);
-    let column = column_of(field).ok().flatten();
-    column
-        .filter(|_| name == Some(form::OPAQUE))
-        .map(|column| Column {
-            name: field.name().clone(),
-            not_null: false,
-            ..column
-        })
+    // Before the column is read from its JSON: this is asked for each batch.
+    if rapidbyte_sdk::types::extension_name(field) != Some(form::OPAQUE) {
+        return None;
+    }
+    let column = column_of(field).ok().flatten()?;
+    Some(Column {
+        name: field.name().clone(),
+        not_null: false,
+        ..column
+    })
 }
 
 /// The wanted values of a column in their portable form.

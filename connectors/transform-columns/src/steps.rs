@@ -18,16 +18,16 @@ use crate::expression::{self, Kind, Misfit, Rows, Typed};
 pub struct Program {
     steps: Vec<Compiled>,
     columns: Columns,
+    /// For `plan`.
+    note: Option<String>,
 }
 
 /// The columns between two steps.
-#[derive(Clone)]
 struct Columns {
     schema: SchemaRef,
     /// Empty for a computed column.
     source_types: Vec<String>,
     primary_key: Vec<String>,
-    notes: Vec<String>,
 }
 
 /// One step that knows its columns.
@@ -97,9 +97,7 @@ impl Program {
             schema: Arc::new(input.arrow_schema()?),
             source_types: input.source_types.clone(),
             primary_key: input.primary_key.clone(),
-            notes: Vec::new(),
         };
-        let had_key = columns.primary_key.join(", ");
         let mut compiled = Vec::new();
         for (index, step) in steps.iter().enumerate() {
             let step = compile(step, &mut columns).map_err(|problem| {
@@ -113,14 +111,17 @@ impl Program {
             let error = Error::config("no_columns", "no column is left").in_stream(&input.stream);
             return Err(error.at("config.steps"));
         }
-        if columns.primary_key.is_empty() && !had_key.is_empty() {
-            columns.notes.push(format!(
+        let had_key = input.primary_key.join(", ");
+        let has_lost_it = columns.primary_key.is_empty() && !had_key.is_empty();
+        let note = has_lost_it.then(|| {
+            format!(
                 "the primary key of the source ({had_key}) is not known behind the steps, because they change or drop it"
-            ));
-        }
+            )
+        });
         Ok(Self {
             steps: compiled,
             columns,
+            note,
         })
     }
 
@@ -136,8 +137,8 @@ impl Program {
         &self.columns.primary_key
     }
 
-    pub fn notes(&self) -> &[String] {
-        &self.columns.notes
+    pub fn note(&self) -> Option<&String> {
+        self.note.as_ref()
     }
 
     pub fn run(&self, batch: RecordBatch) -> Result<RecordBatch, Fault> {
@@ -208,6 +209,26 @@ impl Columns {
     }
 }
 
+/// Refuses two columns of one name.
+fn refuse_twins(fields: &[Arc<Field>], step: &str) -> Result<(), Problem> {
+    let mut seen = HashSet::new();
+    match fields.iter().find(|field| !seen.insert(field.name())) {
+        Some(twice) => {
+            let reason = format!("two columns would be named {}", twice.name());
+            Err(problem(step, reason))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses a name that is not one of the columns.
+fn all_known(columns: &Columns, names: &Map<String, Value>, step: &str) -> Result<(), Problem> {
+    names.keys().try_for_each(|name| {
+        let found = columns.find(name).map(drop);
+        found.map_err(|reason| problem(format!("{step}.{name}"), reason))
+    })
+}
+
 /// The positions of columns that a step names once each.
 fn positions(columns: &Columns, names: &[String], step: &str) -> Result<Vec<usize>, Problem> {
     if names.is_empty() {
@@ -231,11 +252,7 @@ fn compile(step: &Step, columns: &mut Columns) -> Result<Compiled, Problem> {
                 let kind = Kind::named(text(value)?)?;
                 expression::parse(&format!("CAST({} AS {})", quoted(name), kind), &schema)
             };
-            for name in types.keys() {
-                columns
-                    .find(name)
-                    .map_err(|reason| problem(format!("cast.{name}"), reason))?;
-            }
+            all_known(columns, types, "cast")?;
             set("cast", types, columns, cast)?
         }
         Step::Set(expressions) => {
@@ -252,11 +269,7 @@ fn compile(step: &Step, columns: &mut Columns) -> Result<Compiled, Problem> {
                 let column = expression::parse(&quoted(name), &schema)?;
                 expression::with_default(column, value)
             };
-            for name in values.keys() {
-                columns
-                    .find(name)
-                    .map_err(|reason| problem(format!("default.{name}"), reason))?;
-            }
+            all_known(columns, values, "default")?;
             set("default", values, columns, typed)?
         }
         Step::Filter(condition) => filter(condition, columns)?,
@@ -307,16 +320,7 @@ fn rename(names: &Map<String, Value>, columns: &mut Columns) -> Result<Box<Run>,
             key[position] = new.to_owned();
         }
     }
-    let mut seen = HashSet::new();
-    if let Some(twice) = fields
-        .iter()
-        .find(|field| !seen.insert(field.name().clone()))
-    {
-        return Err(problem(
-            "rename",
-            format!("two columns would be named {}", twice.name()),
-        ));
-    }
+    refuse_twins(&fields, "rename")?;
     columns.primary_key = key;
     columns.set_fields(fields);
     Ok(Box::new(|batch, schema| {
@@ -385,21 +389,23 @@ fn set(
     }
     columns.set_fields(fields);
     Ok(Box::new(move |batch, schema| {
-        let rows = Rows {
-            batch,
-            wanted: None,
-        };
         let all = (0..schema.fields().len()).map(|index| match computed.get(&index) {
-            Some((name, typed)) => {
-                let cells = expression::cells(typed, rows);
-                let column =
-                    cells.and_then(|cells| cells.into_column(typed.kind, batch.num_rows()));
-                column.map_err(|misfit| Fault::of(misfit, name))
-            }
+            Some((name, typed)) => computed_column(typed, batch, name),
             None => Ok(Arc::clone(batch.column(index))),
         });
         batch_of(all.collect::<Result<Vec<_>, _>>()?, schema)
     }))
+}
+
+/// The column that an expression gives; `name` is for the error.
+fn computed_column(typed: &Typed, batch: &RecordBatch, name: &str) -> Result<ArrayRef, Fault> {
+    let rows = Rows {
+        batch,
+        wanted: None,
+    };
+    let cells = expression::cells(typed, rows);
+    let column = cells.and_then(|cells| cells.into_column(typed.kind, batch.num_rows()));
+    column.map_err(|misfit| Fault::of(misfit, name))
 }
 
 /// Text columns by a function of one text.

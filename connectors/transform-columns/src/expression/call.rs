@@ -63,14 +63,8 @@ const NAMES: [(&str, Call); 25] = [
 /// The function does not exist: names the nearest one, or all.
 pub fn unknown(name: &str) -> String {
     let names = NAMES.iter().map(|(name, _)| *name).chain(["coalesce"]);
-    let near = names
-        .clone()
-        .map(|known| (strsim::osa_distance(name, known), known));
-    match near
-        .min()
-        .filter(|(distance, _)| *distance <= (name.chars().count() / 3).max(1))
-    {
-        Some((_, near)) => format!("the function {name} does not exist; did you mean {near}?"),
+    match crate::columns::nearest(name, names.clone()) {
+        Some(near) => format!("the function {name} does not exist; did you mean {near}?"),
         None => {
             let mut names: Vec<&str> = names.collect();
             names.sort_unstable();

@@ -159,8 +159,8 @@ impl<'a> Rows<'a> {
 
 /// Reads values by rows. A constant has the same one for each row.
 macro_rules! reader {
-    ($name:ident, $variant:ident, $value:ty) => {
-        pub fn $name(&self) -> impl Fn(usize) -> Option<$value> + '_ {
+    ($life:lifetime $name:ident, $variant:ident, $value:ty) => {
+        pub fn $name<$life>(&$life self) -> impl Fn(usize) -> Option<$value> + $life {
             let array = match &self.values {
                 Values::$variant(array) => Some(array),
                 _ => None,
@@ -183,23 +183,11 @@ impl Cells {
         }
     }
 
-    reader!(bools, Bool, bool);
-    reader!(ints, Int, i64);
-    reader!(floats, Float, f64);
-    reader!(decimals, Decimal, i128);
-
-    pub fn texts<'a>(&'a self) -> impl Fn(usize) -> Option<&'a str> + 'a {
-        let array = match &self.values {
-            Values::Text(array) => Some(array),
-            _ => None,
-        };
-        let step = usize::from(!self.is_constant);
-        move |row| {
-            let array = array?;
-            let at = row * step;
-            array.is_valid(at).then(|| array.value(at))
-        }
-    }
+    reader!('a bools, Bool, bool);
+    reader!('a ints, Int, i64);
+    reader!('a floats, Float, f64);
+    reader!('a decimals, Decimal, i128);
+    reader!('a texts, Text, &'a str);
 
     fn array(&self) -> &dyn Array {
         match &self.values {

@@ -147,3 +147,8 @@ pub fn written(typed: &Typed) -> Option<&str> {
 pub fn is_null(typed: &Typed) -> bool {
     matches!(&typed.node, Node::Constant(cells) if cells.is_null(0) && typed.kind == Kind::Text)
 }
+
+/// A constant that may still be of any type: text as it is written, or NULL.
+pub fn is_open(typed: &Typed) -> bool {
+    written(typed).is_some() || is_null(typed)
+}

@@ -477,9 +477,8 @@ pub fn boolean(typed: Typed) -> Result<Typed, String> {
 
 /// Gives all of them one type.
 pub fn in_common(all: Vec<Typed>) -> Result<Vec<Typed>, String> {
-    let is_open = |typed: &Typed| literal::written(typed).is_some() || literal::is_null(typed);
     let mut kind: Option<Kind> = None;
-    for typed in all.iter().filter(|typed| !is_open(typed)) {
+    for typed in all.iter().filter(|typed| !literal::is_open(typed)) {
         kind = Some(match kind {
             Some(kind) => kind.common(typed.kind)?,
             None => typed.kind,
@@ -538,8 +537,7 @@ fn arithmetic(operation: Arithmetic, left: Typed, right: Typed) -> Result<Typed,
         (Kind::Int2 | Kind::Int4, Arithmetic::Add, Kind::Date) => (Kind::Date, days(left)?, right),
         (Kind::Date, Arithmetic::Subtract, Kind::Date) => (Kind::Int4, left, right),
         _ => {
-            let open = |typed: &Typed| literal::written(typed).is_some() || literal::is_null(typed);
-            let (left, right) = match (open(&left), open(&right)) {
+            let (left, right) = match (literal::is_open(&left), literal::is_open(&right)) {
                 (true, false) => (cast::to(left, right.kind)?, right),
                 (false, true) => {
                     let kind = left.kind;

@@ -10,9 +10,9 @@ use rapidbyte_sdk::prelude::arrow_array::cast::AsArray;
 use rapidbyte_sdk::prelude::*;
 use sha2::Sha256;
 
-use super::{Columns, Fault, Problem, Run, batch_of, positions, problem, quoted};
+use super::{Columns, Problem, Run, batch_of, computed_column, positions, problem, quoted};
 use crate::config::{Hash, Mask};
-use crate::expression::{self, Kind, Rows, Typed};
+use crate::expression::{self, Kind, Typed};
 
 /// A shorter key is guessed.
 const MIN_SALT_BYTES: usize = 16;
@@ -32,7 +32,9 @@ pub(super) fn hash(hash: &Hash, columns: &mut Columns) -> Result<Box<Run>, Probl
         let mut all = batch.columns().to_vec();
         for (index, text) in named.iter().zip(&texts) {
             let column = &mut all[*index];
-            become_text(column, text.as_ref(), batch, schema.field(*index).name())?;
+            if let Some(text) = text {
+                *column = computed_column(text, batch, schema.field(*index).name())?;
+            }
             *column = changed(column, |bytes, out| {
                 let mut keyed = keyed.clone();
                 keyed.update(bytes);
@@ -69,7 +71,9 @@ pub(super) fn mask(mask: &Mask, columns: &mut Columns) -> Result<Box<Run>, Probl
         let mut all = batch.columns().to_vec();
         for (index, text) in named.iter().zip(&texts) {
             let column = &mut all[*index];
-            become_text(column, text.as_ref(), batch, schema.field(*index).name())?;
+            if let Some(text) = text {
+                *column = computed_column(text, batch, schema.field(*index).name())?;
+            }
             *column = changed(column, |bytes, out| {
                 hide(&String::from_utf8_lossy(bytes), &mask, out);
             });
@@ -103,24 +107,6 @@ fn texts(columns: &Columns, named: &[usize], key: &str) -> Result<Vec<Option<Typ
         typed.map(Some).map_err(|reason| problem(key, reason))
     };
     named.iter().map(text).collect()
-}
-
-fn become_text(
-    column: &mut ArrayRef,
-    text: Option<&Typed>,
-    batch: &RecordBatch,
-    name: &str,
-) -> Result<(), Fault> {
-    if let Some(text) = text {
-        let rows = Rows {
-            batch,
-            wanted: None,
-        };
-        let cells = expression::cells(text, rows);
-        let texts = cells.and_then(|cells| cells.into_column(text.kind, batch.num_rows()));
-        *column = texts.map_err(|misfit| Fault::of(misfit, name))?;
-    }
-    Ok(())
 }
 
 /// Texts that are compared as texts, or bytes that are not another system's form of something else.

@@ -8,7 +8,7 @@ use rapidbyte_sdk::prelude::arrow_array::cast::AsArray;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types;
 
-use super::{Columns, Fault, Moved, Problem, Run, positions, problem};
+use super::{Columns, Fault, Moved, Problem, Run, positions, problem, refuse_twins};
 
 /// One column for each field of a struct, in its place.
 pub(super) fn flatten(names: &[String], columns: &mut Columns) -> Result<Box<Run>, Problem> {
@@ -43,16 +43,7 @@ pub(super) fn flatten(names: &[String], columns: &mut Columns) -> Result<Box<Run
         let name = field.name().clone();
         columns.computed(&name);
     }
-    let mut seen = std::collections::HashSet::new();
-    if let Some(twice) = fields
-        .iter()
-        .find(|field| !seen.insert(field.name().clone()))
-    {
-        return Err(problem(
-            "flatten",
-            format!("two columns would be named {}", twice.name()),
-        ));
-    }
+    refuse_twins(&fields, "flatten")?;
     columns.source_types = source_types;
     columns.set_fields(fields);
     Ok(Box::new(move |batch, schema| {
