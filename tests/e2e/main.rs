@@ -16,6 +16,7 @@ mod corpus;
 mod doctor;
 mod documents;
 mod dotted;
+mod drift;
 mod dropped;
 mod examples;
 mod faults;

@@ -342,7 +342,7 @@ fn a_stream_that_an_earlier_attempt_completed_is_read_again_by_the_next_run() {
     assert_eq!(ended.status.code(), None, "{ended:?}");
     // In the second one that table cannot be planned. The run is finished all the same.
     client
-        .batch_execute("ALTER TABLE raw.a RENAME day TO other")
+        .batch_execute("ALTER TABLE raw.a RENAME day TO other; ALTER TABLE raw.a ADD day date")
         .expect("a name");
     let (error, exit) = folder.error(&pipeline);
     assert_eq!(
@@ -351,7 +351,7 @@ fn a_stream_that_an_earlier_attempt_completed_is_read_again_by_the_next_run() {
         "{error:#}"
     );
     assert_eq!(error["committed"], json!(["public.b"]));
-    let sql = "ALTER TABLE raw.a RENAME other TO day; UPDATE a SET day = 2; UPDATE b SET day = 2";
+    let sql = "ALTER TABLE raw.a DROP day; ALTER TABLE raw.a RENAME other TO day; UPDATE a SET day = 2; UPDATE b SET day = 2";
     client.batch_execute(sql).expect("another day");
     folder.report(&pipeline);
     for table in ["a", "b"] {

@@ -138,7 +138,7 @@ fn plan_as_json_is_complete() {
     );
     let fits = plan["fits"].as_object().expect("fits");
     let counted: u64 = fits.values().filter_map(Value::as_u64).sum();
-    assert_eq!((fits.len(), counted), (5, 5), "{fits:?}");
+    assert_eq!((fits.len(), counted), (6, 5), "{fits:?}");
     assert!(plan["estimated_bytes"].is_u64() && plan["resources"]["memory"].is_u64());
 }
 

@@ -1,7 +1,7 @@
 ;; A destination that counts rows of one column `n` and is well as it stands; see `source.wat`.
 ;;   2048 describe   2304 open   2560 check   2816 plan   3072 progress   3328 begin
 ;;   3584 open-writer   3840 write   4096 flush   4352 commit   4608 abort
-;;   4736 progress of the load   4864 working   4992 beat
+;;   4736 progress of the load   4864 working   4960 schema-changes   4992 beat
 (module
   (import "[export]rapidbyte:connector/destination@0.2.0" "[resource-new]session"
     (func $new_session (param i32) (result i32)))
@@ -36,11 +36,10 @@
     (i32.const 2304))
   (func (export "{x}[method]session.check") (param i32) (result i32)
     (call $at (i32.const 3)) (i32.const 2560))
-  (func (export "{x}[method]session.plan")
-    (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)
+  ;; More than 16 values go by a pointer.
+  (func (export "{x}[method]session.plan") (param i32) (result i32)
     (call $at (i32.const 4)) (i32.const 2816))
-  (func (export "{x}[method]session.progress")
-    (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)
+  (func (export "{x}[method]session.progress") (param i32) (result i32)
     (call $at (i32.const 5)) (i32.const 3072))
   (func (export "{x}[method]session.working") (param i32 i32 i32) (result i32)
     (i32.const 4864))
@@ -56,6 +55,8 @@
     (call $at (i32.const 7))
     (i32.store (i32.const 3592) (call $new_writer (i32.const 1)))
     (i32.const 3584))
+  (func (export "{x}[method]load.schema-changes") (param i32 i32) (result i32)
+    (i32.const 4960))
   (func (export "{x}[method]writer.write") (param i32 i32 i32 i64) (result i32)
     (call $at (i32.const 8))
     (i64.store (i32.const 4112) (i64.add (i64.load (i32.const 4112)) (local.get 3)))

@@ -58,10 +58,11 @@ const DESTINATION_TEXTS: [(u32, &str); 10] = [
     (4780, "load.progress"),
     (4496, "load.commit"),
 ];
-const DESTINATION_LISTS: [(u32, &str); 3] = [
+const DESTINATION_LISTS: [(u32, &str); 4] = [
     (2096, "describe"),
     (2840, "session.plan"),
     (2848, "session.plan"),
+    (4960, "load.schema-changes"),
 ];
 /// Texts of an error of `open`.
 const ERROR_TEXTS: [u32; 6] = [2336, 2344, 2356, 2368, 2380, 2392];

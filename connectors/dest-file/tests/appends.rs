@@ -45,6 +45,7 @@ fn target(write_mode: WriteMode) -> Target {
         deleted_field: None,
         dedup_fields: Vec::new(),
         is_incremental: false,
+        schema_changes: SchemaChanges::default(),
     }
 }
 

@@ -48,6 +48,7 @@ fn target(stream: &str, write_mode: WriteMode) -> Target {
         deleted_field: None,
         dedup_fields: Vec::new(),
         is_incremental: false,
+        schema_changes: SchemaChanges::default(),
     }
 }
 

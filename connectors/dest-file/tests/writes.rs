@@ -13,7 +13,9 @@ use rapidbyte_sdk::destination::{self, Session};
 use rapidbyte_sdk::prelude::arrow_array::{
     ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray,
 };
-use rapidbyte_sdk::prelude::{DataType, Error, Field, Fit, Result, Schema, Target, WriteMode};
+use rapidbyte_sdk::prelude::{
+    DataType, Error, Field, Fit, Result, Schema, SchemaChanges, Target, WriteMode,
+};
 use rapidbyte_sdk::{ipc, types};
 use serde_json::{Value, json};
 
@@ -45,6 +47,7 @@ fn target(stream: &str, schema: &Schema, write_mode: WriteMode) -> Target {
         deleted_field: None,
         dedup_fields: Vec::new(),
         is_incremental: false,
+        schema_changes: SchemaChanges::default(),
     }
 }
 

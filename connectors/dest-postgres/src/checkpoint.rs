@@ -111,6 +111,19 @@ impl Key {
         }
     }
 
+    pub(crate) fn pipeline(&self) -> &str {
+        &self.pipeline
+    }
+
+    pub(crate) fn stream(&self) -> &str {
+        &self.stream
+    }
+
+    /// The table that is written, quoted.
+    pub(crate) fn target(&self) -> &str {
+        &self.target
+    }
+
     fn condition(&self) -> String {
         format!(
             "c.pipeline = {} AND c.stream = {} AND c.target = {}",
@@ -736,6 +749,24 @@ impl Lease {
     /// The table of checkpoints, with its schema, quoted.
     pub(crate) fn table(&self) -> &str {
         &self.key.table
+    }
+
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
+    }
+
+    pub(crate) fn run_id(&self) -> &str {
+        &self.run_id
+    }
+
+    /// A statement that fails if a newer run has fenced, and until the end of the transaction keeps one from fencing.
+    pub(crate) fn hold(&self) -> String {
+        format!(
+            "SELECT 1 / pg_catalog.count(*) FROM (SELECT FROM {} AS c WHERE {} AND c.epoch = {} FOR SHARE) AS held",
+            self.key.table,
+            self.key.condition(),
+            self.epoch
+        )
     }
 
     /// Why committed rows are no longer in the target. `None` if they are there, or if nobody can know. Runs in an open

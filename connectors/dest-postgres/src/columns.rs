@@ -122,8 +122,20 @@ fn exact_cast(quoted: &str, column: &Column, new: &Column) -> Option<String> {
 const EMPTY_NAME: &str = "a column of the stream has an empty name, and no table can have such a column: a header may end in a \
     delimiter; give it a name with `rename:`, or leave it out with `columns:`";
 
-/// A column that the table lacks.
-pub(crate) fn absent(name: &Name, field: &Field) -> Result<ColumnPlan> {
+/// A column that the table lacks, and that the policy leaves out.
+pub(crate) fn ignored(name: &Name, field: &Field) -> ColumnPlan {
+    ColumnPlan {
+        column: field.name().clone(),
+        target_type: String::new(),
+        fit: Fit::Ignored,
+        note: Some(format!(
+            "{name} does not have it, and schema_changes.new_column is ignore"
+        )),
+    }
+}
+
+/// A column that the table lacks, and that the run does not add: `why` says why not.
+pub(crate) fn absent(name: &Name, field: &Field, why: &str) -> Result<ColumnPlan> {
     let column = column_for(field).map_err(convert)?;
     let target_type = column.map_or_else(|_| String::new(), |column| column.type_text);
     let column = quote_ident(field.name());
@@ -131,7 +143,7 @@ pub(crate) fn absent(name: &Name, field: &Field) -> Result<ColumnPlan> {
         _ if field.name().is_empty() => EMPTY_NAME.to_owned(),
         "" => format!("{name} has no column {column}"),
         ty => format!(
-            "{name} has no column {column}; run on the target: ALTER TABLE {name} ADD COLUMN \
+            "{name} has no column {column}{why}; run on the target: ALTER TABLE {name} ADD COLUMN \
                  {column} {ty}; or leave it out with `columns:`"
         ),
     };
@@ -146,12 +158,8 @@ pub(crate) fn absent(name: &Name, field: &Field) -> Result<ColumnPlan> {
 /// Columns of the table that the stream does not have must get along without it. `new`: columns of the stream that
 /// the table does not have.
 pub(crate) fn refuse_unfilled(name: &Name, unfilled: &[&Column], new: &[&str]) -> Result<()> {
-    let needs = |column: &&&Column| {
-        let is_filled = column.default.is_some()
-            || column.generated != Generated::No
-            || has_type_default(&column.ty);
-        !is_filled && (column.not_null || refuses_null(&column.ty))
-    };
+    let needs =
+        |column: &&&Column| has_no_filler(column) && (column.not_null || refuses_null(&column.ty));
     let Some(column) = unfilled.iter().find(needs) else {
         return Ok(());
     };
@@ -211,13 +219,22 @@ pub(crate) fn unfilled_note(column: &Column, mode: WriteMode) -> String {
         WriteMode::Append => ("", ", once nobody needs the values of older rows"),
         WriteMode::Replace => ("", ""),
     };
-    let is_own = column.is_computed() || has_sequence(column) || column.default.is_some();
-    if is_own {
+    if is_own(column) {
         return note;
     }
     format!(
         "{WARNING_NOTE}{note}{kept}; if the source dropped the column, drop it at the target too{rest}"
     )
+}
+
+/// Whether the server has no value for rows that bring none.
+pub(crate) fn has_no_filler(column: &Column) -> bool {
+    column.default.is_none() && column.generated == Generated::No && !has_type_default(&column.ty)
+}
+
+/// Whether the column is one that the target's owner added: the server has a value of its own for it.
+pub(crate) fn is_own(column: &Column) -> bool {
+    column.is_computed() || has_sequence(column) || column.default.is_some()
 }
 
 pub(crate) fn refuses_null(ty: &PgType) -> bool {
@@ -264,7 +281,7 @@ mod tests {
         };
         let note = |field| {
             let field = Field::new(field, DataType::Utf8, true);
-            absent(&name, &field).unwrap().note.unwrap()
+            absent(&name, &field, "").unwrap().note.unwrap()
         };
         assert!(note("a").contains("ADD COLUMN a text"), "{}", note("a"));
         assert!(!note("").contains("ALTER TABLE"), "{}", note(""));

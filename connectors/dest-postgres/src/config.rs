@@ -24,6 +24,8 @@ const COPY_FLUSH_BYTES: u32 = 128 << 10;
 const CHECKPOINT_SCHEMA: &str = "_rapidbyte";
 /// The name of the table of checkpoints.
 pub(crate) const CHECKPOINT_TABLE: &str = "checkpoint";
+/// What runs changed in their targets, in the same schema.
+pub(crate) const CHANGE_TABLE: &str = "schema_change";
 /// The name of the table beside it in which runs say that they are at work.
 pub(crate) const BEAT_TABLE: &str = "checkpoint_beat";
 /// Longer than a busy server takes, shorter than a night.
@@ -337,7 +339,7 @@ impl Settings {
             })?;
         }
         refuse_system(&name.schema, "config.schema").map_err(|error| error.in_stream(stream))?;
-        let is_own = [CHECKPOINT_TABLE, BEAT_TABLE].contains(&name.table.as_str());
+        let is_own = [CHECKPOINT_TABLE, BEAT_TABLE, CHANGE_TABLE].contains(&name.table.as_str());
         if name.schema == self.checkpoint_schema && is_own {
             let text = format!(
                 "{name} is a table of Rapidbyte itself, for checkpoints or runs \

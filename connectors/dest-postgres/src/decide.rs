@@ -8,8 +8,9 @@ use rapidbyte_pg::{Column, Fit as PgFit, ddl, fit};
 use rapidbyte_sdk::Fit;
 use rapidbyte_sdk::prelude::*;
 
+use crate::changes;
 use crate::columns::{
-    absent, column_plan, refuse_unfilled, refuses_null, sequence_note, unfilled_note,
+    absent, column_plan, ignored, refuse_unfilled, refuses_null, sequence_note, unfilled_note,
 };
 use crate::config::{LoadMethod, Name, ReplaceMethod, Settings};
 use crate::convert;
@@ -22,8 +23,10 @@ use crate::upsert::{self, Merge};
 
 /// Everything that is needed to plan and to load one stream.
 pub(crate) struct Decision {
-    /// Run and committed on their own before the load: schemas and types that are missing.
+    /// Run and committed on their own before the load: schemas and types that are missing, and changes of the table.
     pub prelude: Vec<String>,
+    /// The fields of the stream that go to the table. `None`: all of them.
+    pub kept: Option<Vec<usize>>,
     /// Run in the load's transaction: the table, then its comments.
     pub create: Vec<String>,
     /// Taken in the load's transaction on a table that was there.
@@ -104,7 +107,7 @@ pub(crate) fn decide(
     let may = privileges::refuse_missing(target, name, schema, found, truncates(settings, target));
     let decision = match (&found.relation, &found.facts.table) {
         (Some(relation), Some(table)) => {
-            existing(settings, target, name, schema, relation, table, found)
+            existing(settings, target, name, schema, new, relation, table, found)
         }
         _ => fresh(settings, target, name, schema, new, found),
     };
@@ -240,6 +243,7 @@ fn fresh(
     };
     Ok(Decision {
         prelude,
+        kept: None,
         create,
         lock: None,
         clear: None,
@@ -261,12 +265,15 @@ const MAX_COLUMNS: usize = 1600;
 
 /// A server says so too, but only when the table is made.
 fn refuse_many_columns(name: &Name, schema: &Schema) -> Result<()> {
-    let count = schema.fields().len();
+    refuse_many(name, schema.fields().len())
+}
+
+fn refuse_many(name: &Name, count: usize) -> Result<()> {
     if count <= MAX_COLUMNS {
         return Ok(());
     }
     let text = format!(
-        "the stream has {count} columns, and the table {name} can have at most {MAX_COLUMNS}"
+        "with the columns of the stream, {name} would have {count} columns, and a table can have at most {MAX_COLUMNS}"
     );
     Err(Error::schema("too_many_columns", text)
         .hint("name the columns that you need: columns: [...]"))
@@ -287,11 +294,16 @@ fn refuse_unknown_key(target: &Target, schema: &Schema) -> Result<()> {
 }
 
 /// A table, or something like it, that is there.
+#[allow(
+    clippy::too_many_arguments,
+    reason = "what decides how a stream gets into its table"
+)]
 fn existing(
     settings: &Settings,
     target: &Target,
     name: &Name,
     schema: &Schema,
+    new: Vec<Result<Column, String>>,
     relation: &Relation,
     table: &TableFacts,
     found: &Found,
@@ -299,35 +311,62 @@ fn existing(
     if !relation.columns.is_empty() {
         refuse_no_columns(name, schema)?;
     }
+    let changes = changes::decide(target, name, schema, &new, relation, table)?;
+    let (before, relation) = (relation, &changes.relation);
+    refuse_many(name, relation.columns.len())?;
     let mut columns = Vec::new();
     let mut targets = Vec::new();
     let mut cast = Vec::new();
-    for field in schema.fields() {
+    for (place, field) in schema.fields().iter().enumerate() {
+        if changes.leaves_out(place) {
+            columns.push(ignored(name, field));
+            continue;
+        }
         match relation.columns.iter().find(|c| c.name == *field.name()) {
             Some(column) => {
                 let fit = fit(field, column).map_err(convert)?;
                 if matches!(fit, PgFit::Cast(_)) {
                     cast.push(targets.len());
                 }
-                columns.push(column_plan(Some(name), field, column, fit)?);
+                let mut planned = column_plan(Some(name), field, column, fit)?;
+                if planned.fit == Fit::Refused
+                    && let (Some(note), Some(Ok(new))) = (&mut planned.note, new.get(place))
+                {
+                    // Before the statement that does the same by hand.
+                    let at = note.find("; run on the target").unwrap_or(note.len());
+                    note.insert_str(at, changes::way_out(target, table, column, new));
+                }
+                columns.push(planned);
                 targets.push(column.clone());
             }
-            None => columns.push(absent(name, field)?),
+            None => columns.push(absent(
+                name,
+                field,
+                &changes::why_not(target, name, field, table, found),
+            )?),
         }
     }
+    let kept = match &changes.kept {
+        Some(kept) => Some(schema.project(kept)?),
+        None => None,
+    };
+    let schema = kept.as_ref().unwrap_or(schema);
     let unfilled: Vec<&Column> = relation
         .columns
         .iter()
         .filter(|column| schema.field_with_name(&column.name).is_err())
         .collect();
     let fields = schema.fields().iter().map(|field| field.name().as_str());
-    let is_new = |field: &&str| !relation.columns.iter().any(|column| column.name == *field);
+    let is_new = |field: &&str| !before.columns.iter().any(|column| column.name == *field);
     let new: Vec<&str> = fields.filter(is_new).collect();
     refuse_unfilled(name, &unfilled, &new)?;
     let mut notes: Vec<String> = unfilled
         .iter()
         .map(|column| unfilled_note(column, target.write_mode))
         .collect();
+    notes.splice(..0, changes.notes);
+    let mut prelude = crate::look::prelude(&found.missing_types)?;
+    prelude.extend(changes.statements);
     let truncates = truncates(settings, target);
     let clear = match target.write_mode {
         WriteMode::Replace => Some(clear(name, table, truncates, &mut notes)?),
@@ -375,7 +414,8 @@ fn existing(
         method
     };
     Ok(Decision {
-        prelude: Vec::new(),
+        prelude,
+        kept: changes.kept,
         create: Vec::new(),
         lock,
         clear,

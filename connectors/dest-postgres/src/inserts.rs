@@ -55,7 +55,14 @@ fn parameter(
     schema: &Schema,
     columns: &[Column],
 ) -> Result<Parameter> {
-    let found = look(client, Within::Open, name, &[], Wanted::Table, None)?;
+    let found = look(
+        client,
+        Within::Open,
+        name,
+        (&[], false),
+        Wanted::Table,
+        None,
+    )?;
     let Some(relation) = found.relation else {
         return Err(Error::internal(
             "the table whose rows are written is not there",

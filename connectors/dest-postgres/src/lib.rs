@@ -6,6 +6,7 @@
 //! crate `rapidbyte-pg`, how they travel `rapidbyte-pg-client`.
 
 mod beat;
+mod changes;
 mod checkpoint;
 mod columns;
 mod commit;

@@ -5,10 +5,12 @@ use std::rc::Rc;
 use rapidbyte_pg::Column;
 use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_pg_client::{Client, Rows, TransactionStatus};
-use rapidbyte_sdk::log::failpoint;
+use rapidbyte_sdk::NewColumn;
+use rapidbyte_sdk::log::{self, failpoint};
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
+use crate::changes;
 use crate::checkpoint::{self, Fills, Lease};
 use crate::commit;
 use crate::config::{Name, Settings};
@@ -39,6 +41,8 @@ pub struct TableLoad {
     lock: Option<Lock>,
     /// Rows so far.
     committed: u64,
+    /// The statements that changed the table.
+    changes: Vec<String>,
     /// It adds to the rows of an earlier run.
     resumes: bool,
     state: State,
@@ -85,6 +89,7 @@ impl TableLoad {
             lease,
             process_id: client.process_id(),
             committed: 0,
+            changes: Vec::new(),
             resumes: false,
             state: State::Fenced(client),
         })
@@ -109,8 +114,10 @@ impl TableLoad {
         }
         decided.ensure_loadable(&self.name)?;
         if !decided.prelude.is_empty() {
-            self.explained(place.make_prelude(&mut client))?;
+            let changed = place.make_prelude(&mut client, &self.lease);
+            let changed = self.explained(changed)?;
             failpoint("dest-postgres.prelude_committed")?;
+            self.changes.extend(changed);
         }
         self.lock.clone_from(&decided.lock);
         let first = match decided.makes_table() {
@@ -167,6 +174,10 @@ impl TableLoad {
             return Err(self.vanished());
         }
         decided.ensure_loadable(name)?;
+        if !decided.prelude.is_empty() {
+            let text = format!("another session changed the columns of {name} during the run");
+            return Err(Error::new(ErrorKind::Transient, "target_changed", text));
+        }
         if !matches!(first, First::Make(_)) {
             self.refuse_lost_rows(client)?;
         }
@@ -394,6 +405,10 @@ impl Load for TableLoad {
         })
     }
 
+    fn schema_changes(&self) -> Vec<String> {
+        self.changes.clone()
+    }
+
     /// Takes a batch, in a new transaction behind a commit.
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         self.take(batch).map_err(|error| self.ended(error))
@@ -467,7 +482,8 @@ impl Place<'_> {
             Wanted::Swap(_) if self.is_made => Wanted::Table,
             wanted => wanted,
         };
-        let found = look(client, within, name, &columns, wanted, question);
+        let is_added = target.schema_changes.new_column == NewColumn::Add;
+        let found = look(client, within, name, (&columns, is_added), wanted, question);
         let mut found = found.map_err(|error| error.in_stream(&target.stream))?;
         let answer = found.also.take();
         found.is_made = self.is_made;
@@ -475,16 +491,91 @@ impl Place<'_> {
         Ok((decided, answer))
     }
 
-    /// Makes schemas and types, one stream at a time: of two that need the same, the second finds it.
-    fn make_prelude(&self, client: &mut Client) -> Result<()> {
+    /// Makes schemas and types and changes the table, one stream at a time: of two that need the same, the second finds
+    /// it. Returns the statements that changed a table that was there.
+    fn make_prelude(&self, client: &mut Client, lease: &Lease) -> Result<Vec<String>> {
+        for attempt in 0..MAX_TRIES {
+            match self.try_prelude(client, lease) {
+                Err(error) if error.code == lock::NOT_AVAILABLE && client.is_usable() => {
+                    client.execute("ROLLBACK")?;
+                    let holders = lock::holders(client, &self.name.sql())?;
+                    if attempt + 1 == MAX_TRIES {
+                        return Err(lock::too_long(
+                            &format!("a lock on {}", self.name),
+                            &holders,
+                        ));
+                    }
+                    if attempt == 0 {
+                        log::warn(format!(
+                            "waits for a lock on {} to change its columns, which another session holds: {holders}",
+                            self.name
+                        ));
+                    }
+                    client.simple_query(PAUSE)?;
+                }
+                Err(error) if error.code == DIVIDED_BY_ZERO && client.is_usable() => {
+                    client.execute("ROLLBACK")?;
+                    return Err(lease.refused(client, error));
+                }
+                made => return made,
+            }
+        }
+        Err(Error::internal("a table that cannot be changed"))
+    }
+
+    fn try_prelude(&self, client: &mut Client, lease: &Lease) -> Result<Vec<String>> {
         let begin = begin(client, self.settings);
         let turn = client.simple_query(&format!("{begin}; {}", lock_prelude()));
         turn.map_err(|error| lock::no_turn(error, "schemas and types"))?;
         let decided = self.decide(client, Within::Open)?;
-        for statement in &decided.prelude {
-            client.simple_query(statement)?;
+        decided.ensure_loadable(self.name)?;
+        let is_there = !decided.makes_table();
+        if is_there {
+            // Readers that come while this waits for the table wait, too.
+            client.simple_query(&format!("SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}"))?;
+            client.simple_query(&lease.hold())?;
         }
-        client.execute("COMMIT").map(drop)
+        for statement in &decided.prelude {
+            let done = client.simple_query(statement);
+            done.map_err(|error| unchanged(error, self.name, statement))?;
+        }
+        if is_there && !decided.prelude.is_empty() {
+            changes::record(client, self.settings, lease, &decided.prelude)?;
+        }
+        client.execute("COMMIT")?;
+        Ok(match is_there {
+            true => decided.prelude,
+            false => Vec::new(),
+        })
+    }
+}
+
+/// Readers that come while a change waits for its lock wait, too: it waits for a short time, and lets them pass before it
+/// tries again.
+const LOCK_TIMEOUT_MS: u32 = 500;
+const MAX_TRIES: u32 = 20;
+const PAUSE: &str = "SELECT pg_catalog.pg_sleep(0.5)";
+/// What a lease says that is not valid any more.
+const DIVIDED_BY_ZERO: &str = "pg_22012";
+
+/// Why the server did not change a table, and what to do.
+fn unchanged(mut error: Error, name: &Name, statement: &str) -> Error {
+    let by_hand = || {
+        format!(
+            "drop what depends on the column or change {name} by hand, or set schema_changes so that the run does \
+             not change it; the server refused: {statement}"
+        )
+    };
+    match error.code.as_str() {
+        lock::NOT_AVAILABLE => error,
+        lock::NO_PRIVILEGE => error.hint(format!("have the owner run: {statement}")),
+        // What depends on a column, such as a view, speaks against the change: the server's hint would drop that, too.
+        "pg_2BP01" | "pg_0A000" => {
+            error.kind = ErrorKind::Schema;
+            error.hint(by_hand())
+        }
+        _ if error.hint.is_none() => error.hint(by_hand()),
+        _ => error,
     }
 }
 

@@ -181,7 +181,7 @@ pub(crate) fn no_turn(error: Error, what: &str) -> Error {
     }
 }
 
-fn too_long(what: &str, holders: &str) -> Error {
+pub(crate) fn too_long(what: &str, holders: &str) -> Error {
     let text = format!("waited for {what} as long as lock_timeout allows; held by: {holders}");
     Error::new(ErrorKind::Transient, "lock_timeout", text)
         .hint("let the other session end (pg_terminate_backend ends it), or raise lock_timeout")

@@ -17,7 +17,7 @@ pub(crate) struct Found {
     pub facts: Facts,
     /// The table with its columns, if it is there.
     pub relation: Option<Relation>,
-    /// User types that the table to create needs and the server lacks: the statements.
+    /// User types that the table to create, or a column to add, needs and the server lacks: the statements.
     pub missing_types: Vec<MissingType>,
     /// For upsert, of a table that is there.
     pub upsert: Option<UpsertFacts>,
@@ -84,6 +84,8 @@ pub(crate) struct Facts {
 pub(crate) struct TableFacts {
     pub oid: u32,
     pub kind: char,
+    /// ALTER TABLE: a table of its own that belongs to this role.
+    pub may_alter: bool,
     /// INSERT into some columns at least.
     pub may_insert: bool,
     /// Columns that this role may not insert into.
@@ -121,6 +123,8 @@ SELECT pg_catalog.json_build_object(
         AND pg_catalog.has_schema_privilege(n.oid, 'USAGE'), false),
     'table', (SELECT pg_catalog.json_build_object(
         'oid', c.oid::int8, 'kind', c.relkind,
+        'may_alter', c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.reloftype = 0
+            AND pg_catalog.pg_has_role(c.relowner, 'USAGE'),
         'may_insert', pg_catalog.has_any_column_privilege(c.oid, 'INSERT'),
         'closed_columns', (SELECT COALESCE(pg_catalog.json_agg(a.attname), '[]')
             FROM pg_catalog.pg_attribute a
@@ -207,13 +211,13 @@ impl Within<'_> {
     }
 }
 
-/// Reads the catalog. `columns` are those of the table to create if there is none; `also` is a
-/// question that is asked in the same send.
+/// Reads the catalog. `columns` are those of the table to create if there is none, and `is_added` is whether a table
+/// that lacks some of them gets them; `also` is a question that is asked in the same send.
 pub(crate) fn look(
     client: &mut Client,
     mut within: Within<'_>,
     name: &Name,
-    columns: &[Column],
+    (columns, is_added): (&[Column], bool),
     wanted: Wanted<'_>,
     also: Option<String>,
 ) -> Result<Found> {
@@ -243,7 +247,12 @@ pub(crate) fn look(
         Some(table) => Some(relation(client, &mut within, described, table.oid)?),
         None => None,
     };
-    let missing_types = match relation {
+    let missing_types = match &relation {
+        Some(relation) if is_added => {
+            let is_new = |column: &&Column| !relation.columns.iter().any(|c| c.name == column.name);
+            let new: Vec<Column> = columns.iter().filter(is_new).cloned().collect();
+            missing_types(client, &mut within, &new)?
+        }
         Some(_) => Vec::new(),
         None => missing_types(client, &mut within, columns)?,
     };

@@ -44,6 +44,8 @@ pub(crate) struct Sink {
     targets: Vec<Column>,
     /// Which of the targets the server reads from text.
     cast: Vec<usize>,
+    /// The columns of a batch that go to the table. `None`: all of them.
+    kept: Option<Vec<usize>>,
     /// The INSERT takes the number of the row before its first one.
     numbers_rows: bool,
     copy_flush_bytes: usize,
@@ -97,6 +99,11 @@ impl Sink {
             schema,
             ..
         } = *place;
+        let kept = match &decided.kept {
+            Some(kept) => Some(schema.project(kept)?),
+            None => None,
+        };
+        let schema = kept.as_ref().unwrap_or(schema);
         let columns = &decided.targets;
         let filled = decided.swap.as_ref().map_or(name, Swap::new_table);
         let mut copy = copy_statement(filled, columns, decided.is_frozen);
@@ -143,6 +150,7 @@ impl Sink {
             numbers_rows: decided.method == Method::Insert { staged: true },
             cast: decided.cast,
             targets: decided.targets,
+            kept: decided.kept,
             name: name.clone(),
             wire,
             method,
@@ -159,6 +167,11 @@ impl Sink {
     }
 
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        let kept = match &self.kept {
+            Some(kept) => Some(batch.project(kept)?),
+            None => None,
+        };
+        let batch = kept.as_ref().unwrap_or(batch);
         match (&self.method, &self.stage) {
             (Rows::Copy(_), Some((stage, schema))) => {
                 stage.refuse_null_keys(batch, self.before + self.rows + 1)?;

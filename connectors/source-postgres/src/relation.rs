@@ -305,14 +305,17 @@ pub(crate) fn refuse_missing<'a>(
 /// Stands before the statements of a script.
 const OWNER_RUNS: &str = "-- run in psql, as the owner of the tables:";
 
-/// Where a destination keeps how far its streams are and which runs are at work; in whatever schema, it is
-/// nobody's data.
+/// Where a destination keeps how far its streams are, which runs are at work and what they changed; in whatever schema,
+/// it is nobody's data.
 const NO_CHECKPOINTS: &str = "NOT (c.relname = 'checkpoint' AND c.relkind = 'r' AND 7 = (
     SELECT pg_catalog.count(*) FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid
     AND a.attname IN ('pipeline', 'stream', 'run_id', 'epoch', 'seq', 'backend_pid', 'older_pid')))
     AND NOT (c.relname = 'checkpoint_beat' AND c.relkind = 'r' AND 6 = (
     SELECT pg_catalog.count(*) FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid
-    AND a.attname IN ('pipeline', 'process', 'run_id', 'place', 'began', 'beat')))";
+    AND a.attname IN ('pipeline', 'process', 'run_id', 'place', 'began', 'beat')))
+    AND NOT (c.relname = 'schema_change' AND c.relkind = 'r' AND 6 = (
+    SELECT pg_catalog.count(*) FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid
+    AND a.attname IN ('changed_at', 'pipeline', 'run_id', 'stream', 'target', 'statement')))";
 
 /// The question for all relations but partitions, whose rows are read with their table, and the
 /// checkpoints of destinations.

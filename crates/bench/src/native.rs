@@ -18,7 +18,7 @@ use rapidbyte_sdk::phase::{self, Kind, Outside};
 use rapidbyte_sdk::prelude::{
     Commit, Event, LoadRequest, ReadRequest, Reader, Run, Selection, Source, WriteMode,
 };
-use rapidbyte_sdk::{Target as Stream, destination, ipc, source};
+use rapidbyte_sdk::{SchemaChanges, Target as Stream, destination, ipc, source};
 use serde_json::{Map, Value, json};
 use source_postgres::Postgres as Origin;
 
@@ -286,6 +286,7 @@ impl Job {
             deleted_field: None,
             dedup_fields: Vec::new(),
             is_incremental: false,
+            schema_changes: SchemaChanges::default(),
         }
     }
 }

@@ -67,6 +67,7 @@ impl Page<'_> {
         match self.ended {
             Ok(report) => {
                 body += &warnings(report);
+                body += &schema_changes(&report.streams);
                 body += &waterfall(report);
                 body += &streams(report);
             }
@@ -267,18 +268,41 @@ fn failed(failure: &Failure) -> String {
 const MOST_FAILURES: usize = 100;
 
 fn warnings(report: &Report) -> String {
+    let items = report.warnings.iter();
+    let items = items.map(|warning| (warning.stream.as_str(), warning.message.as_str()));
+    bullets(
+        "Warnings",
+        "The run succeeded, but check these warnings.",
+        items,
+    )
+}
+
+/// What the run changed in its targets, as far as it was committed.
+fn schema_changes(streams: &[StreamReport]) -> String {
+    let items = streams.iter().flat_map(|stream| {
+        let statements = stream.schema_changes.iter();
+        statements.map(|statement| (stream.name.as_str(), statement.as_str()))
+    });
+    bullets(
+        "Changes of targets",
+        "Before its first row, the run changed the columns of these targets.",
+        items,
+    )
+}
+
+/// A section with a line for each stream and text; nothing if there is none.
+fn bullets<'a>(
+    title: &str,
+    about: &str,
+    lines: impl Iterator<Item = (&'a str, &'a str)>,
+) -> String {
     let mut items = String::new();
-    for warning in &report.warnings {
-        let (stream, message) = (escape(&warning.stream), escape(&warning.message));
-        let _ = writeln!(items, "<li>{stream}: {message}</li>");
+    for (stream, text) in lines {
+        let _ = writeln!(items, "<li>{}: {}</li>", escape(stream), escape(text));
     }
     match items.is_empty() {
         true => items,
-        false => section(
-            "Warnings",
-            "The run succeeded, but check these warnings.",
-            &format!("<ul>\n{items}</ul>\n"),
-        ),
+        false => section(title, about, &format!("<ul>\n{items}</ul>\n")),
     }
 }
 
@@ -637,6 +661,7 @@ mod tests {
             attempts: 1,
             committed_before: false,
             together_with: None,
+            schema_changes: Vec::new(),
             start_secs: 0.0,
             wall_secs: n as f64,
             source: stage(),

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use rapidbyte_runtime::{Batch, Plan, Progress, Target, WriteMode};
+use rapidbyte_runtime::{Batch, Plan, Progress, SchemaChanges, Target, WriteMode};
 use rapidbyte_wire::{counted, ipc};
 use serde_json::{Map, Value};
 
@@ -195,6 +195,7 @@ impl<'b> Subject<'b> {
             deleted_field: None,
             dedup_fields: Vec::new(),
             is_incremental,
+            schema_changes: SchemaChanges::default(),
         }
     }
 

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use arrow_schema::Schema;
 use rapidbyte_runtime::{
-    Clock, Destination, LoadRequest, Progress, Run, Selection, StreamCommit, Target, WriteMode,
+    Clock, Destination, LoadRequest, Progress, Run, SchemaChanges, Selection, StreamCommit, Target,
+    WriteMode,
 };
 use rapidbyte_state::State;
 use rapidbyte_wire::ipc;
@@ -230,5 +231,6 @@ fn target(stream: &str, is_incremental: bool) -> Result<Target, Failure> {
         deleted_field: None,
         dedup_fields: Vec::new(),
         is_incremental,
+        schema_changes: SchemaChanges::default(),
     })
 }

@@ -16,6 +16,7 @@
 //! schema of YAML 1.2; a value in quotes is text. Variables are looked up in the environment,
 //! then in `.env` beside the pipeline file.
 
+mod changes;
 mod core;
 mod declare;
 mod delivery;
@@ -47,6 +48,7 @@ use rapidbyte_runtime::Redact;
 use rapidbyte_wire::{name, pattern};
 use serde_json::{Map, Value};
 
+pub use changes::{DroppedColumn, NewColumn, SchemaChanges, TypeChange};
 pub use delivery::{Checkpoint, OnStreamFailure, Retry, WhenRunning};
 pub use environment::Environment;
 pub use error::{DocumentError, Location, code};

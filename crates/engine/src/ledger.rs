@@ -64,6 +64,8 @@ pub(crate) struct Tally {
     pub(crate) warning: Option<String>,
     /// This run has fenced the stream.
     pub(crate) was_let_in: bool,
+    /// The statements that changed the columns of its target.
+    pub(crate) changes: Vec<String>,
     /// The epoch of a newer run that came and went while this one planned.
     pub(crate) overtaken: Option<u64>,
     /// The epoch of an older run that fenced the stream after this run had planned.
@@ -120,6 +122,15 @@ impl Ledger<'_> {
     pub(crate) fn warn(&self, stream: &str, text: String) {
         self.host.log(Some(stream), Level::Warn, &text);
         self.tally(stream, |tally| tally.warning = Some(text));
+    }
+
+    /// The destination has changed the columns of a stream's target.
+    pub(crate) fn changed(&self, stream: &str, statements: Vec<String>) {
+        for statement in &statements {
+            let text = format!("the target was changed: {statement}");
+            self.host.log(Some(stream), Level::Info, &text);
+        }
+        self.tally(stream, |tally| tally.changes.extend(statements));
     }
 
     /// A newer run came and went while this one planned.

@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use arrow_schema::{Field, Schema};
 use rapidbyte_runtime::{
-    ColumnPlan, Destination, Fit, Grants, Increment, Plan as Placed, Progress, Relation, Selection,
-    Stream, SyncMode, Target, WriteMode,
+    ColumnPlan, Destination, DroppedColumn, Fit, Grants, Increment, NewColumn, Plan as Placed,
+    Progress, Relation, SchemaChanges, Selection, Stream, SyncMode, Target, TypeChange, WriteMode,
 };
 use rapidbyte_wire::{WARNING_NOTE, ipc, types};
 
@@ -191,6 +191,37 @@ pub(crate) fn write_mode(document: &Document) -> WriteMode {
     }
 }
 
+/// What a destination does if the columns of a stream and those of its target differ.
+pub(crate) fn schema_changes(document: &Document, stream: &document::Stream) -> SchemaChanges {
+    let asked = stream.schema_changes.unwrap_or(document.schema_changes);
+    SchemaChanges {
+        new_column: match asked.new_column {
+            document::NewColumn::Add => NewColumn::Add,
+            document::NewColumn::Ignore => NewColumn::Ignore,
+            document::NewColumn::Fail => NewColumn::Fail,
+        },
+        dropped_column: match asked.dropped_column {
+            document::DroppedColumn::Keep => DroppedColumn::Keep,
+            document::DroppedColumn::Drop => DroppedColumn::Drop,
+            document::DroppedColumn::Fail => DroppedColumn::Fail,
+        },
+        type_change: match asked.type_change {
+            document::TypeChange::Widen => TypeChange::Widen,
+            document::TypeChange::Rewrite => TypeChange::Rewrite,
+            document::TypeChange::Fail => TypeChange::Fail,
+        },
+    }
+}
+
+/// The same for a run whose arguments leave columns out: their columns in the target stay as they are.
+fn for_one_run(policy: SchemaChanges) -> SchemaChanges {
+    SchemaChanges {
+        dropped_column: DroppedColumn::Keep,
+        type_change: TypeChange::Fail,
+        ..policy
+    }
+}
+
 fn sync_mode(mode: document::SyncMode) -> SyncMode {
     match mode {
         document::SyncMode::FullRefresh => SyncMode::FullRefresh,
@@ -336,6 +367,10 @@ fn place(
         deleted_field: None,
         dedup_fields: Vec::new(),
         is_incremental: increment.is_some(),
+        schema_changes: match left_out.is_empty() {
+            true => schema_changes(document, asked),
+            false => for_one_run(schema_changes(document, asked)),
+        },
     };
     identify(document, entry, (&read, &renamed), &schema, &mut target)?;
     let after = (&schema, relation.source_types.as_slice());

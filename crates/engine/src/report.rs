@@ -128,6 +128,9 @@ pub struct StreamReport {
     /// The stream that it was read and committed together with, which has the times of their stages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub together_with: Option<String>,
+    /// The statements that changed the columns of its target before its rows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub schema_changes: Vec<String>,
     /// From the start of planning to its own start.
     pub start_secs: f64,
     /// From its start to its commit.

@@ -28,18 +28,8 @@ pub fn create_table(
     check_name(table)?;
     let mut lines = Vec::with_capacity(columns.len() + 1);
     for column in columns {
-        check_column_name(&column.name).map_err(|error| error.in_column(&column.name))?;
         let not_null = if column.not_null { " NOT NULL" } else { "" };
-        // `text[]` is the first of them; the server takes six.
-        let more = match column.is_nested() {
-            true => "[]".repeat(usize::from(column.dimensions.min(6)) - 1),
-            false => String::new(),
-        };
-        lines.push(format!(
-            "    {} {}{more}{not_null}",
-            quote_ident(&column.name),
-            column.type_text
-        ));
+        lines.push(format!("    {}{not_null}", column_with_type(column)?));
     }
     if !primary_key.is_empty() {
         lines.push(format!("    PRIMARY KEY ({})", name_list(primary_key)));
@@ -53,6 +43,19 @@ pub fn create_table(
         "CREATE TABLE {} ({body})",
         qualified(schema, table)
     ))
+}
+
+/// The name of a column and its type, as `CREATE TABLE` and `ADD COLUMN` take them. `invalid_name` as
+/// [`create_table`].
+pub fn column_with_type(column: &Column) -> Result<String, PgError> {
+    check_column_name(&column.name).map_err(|error| error.in_column(&column.name))?;
+    // `text[]` is the first of them; the server takes six.
+    let more = match column.is_nested() {
+        true => "[]".repeat(usize::from(column.dimensions.min(6)) - 1),
+        false => String::new(),
+    };
+    let name = quote_ident(&column.name);
+    Ok(format!("{name} {}{more}", column.type_text))
 }
 
 /// `COMMENT ON TABLE …` if there is a comment, and `COMMENT ON COLUMN …` for each column that has

@@ -3,7 +3,7 @@
 //! This crate owns what both PostgreSQL connectors must agree on: how a column's type is written
 //! down ([`model`]), how its values are held in Arrow ([`mod@form`]), the binary COPY format
 //! ([`copy`]), rows as one parameter ([`insert`]), text that is cast ([`cast`]), which field fits which column ([`mod@fit`]),
-//! identifiers ([`ident`]), statements ([`ddl`]) and the questions to the catalog ([`catalog`]).
+//! identifiers ([`ident`]), statements ([`ddl`]), wider types ([`widen`]) and the questions to the catalog ([`catalog`]).
 //! It opens no connection and knows no stream: bytes and catalog rows come in, batches,
 //! statements and bytes go out. All of it treats bytes and metadata as hostile.
 
@@ -24,6 +24,7 @@ mod json_keys;
 pub mod model;
 pub mod oids;
 mod types;
+pub mod widen;
 
 pub use error::{Owner, PgError};
 pub use fit::{Fit, fit};

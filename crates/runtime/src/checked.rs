@@ -367,6 +367,13 @@ impl Destination {
         self.session.open_writer(stream, cursor)
     }
 
+    /// As [`DestinationSession::schema_changes`].
+    pub fn schema_changes(&mut self, stream: u32) -> Result<Vec<String>> {
+        let mut statements = self.session.schema_changes(stream)?;
+        ended::shorten_notes(&mut statements, &self.session.sandbox().redact);
+        Ok(statements)
+    }
+
     /// As [`DestinationSession::write`].
     pub fn write(&mut self, stream: u32, batch: &Batch) -> Result<()> {
         self.session.write(stream, batch)

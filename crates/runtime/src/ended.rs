@@ -117,7 +117,7 @@ pub(crate) fn shorten_location(location: &mut String, redact: &Redact) {
 }
 
 /// Keeps the first notes and says how many it left out.
-fn shorten_notes(notes: &mut Vec<String>, redact: &Redact) {
+pub(crate) fn shorten_notes(notes: &mut Vec<String>, redact: &Redact) {
     if let Some(lost) = keep_first(notes, MAX_SHOWN, redact) {
         notes.push(format!("… and {lost} more messages"));
     }

@@ -29,8 +29,8 @@ mod state;
 mod wasm;
 
 pub use bindings::destination::{
-    ColumnPlan, Fit, LoadRequest, Part, Plan, Presence, Progress, Receipt, StreamCommit, Target,
-    Worker,
+    ColumnPlan, DroppedColumn, Fit, LoadRequest, NewColumn, Part, Plan, Presence, Progress,
+    Receipt, SchemaChanges, StreamCommit, Target, TypeChange, Worker,
 };
 pub use bindings::source::{Event, Increment, LateRows, Position, ReadRequest, Selection};
 pub use bindings::transform::{Plan as TransformPlan, Relation};

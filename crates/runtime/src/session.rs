@@ -6,7 +6,8 @@
 //! session. A read and a load have one or more streams, which are numbered from 0 in the order of their requests.
 
 use crate::bindings::destination::{
-    LoadRequest, Part, Plan, Presence, Progress, Receipt, StreamCommit, Target, Worker,
+    DroppedColumn, LoadRequest, NewColumn, Part, Plan, Presence, Progress, Receipt, SchemaChanges,
+    StreamCommit, Target, TypeChange, Worker,
 };
 use crate::bindings::source::{Event, Position, ReadRequest, Selection};
 use crate::bindings::transform::{Plan as TransformPlan, Relation};
@@ -94,6 +95,18 @@ pub trait TransformSession: Session {
     fn finish(&mut self) -> bool;
 }
 
+impl Default for SchemaChanges {
+    /// As the pipeline file has it: new columns are added, others stay, and types are widened where no stored row
+    /// changes.
+    fn default() -> Self {
+        Self {
+            new_column: NewColumn::Add,
+            dropped_column: DroppedColumn::Keep,
+            type_change: TypeChange::Widen,
+        }
+    }
+}
+
 /// A session of a destination, with at most one load.
 pub trait DestinationSession: Session {
     /// The name, the version, the config schema and the abilities of the connector.
@@ -123,6 +136,12 @@ pub trait DestinationSession: Session {
 
     /// Begins to write the rows of a stream of the load that follow `cursor`.
     fn open_writer(&mut self, stream: u32, cursor: Option<&String>) -> Result<()>;
+
+    /// The statements that changed the columns of a stream's target since the load began.
+    fn schema_changes(&mut self, stream: u32) -> Result<Vec<String>> {
+        let _ = stream;
+        Ok(Vec::new())
+    }
 
     /// Writes one batch of a stream.
     fn write(&mut self, stream: u32, batch: &Batch) -> Result<()>;

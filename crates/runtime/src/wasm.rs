@@ -463,6 +463,14 @@ impl DestinationSession for WasmDestination {
         Ok(())
     }
 
+    fn schema_changes(&mut self, stream: u32) -> Result<Vec<String>> {
+        let load = self.work();
+        let guest = self.bindings.rapidbyte_connector_destination().load();
+        self.instance.call("load.schema-changes", Kind::Other, |s| {
+            guest.call_schema_changes(s, load, stream).map(Ok)
+        })
+    }
+
     fn write(&mut self, stream: u32, batch: &Batch) -> Result<()> {
         let writer = self.writer(stream);
         let guest = self.bindings.rapidbyte_connector_destination().writer();

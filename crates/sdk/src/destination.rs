@@ -18,8 +18,8 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
 use crate::{
-    CheckItem, Error, Part, Plan, Presence, Progress, Receipt, Result, Run, Spec, Target, Worker,
-    WriteMode, config,
+    CheckItem, DroppedColumn, Error, NewColumn, Part, Plan, Presence, Progress, Receipt, Result,
+    Run, SchemaChanges, Spec, Target, TypeChange, Worker, WriteMode, config,
 };
 
 #[doc(hidden)]
@@ -103,6 +103,12 @@ pub trait Load: Sized + 'static {
         Ok(())
     }
 
+    /// The statements that changed the columns of the target since the load began, for the report. Called after
+    /// [`Load::open_writer`].
+    fn schema_changes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Takes one batch of the target's schema.
     fn write(&mut self, batch: &RecordBatch) -> Result<()>;
 
@@ -150,6 +156,17 @@ impl<'a> Commit<'a> {
     /// Rows of the parts.
     pub fn rows(&self) -> u64 {
         self.parts.iter().map(|part| part.rows).sum()
+    }
+}
+
+impl Default for SchemaChanges {
+    /// New columns are added, others stay, and types are widened where no stored row changes.
+    fn default() -> Self {
+        Self {
+            new_column: NewColumn::Add,
+            dropped_column: DroppedColumn::Keep,
+            type_change: TypeChange::Widen,
+        }
     }
 }
 

@@ -78,7 +78,8 @@ pub use source::{Event, Reader, Source};
 pub use transform::{Transform, Transformer};
 
 pub use bindings::exports_destination::{
-    ColumnPlan, Fit, LoadRequest, Part, Plan, Presence, Progress, Receipt, Target, Worker,
+    ColumnPlan, DroppedColumn, Fit, LoadRequest, NewColumn, Part, Plan, Presence, Progress,
+    Receipt, SchemaChanges, Target, TypeChange, Worker,
 };
 pub use bindings::exports_source::{Increment, LateRows, ReadRequest, Selection};
 pub use bindings::exports_transform::{Plan as TransformPlan, Relation};
@@ -92,8 +93,8 @@ pub mod prelude {
     pub use crate::{
         CheckItem, ColumnPlan, Commit, Destination, Error, ErrorKind, Event, Fit, Increment,
         LateRows, Load, LoadRequest, Part, Plan, Presence, Progress, ReadRequest, Reader, Receipt,
-        Relation, Result, Run, Selection, Source, Stream, SyncMode, Target, Transform,
-        TransformPlan, Transformer, Worker, WriteMode,
+        Relation, Result, Run, SchemaChanges, Selection, Source, Stream, SyncMode, Target,
+        Transform, TransformPlan, Transformer, Worker, WriteMode,
     };
     pub use arrow_array::{self, *};
     pub use arrow_schema::{self, DataType, Field, Schema, SchemaRef};

@@ -8,8 +8,8 @@ use dest_postgres::Postgres;
 use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use rapidbyte_sdk::prelude::{
-    DataType, Error, Field, LoadRequest, Part, Plan, Receipt, Result, Run, Schema, Target,
-    WriteMode,
+    DataType, Error, Field, LoadRequest, Part, Plan, Receipt, Result, Run, Schema, SchemaChanges,
+    Target, WriteMode,
 };
 use rapidbyte_sdk::{destination, ipc};
 use rapidbyte_testkit::postgres::{Client, Database, shared};
@@ -45,6 +45,7 @@ pub fn target(stream: &str, schema: &Schema, write_mode: WriteMode) -> Target {
         deleted_field: None,
         dedup_fields: Vec::new(),
         is_incremental: false,
+        schema_changes: SchemaChanges::default(),
     }
 }
 

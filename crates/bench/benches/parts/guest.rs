@@ -9,7 +9,7 @@ use rapidbyte_pg::Column;
 use rapidbyte_runtime::cache::Cache;
 use rapidbyte_runtime::{
     Cancel, Clock, Connector, Destination, Grants, Limits, LoadRequest, MemoryBudget, Origin, Run,
-    Runtime, Sandbox, Source, Target, WriteMode,
+    Runtime, Sandbox, SchemaChanges, Source, Target, WriteMode,
 };
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
@@ -81,6 +81,7 @@ impl Guest {
             deleted_field: None,
             dedup_fields: Vec::new(),
             is_incremental: false,
+            schema_changes: SchemaChanges::default(),
         };
         destination.plan(&target)?;
         let run = Run {

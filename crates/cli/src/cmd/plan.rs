@@ -73,11 +73,12 @@ pub fn show(
     Ok(())
 }
 
-const FITS: [Fit; 5] = [
+const FITS: [Fit; 6] = [
     Fit::Exact,
     Fit::Widened,
     Fit::Checked,
     Fit::Lossy,
+    Fit::Ignored,
     Fit::Refused,
 ];
 
@@ -88,6 +89,7 @@ fn fit_name(fit: Fit) -> &'static str {
         Fit::Checked => "checked",
         Fit::Lossy => "lossy",
         Fit::Refused => "refused",
+        Fit::Ignored => "ignored",
     }
 }
 
@@ -120,7 +122,7 @@ fn columns(stream: &StreamPlan) -> Vec<Column<'_>> {
 }
 
 /// How many columns of the streams have each fit.
-fn fits(streams: &[&StreamPlan]) -> [(Fit, usize); 5] {
+fn fits(streams: &[&StreamPlan]) -> [(Fit, usize); FITS.len()] {
     let columns = || streams.iter().flat_map(|stream| &stream.placed.columns);
     FITS.map(|fit| (fit, columns().filter(|column| column.fit == fit).count()))
 }

@@ -11,6 +11,7 @@ use rapidbyte_runtime::Permissions;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::changes::{SchemaChanges, schema_changes};
 use super::declare::{Key, Keys, Kind, keys, mappings, unknown, words};
 use super::delivery::{Checkpoint, OnStreamFailure, Retry, WhenRunning, longest_pause};
 use super::error::{Result, code};
@@ -53,6 +54,11 @@ keys! {
                 Ok(destination)
             })
             .required("add the destination of the rows: destination:"),
+        /// What happens if the columns of a stream and those of its target differ: a mapping, or
+        /// frozen (nothing changes).
+        ///
+        /// For streams that do not say.
+        pub schema_changes: SchemaChanges = schema_changes().or(SchemaChanges::default()),
         /// Limits and settings of memory. Sizes are bytes, or have a unit: kb, mb, gb.
         pub resources: Resources = mapping().then(share).or(Resources::default()),
         /// When an incremental stream commits: at the first of these limits.

@@ -4,6 +4,7 @@ use rapidbyte_wire::{counted, name::canonical};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::changes::{SchemaChanges, schema_changes};
 use super::covers_stream;
 use super::declare::{Keys, Kind, keys, words};
 use super::error::{Result, code};
@@ -73,6 +74,10 @@ keys! {
         /// boolean; else that of `destination`.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub deleted_field: Option<String> = name().optional(),
+        /// What happens if the columns of the stream and those of its target differ (default:
+        /// schema_changes at the top level).
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub schema_changes: Option<SchemaChanges> = schema_changes().optional(),
         /// The transforms of the rows, in this order, after columns, where and rename.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub transforms: Vec<Transform> = transforms().or(Vec::new()),

@@ -373,6 +373,7 @@ impl Moving<'_> {
             attempts: 1,
             committed_before: tally.skipped,
             together_with: None,
+            schema_changes: tally.changes,
             start_secs: 0.0,
             wall_secs: wall.as_secs_f64(),
             source: StageReport::default(),

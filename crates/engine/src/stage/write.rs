@@ -127,6 +127,8 @@ fn begin<'a>(work: &Work<'a>, destination: &mut Destination) -> Result<Vec<Writt
     for one in &written {
         let opened = destination.open_writer(one.number, one.from.as_ref());
         opened.map_err(failed)?;
+        let changed = destination.schema_changes(one.number).map_err(failed)?;
+        work.ledger.changed(&one.stream.name, changed);
     }
     Ok(written)
 }

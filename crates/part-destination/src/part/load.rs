@@ -71,6 +71,10 @@ impl GuestLoad for Load {
         Ok(contract::Writer::new(writer))
     }
 
+    fn schema_changes(&self, _: u32) -> Vec<String> {
+        Vec::new()
+    }
+
     fn commit(&self, commits: Vec<StreamCommit>) -> Result<Vec<Receipt>, Error> {
         phase::enter(Kind::Commit);
         let commit = of_host(one::only(commits, TOGETHER))?;

@@ -112,6 +112,10 @@ impl<D: Destination> wit::GuestLoad for LoadExport<D> {
         Ok(vec![receipt])
     }
 
+    fn schema_changes(&self, _: u32) -> Vec<String> {
+        self.loading.borrow().schema_changes()
+    }
+
     fn abort(&self) -> Result<()> {
         self.loading.borrow_mut().abort()
     }

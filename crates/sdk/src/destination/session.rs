@@ -117,6 +117,14 @@ impl<D: Destination> Loading<D> {
         })
     }
 
+    /// As [`Load::schema_changes`]. Empty after the end of the load.
+    pub fn schema_changes(&self) -> Vec<String> {
+        self.load
+            .as_ref()
+            .map(Load::schema_changes)
+            .unwrap_or_default()
+    }
+
     /// As [`Load::write`].
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         self.run(|it| {

@@ -188,6 +188,7 @@ fn target(stream: &str) -> Target {
         deleted_field: None,
         dedup_fields: Vec::new(),
         is_incremental: false,
+        schema_changes: SchemaChanges::default(),
     }
 }
 

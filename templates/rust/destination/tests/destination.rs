@@ -23,6 +23,7 @@ fn opened(test: &str) -> (Session<Lines>, Target, SchemaRef) {
         deleted_field: None,
         dedup_fields: Vec::new(),
         is_incremental: false,
+        schema_changes: SchemaChanges::default(),
     };
     (
         destination::open(&config).expect("a configuration"),

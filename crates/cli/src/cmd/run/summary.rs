@@ -70,6 +70,17 @@ fn streams(reports: &[StreamReport]) -> String {
             "\nand {more} more streams, which were faster: see --output json or --report for all"
         ));
     }
+    let changes = reports.iter().flat_map(|stream| {
+        let change = |statement| format!("\n{}: the target was changed: {statement}", stream.name);
+        stream.schema_changes.iter().map(change)
+    });
+    let changes: Vec<String> = changes.collect();
+    text.extend(changes.iter().take(MOST_STREAMS).map(String::as_str));
+    if let Some(more @ 1..) = changes.len().checked_sub(MOST_STREAMS) {
+        text.push_str(&format!(
+            "\nand {more} more changes of targets: see --output json"
+        ));
+    }
     text
 }
 
@@ -213,6 +224,7 @@ mod tests {
             attempts: 1,
             committed_before: false,
             together_with: None,
+            schema_changes: Vec::new(),
             start_secs: 0.0,
             wall_secs: n as f64,
             source: stage("source_fetch_secs", 2.5, "channel_wait_secs"),

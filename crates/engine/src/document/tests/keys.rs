@@ -43,6 +43,7 @@ source:
       change_detection: cursor
       primary_key: [id]
       deleted_field: gone
+      schema_changes: frozen
 destination:
   use: dest-postgres
   config: { schema: raw }
@@ -54,6 +55,7 @@ retry: { max_attempts: 2, backoff_seconds: 3, max_backoff_seconds: 4 }
 report: { directory: reports, keep: 5 }
 when_running: replace
 on_stream_failure: stop
+schema_changes: { new_column: ignore, dropped_column: drop, type_change: rewrite }
 resources:
   memory: 1gb
   batch_bytes: 64KiB
@@ -91,6 +93,7 @@ resources:
                     "cursor_initial": ["2026-01-01", "7"],
                     "primary_key": ["id"],
                     "deleted_field": "gone",
+                    "schema_changes": {"new_column": "fail", "dropped_column": "fail", "type_change": "fail"},
                 },
             ],
         },
@@ -106,6 +109,7 @@ resources:
         "report": {"directory": "reports", "keep": 5},
         "when_running": "replace",
         "on_stream_failure": "stop",
+        "schema_changes": {"new_column": "ignore", "dropped_column": "drop", "type_change": "rewrite"},
         "resources": {
             "memory": 1_u64 << 30,
             "batch_bytes": 65536,
@@ -164,14 +168,14 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
         (
             with("banana: 1\n"),
             "p.yaml:8:1: unknown key \"banana\" (use one of these keys: version, pipeline, \
-             source, defaults, destination, resources, checkpoint, retry, on_stream_failure, \
-             report, when_running)",
+             source, defaults, destination, schema_changes, resources, checkpoint, retry, \
+             on_stream_failure, report, when_running)",
         ),
         (
             source("  streams:\n    - name: a\n      having: x > 1\n"),
             "p.yaml:7:7: unknown key \"having\" (use one of these keys: name, sync_mode, \
              columns, where, rename, cursor_field, cursor_initial, change_detection, lag, primary_key, \
-             deleted_field, transforms)",
+             deleted_field, schema_changes, transforms)",
         ),
         (
             LEAST.replace("version: 1\n", ""),

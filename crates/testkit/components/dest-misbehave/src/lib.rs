@@ -317,6 +317,7 @@ mod tests {
             deleted_field: None,
             dedup_fields: Vec::new(),
             is_incremental: false,
+            schema_changes: SchemaChanges::default(),
         }
     }
 

@@ -43,6 +43,7 @@ fn receipt(config: &str, batches: &[RecordBatch]) -> Receipt {
         deleted_field: None,
         dedup_fields: Vec::new(),
         is_incremental: false,
+        schema_changes: SchemaChanges::default(),
     };
     assert_eq!(destination.plan(&target).unwrap().columns.len(), 3);
     let mut load = destination.begin(&[request(target)]).unwrap();
@@ -124,6 +125,7 @@ fn an_upsert_is_refused() {
         deleted_field: None,
         dedup_fields: Vec::new(),
         is_incremental: false,
+        schema_changes: SchemaChanges::default(),
     };
     let error = destination.begin(&[request(target)]).err().unwrap();
     assert_eq!(error.code, "unsupported_write_mode");

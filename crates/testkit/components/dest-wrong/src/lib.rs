@@ -441,6 +441,10 @@ impl GuestLoad for Loading {
         }))
     }
 
+    fn schema_changes(&self, _: u32) -> Vec<String> {
+        Vec::new()
+    }
+
     fn commit(&self, commits: Vec<StreamCommit>) -> Result<Vec<Receipt>> {
         let commit = one::only(commits, TOGETHER).map_err(Error::internal)?;
         one::ensure_only(commit.stream, TOGETHER).map_err(Error::internal)?;

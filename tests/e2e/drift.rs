@@ -1,0 +1,260 @@
+//! A source whose columns change between runs, and a target in PostgreSQL that follows.
+
+use rapidbyte_testkit::postgres::{Client, Database, shared};
+use serde_json::{Value, json};
+
+use crate::support::{Ended, Folder};
+
+const TABLES: &str = "CREATE TABLE t (id int PRIMARY KEY, name varchar(5), old text); \
+    INSERT INTO t VALUES (1, 'a', 'x')";
+/// A column more, a longer text, and a column less.
+const DRIFT: &str = "ALTER TABLE t ADD COLUMN note text, ALTER COLUMN name TYPE varchar(20), DROP COLUMN old; \
+    INSERT INTO t VALUES (2, 'longer than five', 'new')";
+const ALTER: &str = "ALTER TABLE raw.t ALTER COLUMN name TYPE character varying(20), ADD COLUMN IF NOT EXISTS note text";
+
+struct Copied {
+    folder: Folder,
+    source: Database<'static>,
+    target: Database<'static>,
+}
+
+impl Copied {
+    fn new() -> Self {
+        let (source, target) = (shared().database(), shared().database());
+        source.client().batch_execute(TABLES).expect("a table");
+        Self {
+            folder: Folder::new(),
+            source,
+            target,
+        }
+    }
+
+    /// Runs the pipeline with these lines at the top and these keys of its stream.
+    fn run(&self, top: &str, stream: &str, mode: &str) -> Ended {
+        self.types("run", top, stream, mode, None)
+    }
+
+    fn types(&self, verb: &str, top: &str, stream: &str, mode: &str, fault: Option<&str>) -> Ended {
+        let text = format!(
+            "version: 1\npipeline: p\n{top}source:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n  \
+             streams: [{{ name: public.t{stream} }}]\ndestination:\n  use: dest-postgres\n  \
+             config: {{ url: \"{}\", schema: raw }}\n  write_mode: {mode}\n",
+            self.source.url(),
+            self.target.url()
+        );
+        self.folder.write("p.yaml", &text);
+        let mut command = self.folder.command(&[verb, "p.yaml", "--output", "json"]);
+        if let Some(fault) = fault {
+            command.env("RAPIDBYTE_FAULTS", fault);
+        }
+        command.output().expect("the program starts").into()
+    }
+
+    fn target(&self) -> Client {
+        self.target.client()
+    }
+
+    fn rows(&self) -> String {
+        let sql = "SELECT string_agg(x::text, ' ' ORDER BY id) FROM raw.t x";
+        self.target().query_one(sql, &[]).expect("rows").get(0)
+    }
+}
+
+#[track_caller]
+fn document(ended: &Ended, code: i32) -> Value {
+    assert_eq!(ended.code, Some(code), "{ended:?}");
+    serde_json::from_str(&ended.stdout).expect("JSON")
+}
+
+#[test]
+fn a_target_follows_its_source_and_says_what_changed() {
+    for (mode, expected) in [
+        ("append", "(1,a,x,) (1,a,,) (2,\"longer than five\",,new)"),
+        ("replace", "(1,a,,) (2,\"longer than five\",,new)"),
+        ("upsert", "(1,a,x,) (2,\"longer than five\",,new)"),
+    ] {
+        let copied = Copied::new();
+        document(&copied.run("", "", mode), 0);
+        if mode == "append" {
+            let key = "ALTER TABLE raw.t DROP CONSTRAINT t_pkey";
+            copied.target().batch_execute(key).expect("no key");
+        }
+        copied
+            .source
+            .client()
+            .batch_execute(DRIFT)
+            .expect("a change");
+        let plan = document(&copied.types("plan", "", "", mode, None), 0);
+        let statements = plan["streams"][0]["statements"]
+            .as_array()
+            .expect("statements");
+        assert!(statements.contains(&json!(ALTER)), "{plan:#}");
+        let pages = "report: { directory: pages }\n";
+        let report = document(&copied.run(pages, "", mode), 0);
+        let mut page = copied.folder.files("pages").into_iter();
+        let page = page.rfind(|file| file.ends_with(".html"));
+        let page = copied
+            .folder
+            .read(&format!("pages/{}", page.expect("a page")));
+        assert!(page.contains("<h2>Changes of targets</h2>"), "{page}");
+        assert!(
+            page.contains(&format!("<li>public.t: {ALTER}</li>")),
+            "{page}"
+        );
+        assert_eq!(
+            report["streams"][0]["schema_changes"],
+            json!([ALTER]),
+            "{report:#}"
+        );
+        assert_eq!(copied.rows(), expected, "{mode}");
+        let sql = "SELECT count(*)::text || min(statement) FROM _rapidbyte.schema_change WHERE run_id LIKE $1 || '%'";
+        let run = report["run_id"].as_str().expect("an id");
+        let listed: String = copied
+            .target()
+            .query_one(sql, &[&run])
+            .expect("a row")
+            .get(0);
+        assert_eq!(listed, format!("1{ALTER}"));
+        // The target as a source has one table.
+        let found = copied.folder.rapidbyte(&["run", "p.yaml"]);
+        assert_eq!(found.code, Some(0), "{found:?}");
+        assert!(!found.stdout.contains("ALTER TABLE"), "{}", found.stdout);
+    }
+}
+
+#[test]
+fn a_stream_says_for_itself_and_frozen_changes_nothing() {
+    let copied = Copied::new();
+    document(&copied.run("", "", "replace"), 0);
+    copied
+        .source
+        .client()
+        .batch_execute(DRIFT)
+        .expect("a change");
+    let failed = document(&copied.run("schema_changes: frozen\n", "", "replace"), 4);
+    assert_eq!(failed["error"]["code"], "column_dropped", "{failed:#}");
+    let own = ", schema_changes: { new_column: ignore }";
+    let report = document(&copied.run("schema_changes: frozen\n", own, "replace"), 0);
+    let changed = &report["streams"][0]["schema_changes"];
+    let widened = "ALTER TABLE raw.t ALTER COLUMN name TYPE character varying(20)";
+    assert_eq!(*changed, json!([widened]));
+    assert_eq!(copied.rows(), "(1,a,) (2,\"longer than five\",)");
+    for (top, code, says) in [
+        ("schema_changes: frosen\n", "invalid_value", "frozen"),
+        (
+            "schema_changes: { new_columns: add }\n",
+            "unknown_key",
+            "new_column",
+        ),
+        (
+            "schema_changes: { new_column: keep }\n",
+            "invalid_value",
+            "add, ignore, fail",
+        ),
+        (
+            "schema_changes: []\n",
+            "invalid_type",
+            "schema_changes: frozen",
+        ),
+    ] {
+        let error = &document(&copied.run(top, "", "replace"), 2)["error"];
+        assert_eq!(error["code"], code, "{error:#}");
+        assert!(error.to_string().contains(says), "{says}: {error:#}");
+    }
+}
+
+#[test]
+fn columns_that_one_run_leaves_out_stay_in_the_target() {
+    let copied = Copied::new();
+    let make = "ALTER TABLE t ALTER COLUMN name SET NOT NULL";
+    copied
+        .source
+        .client()
+        .batch_execute(make)
+        .expect("a change");
+    let drop = "schema_changes: { dropped_column: drop }\n";
+    document(&copied.run(drop, "", "upsert"), 0);
+    let columns = "SELECT string_agg(attname || attnotnull, ' ' ORDER BY attnum) FROM pg_attribute \
+         WHERE attrelid = 'raw.t'::regclass AND attnum > 0";
+    let columns = || -> String {
+        let row = copied.target().query_one(columns, &[]);
+        row.expect("columns").get(0)
+    };
+    let before = columns();
+    for (column, code) in [("name", 0), ("old", 4)] {
+        let column = format!("public.t.{column}");
+        let select = ["--select", "public.t.id", "--select", &column];
+        let arguments = [&["run", "p.yaml", "--output", "json"], &select[..]].concat();
+        let ended = document(&copied.folder.rapidbyte(&arguments), code);
+        if code == 4 {
+            assert_eq!(ended["error"]["code"], "unfilled_column", "{ended:#}");
+        }
+        assert_eq!(columns(), before, "{column}");
+    }
+    document(&copied.run(drop, ", columns: [id, name]", "upsert"), 0);
+    assert!(!columns().contains("old"), "{}", columns());
+}
+
+#[test]
+fn a_file_with_one_more_column_goes_into_its_table() {
+    let target = shared().database();
+    let folder = Folder::new();
+    let pipeline = format!(
+        "version: 1\npipeline: p\nsource: {{ use: source-file, config: {{ path: rows.csv }}, streams: [rows] }}\n\
+         destination: {{ use: dest-postgres, config: {{ url: \"{}\", schema: raw }} }}\n",
+        target.url()
+    );
+    folder.write("rows.csv", "id,name\n1,a\n");
+    folder.report(&pipeline);
+    folder.write("rows.csv", "id,email,name\n2,b@c,b\n");
+    folder.report(&pipeline);
+    folder.write("rows.csv", "name,id\nc,3\n");
+    folder.report(&pipeline);
+    let sql = "SELECT string_agg(x::text, ' ' ORDER BY id) FROM raw.rows x";
+    let rows: String = target.client().query_one(sql, &[]).expect("rows").get(0);
+    assert_eq!(rows, "(1,a,) (2,b,b@c) (3,c,)");
+}
+
+#[test]
+fn a_run_that_dies_behind_the_change_is_finished_by_the_next() {
+    for mode in ["append", "replace", "upsert"] {
+        for how in ["kill", "error"] {
+            let copied = Copied::new();
+            copied
+                .source
+                .client()
+                .batch_execute("ALTER TABLE t DROP CONSTRAINT t_pkey")
+                .expect("no key");
+            let key = if mode == "upsert" {
+                ", primary_key: [id]"
+            } else {
+                ""
+            };
+            document(&copied.run("", key, mode), 0);
+            copied
+                .source
+                .client()
+                .batch_execute(DRIFT)
+                .expect("a change");
+            let fault = format!("dest-postgres.prelude_committed={how}");
+            let ended = copied.types(
+                "run",
+                "retry: { max_attempts: 1 }\n",
+                key,
+                mode,
+                Some(&fault),
+            );
+            assert_ne!(ended.code, Some(0), "{ended:?}");
+            document(&copied.run("", key, mode), 0);
+            let expected = match mode {
+                "append" => "(1,a,x,) (1,a,,) (2,\"longer than five\",,new)",
+                "replace" => "(1,a,,) (2,\"longer than five\",,new)",
+                _ => "(1,a,x,) (2,\"longer than five\",,new)",
+            };
+            assert_eq!(copied.rows(), expected, "{mode} {how}");
+            let sql = "SELECT count(*) FROM _rapidbyte.schema_change";
+            let listed: i64 = copied.target().query_one(sql, &[]).expect("a count").get(0);
+            assert_eq!(listed, 1, "{mode} {how}");
+        }
+    }
+}
