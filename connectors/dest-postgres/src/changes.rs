@@ -66,9 +66,11 @@ pub(crate) fn decide(
     let mut actions = Vec::new();
     let mut added = Vec::new();
     let mut ignored = Vec::new();
+    let mut has_new = false;
     for (place, (field, new)) in schema.fields().iter().zip(new).enumerate() {
         let columns = &mut changes.relation.columns;
         let Some(at) = columns.iter().position(|c| c.name == *field.name()) else {
+            has_new = true;
             match policy.new_column {
                 NewColumn::Ignore if !is_needed(target, field) => ignored.push(place),
                 NewColumn::Add if let Ok(new) = new => {
@@ -99,13 +101,6 @@ pub(crate) fn decide(
             columns[at] = column;
         }
     }
-    let is_new = |field: &&std::sync::Arc<Field>| {
-        !relation
-            .columns
-            .iter()
-            .any(|column| column.name == *field.name())
-    };
-    let has_new = schema.fields().iter().any(|field| is_new(&field));
     let unfilled = |column: &&Column| schema.field_with_name(&column.name).is_err();
     for column in relation.columns.iter().filter(unfilled) {
         let quoted = quote_ident(&column.name);

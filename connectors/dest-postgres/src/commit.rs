@@ -19,7 +19,7 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(30);
 const STALLED: &str = "commit_stalled";
 const ASKS: &str = "run again: the run asks the server first whether the commit happened";
 /// What `SELECT 1 / 0` is.
-const DIVIDED_BY_ZERO: &str = "pg_22012";
+pub(crate) const DIVIDED_BY_ZERO: &str = "pg_22012";
 
 /// Moves the checkpoint and commits the transaction that is open, or one of its own. Gives the
 /// connection back, or a new one. Errors: `run_superseded`; `commit_stalled`; `commit_unknown`;
@@ -145,7 +145,7 @@ fn refused(client: &mut Client, settings: &Settings, lease: &Lease, error: Error
 }
 
 /// The newer run that moved the epoch ends this session at any moment: then another one asks.
-fn refused_by_fence(
+pub(crate) fn refused_by_fence(
     client: &mut Client,
     settings: &Settings,
     lease: &Lease,

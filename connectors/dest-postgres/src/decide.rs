@@ -346,10 +346,8 @@ fn existing(
             )?),
         }
     }
-    let kept = match &changes.kept {
-        Some(kept) => Some(schema.project(kept)?),
-        None => None,
-    };
+    let kept = changes.kept.as_ref().map(|kept| schema.project(kept));
+    let kept = kept.transpose()?;
     let schema = kept.as_ref().unwrap_or(schema);
     let unfilled: Vec<&Column> = relation
         .columns

@@ -511,11 +511,16 @@ impl Place<'_> {
                             self.name
                         ));
                     }
-                    client.simple_query(PAUSE)?;
+                    client.simple_query(lock::PAUSE)?;
                 }
-                Err(error) if error.code == DIVIDED_BY_ZERO && client.is_usable() => {
+                Err(error) if error.code == commit::DIVIDED_BY_ZERO && client.is_usable() => {
                     client.execute("ROLLBACK")?;
-                    return Err(lease.refused(client, error));
+                    return Err(commit::refused_by_fence(
+                        client,
+                        self.settings,
+                        lease,
+                        error,
+                    ));
                 }
                 made => return made,
             }
@@ -531,8 +536,7 @@ impl Place<'_> {
         decided.ensure_loadable(self.name)?;
         let is_there = !decided.makes_table();
         if is_there {
-            // Readers that come while this waits for the table wait, too.
-            client.simple_query(&format!("SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}"))?;
+            client.simple_query(&format!("SET LOCAL lock_timeout = {}", lock::SHORT_MS))?;
             client.simple_query(&lease.hold())?;
         }
         for statement in &decided.prelude {
@@ -550,13 +554,8 @@ impl Place<'_> {
     }
 }
 
-/// Readers that come while a change waits for its lock wait, too: it waits for a short time, and lets them pass before it
-/// tries again.
-const LOCK_TIMEOUT_MS: u32 = 500;
+/// How often the lock for a change is tried for; a try and its pause take a second.
 const MAX_TRIES: u32 = 20;
-const PAUSE: &str = "SELECT pg_catalog.pg_sleep(0.5)";
-/// What a lease says that is not valid any more.
-const DIVIDED_BY_ZERO: &str = "pg_22012";
 
 /// Why the server did not change a table, and what to do.
 fn unchanged(mut error: Error, name: &Name, statement: &str) -> Error {

@@ -18,6 +18,10 @@ const MAX_LISTED: usize = 3;
 
 /// How long a statement waits for a lock, in ms, before somebody is told.
 pub(crate) const PATIENCE_MS: u32 = 1000;
+/// Readers that come while a swap or a change of columns waits for its lock wait, too: it waits for so long, in ms, and
+/// lets them pass before it tries again.
+pub(crate) const SHORT_MS: u32 = 500;
+pub(crate) const PAUSE: &str = "SELECT pg_catalog.pg_sleep(0.5)";
 /// In ms; 0 for ever.
 const LIMIT: &str = "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'lock_timeout'";
 

@@ -99,10 +99,8 @@ impl Sink {
             schema,
             ..
         } = *place;
-        let kept = match &decided.kept {
-            Some(kept) => Some(schema.project(kept)?),
-            None => None,
-        };
+        let kept = decided.kept.as_ref().map(|kept| schema.project(kept));
+        let kept = kept.transpose()?;
         let schema = kept.as_ref().unwrap_or(schema);
         let columns = &decided.targets;
         let filled = decided.swap.as_ref().map_or(name, Swap::new_table);
@@ -167,10 +165,8 @@ impl Sink {
     }
 
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        let kept = match &self.kept {
-            Some(kept) => Some(batch.project(kept)?),
-            None => None,
-        };
+        let kept = self.kept.as_ref().map(|kept| batch.project(kept));
+        let kept = kept.transpose()?;
         let batch = kept.as_ref().unwrap_or(batch);
         match (&self.method, &self.stage) {
             (Rows::Copy(_), Some((stage, schema))) => {

@@ -29,10 +29,6 @@ const DELETE: &str = include_str!("../sql/delete.sql");
 const SAVEPOINT: &str = "SAVEPOINT rapidbyte_swap";
 const ROLLBACK: &str = "ROLLBACK TO SAVEPOINT rapidbyte_swap";
 const RELEASE: &str = "RELEASE SAVEPOINT rapidbyte_swap";
-/// Readers that come while the swap waits for its lock wait, too: it waits for a short time, and lets
-/// them pass before it tries again.
-const LOCK_TIMEOUT_MS: u32 = 500;
-const PAUSE: &str = "SELECT pg_catalog.pg_sleep(0.5)";
 /// A try and its pause take a second.
 const MAX_TRIES: u32 = 10;
 const LIMIT: &str =
@@ -313,7 +309,8 @@ impl Swap {
     fn lock_readers(&self, client: &mut Client, settings: &Settings) -> Result<bool> {
         let name = &self.name;
         let sql = format!(
-            "SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}; LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"
+            "SET LOCAL lock_timeout = {}; LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE",
+            lock::SHORT_MS
         );
         for attempt in 0..tries(settings) {
             match client.simple_query(&sql) {
@@ -328,7 +325,7 @@ impl Swap {
                     lock::holders(client, &name.sql())?
                 ));
             }
-            client.simple_query(PAUSE)?;
+            client.simple_query(lock::PAUSE)?;
         }
         Ok(false)
     }

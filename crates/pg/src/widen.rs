@@ -40,15 +40,13 @@ pub fn widening(from: &Column, to: &Column) -> Option<Widening> {
     }
     let is = |ty: &PgType, builtin: Builtin| ty.oid == builtin.oid;
     let (old, new) = (&from.ty, &to.ty);
-    if is(old, builtin::VARCHAR) {
-        let is_wider = from.typmod >= 0 && (to.typmod < 0 || to.typmod > from.typmod);
-        let holds =
-            is(new, builtin::TEXT) && from.typmod >= 0 || is(new, builtin::VARCHAR) && is_wider;
+    // Their modifier is a length.
+    if is(old, builtin::VARCHAR) || is(old, builtin::VARBIT) {
+        let has_limit = from.typmod >= 0;
+        let is_longer = has_limit && (to.typmod < 0 || to.typmod > from.typmod);
+        let is_text = is(old, builtin::VARCHAR) && is(new, builtin::TEXT);
+        let holds = old.oid == new.oid && is_longer || is_text && has_limit;
         return holds.then_some(Widening::InPlace);
-    }
-    if is(old, builtin::VARBIT) {
-        let is_wider = from.typmod >= 0 && (to.typmod < 0 || to.typmod > from.typmod);
-        return (is(new, builtin::VARBIT) && is_wider).then_some(Widening::InPlace);
     }
     if old.oid == new.oid {
         let modifier = types::modifier(old)?;
