@@ -133,7 +133,11 @@ fn a_stream_says_for_itself_and_frozen_changes_nothing() {
         .expect("a change");
     let failed = document(&copied.run("schema_changes: frozen\n", "", "replace"), 4);
     assert_eq!(failed["error"]["code"], "column_dropped", "{failed:#}");
+    // What a stream does not say, the pipeline says.
     let own = ", schema_changes: { new_column: ignore }";
+    let failed = document(&copied.run("schema_changes: frozen\n", own, "replace"), 4);
+    assert_eq!(failed["error"]["code"], "column_dropped", "{failed:#}");
+    let own = ", schema_changes: { new_column: ignore, dropped_column: keep, type_change: widen }";
     let report = document(&copied.run("schema_changes: frozen\n", own, "replace"), 0);
     let changed = &report["streams"][0]["schema_changes"];
     let widened = "ALTER TABLE raw.t ALTER COLUMN name TYPE character varying(20)";
@@ -191,8 +195,72 @@ fn columns_that_one_run_leaves_out_stay_in_the_target() {
         }
         assert_eq!(columns(), before, "{column}");
     }
+    // What the operator leaves out is not dropped, what the source dropped is.
     document(&copied.run(drop, ", columns: [id, name]", "upsert"), 0);
+    assert_eq!(columns(), before);
+    let ended = document(&copied.run(drop, ", columns: [id, old]", "upsert"), 4);
+    assert_eq!(ended["error"]["code"], "unfilled_column", "{ended:#}");
+    assert_eq!(columns(), before);
+    let gone = "ALTER TABLE t DROP COLUMN old";
+    copied
+        .source
+        .client()
+        .batch_execute(gone)
+        .expect("a change");
+    document(&copied.run(drop, "", "upsert"), 0);
     assert!(!columns().contains("old"), "{}", columns());
+}
+
+#[test]
+fn a_renamed_column_keeps_its_values_and_its_name_in_the_pipeline_counts() {
+    let copied = Copied::new();
+    document(&copied.run("", "", "upsert"), 0);
+    let source = "ALTER TABLE t RENAME name TO title; INSERT INTO t VALUES (2, 'b', 'y')";
+    copied
+        .source
+        .client()
+        .batch_execute(source)
+        .expect("a change");
+    let report = document(&copied.run("", "", "upsert"), 0);
+    let rename = "ALTER TABLE raw.t RENAME COLUMN name TO title";
+    assert_eq!(report["streams"][0]["schema_changes"], json!([rename]));
+    assert_eq!(copied.rows(), "(1,a,x) (2,b,y)");
+    // An operator who gives it another name means the same column, too.
+    let renamed = ", rename: { title: heading }";
+    let report = document(&copied.run("", renamed, "upsert"), 0);
+    let rename = "ALTER TABLE raw.t RENAME COLUMN title TO heading";
+    assert_eq!(report["streams"][0]["schema_changes"], json!([rename]));
+    // A transform that makes new values of it makes another column.
+    let lower = ", rename: { title: heading }, transforms: [{ set: { small: lower(heading) } }, { drop: [heading] }]";
+    let report = document(&copied.run("", lower, "upsert"), 0);
+    let add = "ALTER TABLE raw.t ADD COLUMN IF NOT EXISTS small text";
+    assert_eq!(report["streams"][0]["schema_changes"], json!([add]));
+    assert_eq!(copied.rows(), "(1,a,x,a) (2,b,y,b)");
+}
+
+#[test]
+fn a_change_that_stays_behind_a_failed_load_is_told() {
+    let copied = Copied::new();
+    document(&copied.run("", "", "append"), 0);
+    let check = "ALTER TABLE raw.t DROP CONSTRAINT t_pkey; ALTER TABLE raw.t ADD CHECK (id < 2)";
+    copied.target().batch_execute(check).expect("a check");
+    copied
+        .source
+        .client()
+        .batch_execute(DRIFT)
+        .expect("a change");
+    let pages = "report: { directory: pages }\n";
+    let ended = copied.run(pages, "", "append");
+    let failed = document(&ended, 4);
+    assert_eq!(failed["error"]["code"], "pg_23514", "{failed:#}");
+    let says = format!("the target was changed before the stream failed: {ALTER}");
+    let warning = json!({ "stream": "public.t", "message": says });
+    let warnings = failed["warnings"].as_array().expect("warnings");
+    assert!(warnings.contains(&warning), "{failed:#}");
+    assert!(ended.stderr.contains(&says), "{}", ended.stderr);
+    let page = &copied.folder.files("pages")[0];
+    let page = copied.folder.read(&format!("pages/{page}"));
+    assert!(page.contains(&says), "{page}");
 }
 
 #[test]

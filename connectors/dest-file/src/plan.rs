@@ -6,7 +6,7 @@ use rapidbyte_columnar as columnar;
 use rapidbyte_columnar::Kind;
 use rapidbyte_formats::{Compression, Format};
 use rapidbyte_sdk::prelude::*;
-use rapidbyte_sdk::{files, types};
+use rapidbyte_sdk::{DroppedColumn, NewColumn, files, types};
 
 use crate::chain::Place;
 use crate::config::{FileFormat, Settings};
@@ -15,6 +15,7 @@ use crate::partition::Partitions;
 use crate::write;
 
 pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
+    refuse_policies(target)?;
     refuse_existing(settings, target)?;
     let schema = target.arrow_schema()?;
     let partition_by = match &settings.layout.set {
@@ -51,6 +52,23 @@ pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
         // The cursor lies in the folder: where that is gone, so is it.
         is_new: false,
     })
+}
+
+/// A policy that would be of no effect is refused: whoever wrote it relies on it.
+fn refuse_policies(target: &Target) -> Result<()> {
+    let SchemaChanges {
+        new_column,
+        dropped_column,
+        ..
+    } = target.schema_changes;
+    if (new_column, dropped_column) == (NewColumn::Add, DroppedColumn::Keep) {
+        return Ok(());
+    }
+    let text = "each file has the columns that its stream has, so no policy compares them with those of other files";
+    Err(Error::config("schema_changes_unsupported", text)
+        .hint("remove schema_changes, or give its keys new_column and dropped_column their defaults, add and keep")
+        .at("schema_changes")
+        .in_stream(&target.stream))
 }
 
 fn notes(settings: &Settings, target: &Target) -> Result<Vec<String>> {

@@ -5,21 +5,25 @@
 //! The load then decides anew, from the catalog alone: a run that is killed in between leaves a table that the next run
 //! understands.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use rapidbyte_pg::catalog::Relation;
-use rapidbyte_pg::form::carried;
+use rapidbyte_pg::form::{self, Origin, carried};
 use rapidbyte_pg::ident::{check_column_name, qualified, quote_ident, quote_literal};
 use rapidbyte_pg::model::Generated;
-use rapidbyte_pg::widen::{Widening, missing_labels, widening};
+use rapidbyte_pg::widen::{Widening, is_same_order, missing_labels, widening};
 use rapidbyte_pg::{Column, ddl};
 use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::prelude::*;
-use rapidbyte_sdk::{DroppedColumn, NewColumn, TypeChange, WARNING_NOTE, log};
+use rapidbyte_sdk::{DroppedColumn, NewColumn, RenamedColumn, TypeChange, WARNING_NOTE, log};
 
 use crate::checkpoint::{Key, Lease};
 use crate::columns::{has_no_filler, is_own};
 use crate::config::{CHANGE_TABLE, Name, Settings};
 use crate::convert;
-use crate::look::{Found, TableFacts};
+use crate::load::Place;
+use crate::look::{self, Differences, Found, TableFacts, Tie, Within};
 
 /// The table of changes, which lists what runs changed.
 const COLUMNS: &str = "(
@@ -42,7 +46,100 @@ pub(crate) struct Changes {
     pub relation: Relation,
     /// The fields of the stream that go to the table. `None`: all of them.
     pub kept: Option<Vec<usize>>,
+    /// The number of columns that are added.
+    pub added: usize,
     pub notes: Vec<String>,
+}
+
+/// Whether the columns of the stream and of the table that is there differ in a way that a policy speaks of.
+pub(crate) fn may_change(schema: &Schema, new: &[Result<Column, String>], found: &Found) -> bool {
+    let Some(relation) = &found.relation else {
+        return false;
+    };
+    let differs = |(field, new): (&Arc<Field>, &Result<Column, String>)| {
+        let column = relation.columns.iter().find(|c| c.name == *field.name());
+        match (column, new) {
+            (None, _) => true,
+            (Some(_), Err(_)) => false,
+            (Some(column), Ok(new)) => {
+                widening(column, new).is_some() || missing_labels(new, column).is_some()
+            }
+        }
+    };
+    let unfilled =
+        |column: &Column| !is_own(column) && schema.field_with_name(&column.name).is_err();
+    schema.fields().iter().zip(new).any(differs) || relation.columns.iter().any(unfilled)
+}
+
+/// Asks what decides on the changes, and gives renamed columns their new names in what was found.
+pub(crate) fn look(
+    client: &mut Client,
+    within: &mut Within<'_>,
+    place: &Place<'_>,
+    source: Option<&Origin>,
+    found: &mut Found,
+) -> Result<()> {
+    let (Some(relation), Some(table)) = (&found.relation, &found.facts.table) else {
+        return Ok(());
+    };
+    let from = source.map(|source| source.relation.as_str());
+    let asked = look::differences(
+        client,
+        within,
+        place.settings,
+        place.name,
+        relation.oid,
+        from,
+    );
+    let differences = asked?;
+    let is_detected = place.target.schema_changes.renamed == RenamedColumn::Detect;
+    let renamed = match source {
+        Some(source) if is_detected && table.may_alter => {
+            renamed(place.schema, source, relation, &differences)?
+        }
+        _ => Vec::new(),
+    };
+    found.differences = differences;
+    match renamed.is_empty() {
+        true => Ok(()),
+        false => look::rename(client, within, place.target, renamed, found),
+    }
+}
+
+/// The columns of the table that have another name at the source than before: old names, and new ones.
+fn renamed(
+    schema: &Schema,
+    source: &Origin,
+    relation: &Relation,
+    differences: &Differences,
+) -> Result<Vec<(String, String)>> {
+    let mut renamed: Vec<(String, String)> = Vec::new();
+    for field in schema.fields() {
+        let is_there = relation.columns.iter().any(|c| c.name == *field.name());
+        let number = source.number(field).map_err(convert)?;
+        let (false, Some(number)) = (is_there, number) else {
+            continue;
+        };
+        let is_it = |column: &&Column| {
+            let name = &column.name;
+            differences.known.get(name) == Some(&number)
+                && schema.field_with_name(name).is_err()
+                && !renamed.iter().any(|(old, _)| old == name)
+                && !differences
+                    .ties
+                    .iter()
+                    .any(|tie| tie.column == *name && tie.holds_name)
+        };
+        let mut columns = relation.columns.iter().filter(is_it);
+        // Of two nobody knows which one it is.
+        if let (Some(column), None) = (columns.next(), columns.next())
+            && check_column_name(field.name()).is_ok()
+        {
+            let names = (column.name.clone(), field.name().clone());
+            renamed.push(names);
+        }
+    }
+    Ok(renamed)
 }
 
 /// Decides what is changed. `new` are the columns that a table made for the stream would have. Errors:
@@ -52,25 +149,34 @@ pub(crate) fn decide(
     name: &Name,
     schema: &Schema,
     new: &[Result<Column, String>],
-    relation: &Relation,
-    table: &TableFacts,
+    (relation, table): (&Relation, &TableFacts),
+    found: &Found,
 ) -> Result<Changes> {
     let policy = &target.schema_changes;
     let mut changes = Changes {
         statements: Vec::new(),
         relation: relation.clone(),
         kept: None,
+        added: 0,
         notes: Vec::new(),
     };
+    for (old, new) in &found.renamed {
+        let (old, new) = (quote_ident(old), quote_ident(new));
+        changes
+            .statements
+            .push(format!("ALTER TABLE {name} RENAME COLUMN {old} TO {new}"));
+        changes.notes.push(format!(
+            "{old} becomes {new}, because the source renamed the column"
+        ));
+    }
     // Of ALTER TABLE.
     let mut actions = Vec::new();
     let mut added = Vec::new();
     let mut ignored = Vec::new();
-    let mut has_new = false;
+    let mut rewrites = false;
     for (place, (field, new)) in schema.fields().iter().zip(new).enumerate() {
         let columns = &mut changes.relation.columns;
         let Some(at) = columns.iter().position(|c| c.name == *field.name()) else {
-            has_new = true;
             match policy.new_column {
                 NewColumn::Ignore if !is_needed(target, field) => ignored.push(place),
                 NewColumn::Add if let Ok(new) = new => {
@@ -81,7 +187,7 @@ pub(crate) fn decide(
                         let not_null = false;
                         added.push(Column {
                             not_null,
-                            ..new.clone()
+                            ..found.as_it_is_there(new)
                         });
                     }
                 }
@@ -93,49 +199,76 @@ pub(crate) fn decide(
         if let Some((statements, column)) = missing_labels(new, &columns[at])
             && policy.type_change != TypeChange::Fail
         {
-            changes.statements.extend(statements);
+            if !is_same_order(new, &column) {
+                changes.notes.push(format!(
+                    "the labels of {} are in another order than those of the source, so < and ORDER BY differ",
+                    column.type_text
+                ));
+            }
+            for statement in statements {
+                // Another column may have the same enum.
+                if !changes.statements.contains(&statement) {
+                    changes.statements.push(statement);
+                }
+            }
             columns[at] = column;
-        } else if let Some(column) = widened(policy.type_change, field, &columns[at], new, table)? {
-            let (quoted, ty) = (quote_ident(&column.name), &column.type_text);
-            actions.push(format!("ALTER COLUMN {quoted} TYPE {ty}"));
+        } else if let Some((how, column)) =
+            widened(policy.type_change, field, &columns[at], new, table)?
+        {
+            let quoted = quote_ident(&column.name);
+            if let Some(tie) = found.holds_type(&column.name) {
+                changes.notes.push(format!(
+                    "{quoted} keeps the type {}, because this depends on it: {}",
+                    columns[at].type_text, tie.what
+                ));
+                continue;
+            }
+            rewrites |= how == Widening::Rewrite;
+            actions.push(format!(
+                "ALTER COLUMN {quoted} TYPE {}",
+                with_collation(&column)
+            ));
             columns[at] = column;
         }
     }
     let unfilled = |column: &&Column| schema.field_with_name(&column.name).is_err();
     for column in relation.columns.iter().filter(unfilled) {
-        let quoted = quote_ident(&column.name);
-        let is_key = relation.primary_key.contains(&column.name);
         if is_own(column) {
             continue;
         }
-        match policy.dropped_column {
-            DroppedColumn::Fail => return Err(refused(name, column)),
-            DroppedColumn::Drop if table.may_alter && !is_key => {
+        let quoted = quote_ident(&column.name);
+        let stays = stays(schema, relation, table, found, column)?;
+        match (policy.dropped_column, &stays) {
+            (DroppedColumn::Fail, _) => return Err(refused(name, column)),
+            (DroppedColumn::Drop, None) => {
                 actions.push(format!("DROP COLUMN IF EXISTS {quoted}"));
                 changes
                     .relation
                     .columns
                     .retain(|other| other.name != column.name);
             }
-            DroppedColumn::Keep
-                if has_no_filler(column)
-                    && column.not_null
-                    && table.may_alter
-                    && !is_key
-                    // A new column beside it may be the same one under a new name: somebody has to say so.
-                    && !has_new
-                    && policy.type_change != TypeChange::Fail =>
-            {
-                actions.push(format!("ALTER COLUMN {quoted} DROP NOT NULL"));
-                let columns = changes.relation.columns.iter_mut();
-                columns
-                    .filter(|other| other.name == column.name)
-                    .for_each(|other| other.not_null = false);
-                changes.notes.push(format!(
-                    "{WARNING_NOTE}{quoted} becomes nullable, because no column of the stream fills it"
-                ));
-            }
-            DroppedColumn::Keep | DroppedColumn::Drop => {}
+            (DroppedColumn::Drop, Some(why)) => changes.notes.push(format!(
+                "{WARNING_NOTE}{quoted} stays, although schema_changes.dropped_column is drop: {}",
+                why.text()
+            )),
+            (DroppedColumn::Keep, _) => {}
+        }
+        let is_dropped = policy.dropped_column == DroppedColumn::Drop && stays.is_none();
+        let is_gone = matches!(stays, None | Some(Stays::Tied(_)));
+        if is_gone
+            && !is_dropped
+            && has_no_filler(column)
+            && column.not_null
+            && policy.type_change != TypeChange::Fail
+        {
+            actions.push(format!("ALTER COLUMN {quoted} DROP NOT NULL"));
+            let columns = changes.relation.columns.iter_mut();
+            columns
+                .filter(|other| other.name == column.name)
+                .for_each(|other| other.not_null = false);
+            changes.notes.push(format!(
+                "{WARNING_NOTE}{quoted} becomes nullable, because the source dropped the column"
+            ));
         }
     }
     if !actions.is_empty() {
@@ -155,19 +288,140 @@ pub(crate) fn decide(
             names.join(", ")
         ));
     }
-    if !changes.statements.is_empty() {
+    if rewrites {
+        changes.notes.push(
+            "a transaction before the load writes all rows and indexes of the table anew: readers and writers wait for \
+             it, which takes long for a large table; the changes stay if the load is aborted"
+                .into(),
+        );
+    } else if !changes.statements.is_empty() {
         changes.notes.push(
             "a short transaction before the load changes the table, and readers wait for it; the changes stay if the \
              load is aborted"
                 .into(),
         );
     }
+    changes.added = added.len();
     changes.relation.columns.extend(added);
     if !ignored.is_empty() {
-        let all = 0..schema.fields().len();
-        changes.kept = Some(all.filter(|place| !ignored.contains(place)).collect());
+        let fields = schema.fields();
+        let names: Vec<String> = ignored
+            .iter()
+            .map(|place| quote_ident(fields[*place].name()))
+            .collect();
+        changes.notes.push(format!(
+            "{WARNING_NOTE}{name} lacks columns of the stream, and their values are left out, because \
+             schema_changes.new_column is ignore: {}",
+            names.join(", ")
+        ));
+        changes.kept = Some(
+            (0..fields.len())
+                .filter(|place| !ignored.contains(place))
+                .collect(),
+        );
     }
     Ok(changes)
+}
+
+/// Why a column that the stream lacks stays in the table.
+enum Stays {
+    /// The source does not prove that it dropped the column.
+    Unproven(String),
+    /// The run may not change it.
+    Held(String),
+    /// Something depends on it.
+    Tied(String),
+}
+
+impl Stays {
+    fn text(&self) -> &str {
+        match self {
+            Self::Unproven(text) | Self::Held(text) | Self::Tied(text) => text,
+        }
+    }
+}
+
+/// `None`: the source proves that it dropped the column, and nothing depends on it.
+fn stays(
+    schema: &Schema,
+    relation: &Relation,
+    table: &TableFacts,
+    found: &Found,
+    column: &Column,
+) -> Result<Option<Stays>> {
+    let name = &column.name;
+    let unproven = |text: &str| Ok(Some(Stays::Unproven(text.to_owned())));
+    let Some(source) = form::table_of(schema).map_err(convert)?.origin else {
+        return unproven("the source does not tell dropped columns from columns that it left out");
+    };
+    let Some(number) = found.differences.known.get(name) else {
+        return unproven("no run has recorded that it came from this source");
+    };
+    if let Some((there, _)) = source.columns.iter().find(|(_, there)| *there == number) {
+        let there = quote_ident(there);
+        return unproven(&format!("the source still has the column, as {there}"));
+    }
+    if !table.may_alter {
+        let text = "this role does not own the table, or another table defines its columns";
+        return Ok(Some(Stays::Held(text.into())));
+    }
+    if relation.primary_key.contains(name) {
+        return Ok(Some(Stays::Held("the primary key has it".into())));
+    }
+    let tie = found
+        .differences
+        .ties
+        .iter()
+        .find(|tie| tie.column == *name);
+    Ok(tie.map(|tie| Stays::Tied(format!("this depends on it: {}", tie.what))))
+}
+
+/// The type of a column, as ALTER COLUMN takes it: without a collation the column would lose its own.
+pub(crate) fn with_collation(column: &Column) -> String {
+    match &column.collation {
+        Some(collation) => format!("{} COLLATE {collation}", column.type_text),
+        None => column.type_text.clone(),
+    }
+}
+
+impl Found {
+    /// The first thing that keeps the server from changing the type of a column.
+    fn holds_type(&self, column: &str) -> Option<&Tie> {
+        let mut ties = self.differences.ties.iter();
+        ties.find(|tie| tie.column == column && tie.holds_type)
+    }
+
+    /// The column with the type of this name that the server has, which may be another one.
+    pub(crate) fn as_it_is_there(&self, column: &Column) -> Column {
+        let there = self
+            .there_types
+            .iter()
+            .find(|(name, _)| *name == column.name);
+        let mut column = column.clone();
+        if let Some((_, ty)) = there {
+            column.ty.clone_from(ty);
+        }
+        column
+    }
+}
+
+/// The origins of the columns that a load fills, as the table of checkpoints keeps them; none where the source tells of
+/// none.
+pub(crate) fn origins(schema: &Schema, kept: Option<&[usize]>) -> Result<Option<String>> {
+    let Some(source) = form::table_of(schema).map_err(convert)?.origin else {
+        return Ok(None);
+    };
+    let mut columns = BTreeMap::new();
+    for (place, field) in schema.fields().iter().enumerate() {
+        let is_kept = kept.is_none_or(|kept| kept.contains(&place));
+        if let (true, Some(number)) = (is_kept, source.number(field).map_err(convert)?) {
+            columns.insert(field.name().clone(), number);
+        }
+    }
+    let relation = source.relation;
+    serde_json::to_string(&Origin { relation, columns })
+        .map(Some)
+        .map_err(|error| Error::internal(format!("the origins of columns: {error}")))
 }
 
 impl Changes {
@@ -181,44 +435,56 @@ impl Changes {
 
 /// Whether the load needs the column for more than its values.
 fn is_needed(target: &Target, field: &Field) -> bool {
-    let named = [&target.primary_key, &target.dedup_fields];
-    let mut named = named.into_iter().flatten().chain(&target.deleted_field);
+    // An append takes any row.
+    let is_key = target.write_mode == WriteMode::Upsert || !target.dedup_fields.is_empty();
+    let key = target.primary_key.iter().filter(|_| is_key);
+    let mut named = key.chain(&target.dedup_fields).chain(&target.deleted_field);
     named.any(|name| name == field.name())
 }
 
-/// The column with a wider type, if the policy allows it and the table may be changed.
+/// The column with a wider type and how it gets it, if the policy allows it and the table may be changed.
 fn widened(
     policy: TypeChange,
     field: &Field,
     column: &Column,
     new: &Column,
     table: &TableFacts,
-) -> Result<Option<Column>> {
+) -> Result<Option<(Widening, Column)>> {
     // A text of a file has no length that somebody declared.
     let is_declared = || carried(field).map(|carried| carried.is_some() || !new.ty.is_textual());
-    let wider = match (widening(column, new), policy) {
+    let how = widening(column, new);
+    let wider = match (how, policy) {
         _ if !table.may_alter || column.generated != Generated::No => false,
         (Some(Widening::InPlace), TypeChange::Widen | TypeChange::Rewrite)
         | (Some(Widening::Rewrite), TypeChange::Rewrite) => is_declared().map_err(convert)?,
         _ => false,
     };
-    Ok(wider.then(|| Column {
+    let column = Column {
         name: column.name.clone(),
         not_null: column.not_null,
         default: column.default.clone(),
         comment: column.comment.clone(),
+        collation: column.collation.clone(),
         ..new.clone()
-    }))
+    };
+    Ok(how.filter(|_| wider).map(|how| (how, column)))
 }
 
 /// What would widen a column that is refused, behind the reason: the policy that allows it.
 pub(crate) fn way_out(
     target: &Target,
     table: &TableFacts,
+    found: &Found,
     column: &Column,
     new: &Column,
-) -> &'static str {
-    match (widening(column, new), target.schema_changes.type_change) {
+) -> String {
+    if let (Some(_), Some(tie)) = (widening(column, new), found.holds_type(&column.name)) {
+        return format!(
+            "; the server does not change its type while this depends on it: {}",
+            tie.what
+        );
+    }
+    let way = match (widening(column, new), target.schema_changes.type_change) {
         (Some(Widening::Rewrite), TypeChange::Widen | TypeChange::Fail) if table.may_alter => {
             "; set schema_changes: { type_change: rewrite } to let the run change the type and write all rows anew"
         }
@@ -226,7 +492,8 @@ pub(crate) fn way_out(
             "; set schema_changes: { type_change: widen } to let the run change the type"
         }
         _ => "",
-    }
+    };
+    way.to_owned()
 }
 
 /// Why a column that the table lacks is not added, behind the words that say that it lacks it.
@@ -247,6 +514,7 @@ pub(crate) fn why_not(
              table defines them",
             quote_ident(&found.facts.user)
         ),
+        NewColumn::Add if !table.may_alter => format!(", and {name} is no table of this server"),
         NewColumn::Add | NewColumn::Ignore => String::new(),
     }
 }

@@ -4,6 +4,9 @@
 //! raises `seq` in the transaction of its rows, and only if both numbers are as the run knows them. So only one of two
 //! runs commits, and a cursor is never ahead of its rows.
 
+use std::collections::BTreeMap;
+
+use rapidbyte_pg::form::Origin;
 use rapidbyte_pg::ident::{qualified, quote_ident, quote_literal};
 use rapidbyte_pg_client::{Client, Row, Rows};
 use rapidbyte_sdk::log::{self, failpoint};
@@ -40,12 +43,13 @@ const COLUMNS: &str = "(
     older_start timestamp with time zone,
     updated_at timestamp with time zone NOT NULL,
     target_oid oid,
+    origins jsonb,
     PRIMARY KEY (pipeline, stream, target)
 )";
 
 /// Columns that can be added to a table of checkpoints that lost them. With these defaults a run resumes from the
 /// cursor. If the cursor is lost too, an append is refused.
-const ADD_COLUMNS: [&str; 11] = [
+const ADD_COLUMNS: [&str; 12] = [
     "run_id text NOT NULL DEFAULT ''",
     "epoch bigint NOT NULL DEFAULT 1",
     "seq bigint NOT NULL DEFAULT 1",
@@ -57,13 +61,70 @@ const ADD_COLUMNS: [&str; 11] = [
     "older_start timestamp with time zone",
     "updated_at timestamp with time zone NOT NULL DEFAULT now()",
     "target_oid oid",
+    "origins jsonb",
 ];
 
-/// The OID of the target that has the newest rows. A target that was created again or emptied has lost rows. Tables of
-/// earlier versions do not have this column, and get it if the role owns the table.
-const ADD_TARGET: &str = "ALTER TABLE $TABLE ADD COLUMN IF NOT EXISTS target_oid oid";
-/// Whether the row `c` of the table has that column.
+/// `target_oid` is the OID of the target that has the newest rows. A target that was created again or emptied has lost
+/// rows. `origins` holds the columns of the target as an [`Origin`]. Tables of earlier versions do not have these
+/// columns, and get them if the role owns the table.
+const ADD_LATER: &str = "ALTER TABLE $TABLE ADD COLUMN IF NOT EXISTS target_oid oid, \
+    ADD COLUMN IF NOT EXISTS origins jsonb";
+/// Whether the row `c` of the table has those columns.
 const KNOWS_TARGET: &str = "pg_catalog.jsonb_exists(pg_catalog.to_jsonb(c), 'target_oid')";
+const KNOWS_ORIGINS: &str = "pg_catalog.jsonb_exists(pg_catalog.to_jsonb(c), 'origins')";
+/// More rows of one target than pipelines can have any use for.
+const MAX_ORIGINS: usize = 1000;
+
+/// The question where the columns of a target came from: one text, or nothing if this role may not read the table of
+/// checkpoints or there is none.
+pub(crate) fn origins_question(settings: &Settings, target: &Name) -> String {
+    let schema = &settings.checkpoint_schema;
+    // The inner query runs only if there is such a table. XML would escape the text.
+    let inner = format!(
+        "SELECT pg_catalog.encode(pg_catalog.convert_to(pg_catalog.to_jsonb(c) ->> 'origins', 'UTF8'), 'hex') AS o \
+         FROM {} AS c WHERE c.target = {} AND pg_catalog.to_jsonb(c) ->> 'origins' IS NOT NULL \
+         ORDER BY c.updated_at DESC LIMIT {MAX_ORIGINS}",
+        qualified(schema, TABLE),
+        quote_literal(&target.sql())
+    );
+    format!(
+        "SELECT pg_catalog.query_to_xml({}, false, true, '')::text FROM pg_catalog.pg_class AS t \
+         JOIN pg_catalog.pg_namespace AS n ON n.oid = t.relnamespace WHERE n.nspname = {} AND t.relname = {} \
+         AND pg_catalog.has_schema_privilege(n.oid, 'USAGE') AND pg_catalog.has_table_privilege(t.oid, 'SELECT')",
+        quote_literal(&inner),
+        quote_literal(schema),
+        quote_literal(TABLE)
+    )
+}
+
+/// The columns of the target that came from `relation`, by the answer to [`origins_question`]. What cannot be read is
+/// not known.
+pub(crate) fn known(answer: &Rows, relation: &str) -> Result<BTreeMap<String, i16>> {
+    let mut known = BTreeMap::new();
+    let Some(row) = answer.rows.first() else {
+        return Ok(known);
+    };
+    let found = row.text(0)?.unwrap_or_default().split("<o>").skip(1);
+    let origin = |text: &str| -> Option<Origin> {
+        let hex = text.split('<').next()?;
+        serde_json::from_slice(&unhex(hex)?).ok()
+    };
+    // The newest come first, and one column was filled by one of them.
+    for origin in found.filter_map(origin) {
+        if origin.relation == relation {
+            for (column, number) in origin.columns {
+                known.entry(column).or_insert(number);
+            }
+        }
+    }
+    Ok(known)
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    digits.map(byte).collect()
+}
 
 /// Whether the role sees all rows of a relation `t`. If row-level security hides rows, or the role may not read the
 /// table, nobody can call the table empty.
@@ -245,8 +306,11 @@ pub(crate) struct Lease {
     pub epoch: u64,
     /// The number of commits so far.
     pub seq: u64,
-    /// Whether the table of checkpoints has the column for the OID of the target.
+    /// Whether the table of checkpoints has the column for the OID of the target, and that for the origins.
     knows_target: bool,
+    knows_origins: bool,
+    /// Written by the next commit: an [`Origin`] as JSON.
+    pub origins: Option<String>,
 }
 
 /// The effect of a commit on its target table.
@@ -516,13 +580,19 @@ pub(crate) fn fence(
     let progress = read_progress(&row, &key)?;
     failpoint("dest-postgres.fence_committed")?;
     let has_older = row.text(5)?.is_some();
-    let knows_target = row.text(6)? == Some("t") || add_target(client, &key.table)?;
+    let (mut knows_target, mut knows_origins) =
+        (row.text(6)? == Some("t"), row.text(7)? == Some("t"));
+    if !(knows_target && knows_origins) && add_later(client, &key.table)? {
+        (knows_target, knows_origins) = (true, true);
+    }
     let lease = Lease {
         key,
         run_id: run.id.clone(),
         epoch: progress.epoch,
         seq: progress.seq,
         knows_target,
+        knows_origins,
+        origins: None,
     };
     if has_older {
         // A newer run may have ended this session in the meantime.
@@ -554,7 +624,7 @@ fn raise_epoch(client: &mut Client, settings: &Settings, key: &Key, run: &Run) -
              updated_at = EXCLUDED.updated_at \
          RETURNING c.epoch, c.seq, c.cursor, c.complete, c.run_id, \
              CASE WHEN c.older_pid <> pg_catalog.pg_backend_pid() THEN c.older_pid END, \
-             {KNOWS_TARGET}",
+             {KNOWS_TARGET}, {KNOWS_ORIGINS}",
         pid = client.process_id(),
         table = key.table,
         pipeline = quote_literal(&key.pipeline),
@@ -593,10 +663,10 @@ fn alone(client: &mut Client, begin: &str, sql: &str) -> Result<Vec<Rows>> {
     answers
 }
 
-/// Adds the column for the OID of the target to a table of an earlier version. False if the role may not, or if another
+/// Adds the columns that a table of an earlier version lacks. False if the role may not, or if another
 /// session holds the table.
-fn add_target(client: &mut Client, table: &str) -> Result<bool> {
-    let alter = ADD_TARGET.replace("$TABLE", table);
+fn add_later(client: &mut Client, table: &str) -> Result<bool> {
+    let alter = ADD_LATER.replace("$TABLE", table);
     let patience = lock::PATIENCE_MS;
     let sql = format!("{BEGIN}; SET LOCAL lock_timeout = {patience}; {alter}; COMMIT");
     match client.simple_query(&sql) {
@@ -604,7 +674,7 @@ fn add_target(client: &mut Client, table: &str) -> Result<bool> {
         Err(error) if client.is_usable() => {
             client.execute("ROLLBACK")?;
             log::debug(format!(
-                "an emptied target will not be noticed; have the owner run: {alter} ({})",
+                "an emptied target, or a renamed column, may not be noticed; have the owner run: {alter} ({})",
                 error.message
             ));
             Ok(false)
@@ -769,6 +839,20 @@ impl Lease {
         )
     }
 
+    /// The statement that records an [`Origin`] without moving the stream; none if the table has no place for it.
+    pub(crate) fn record(&self, origins: &str) -> Option<String> {
+        let update = || {
+            format!(
+                "UPDATE {} AS c SET {} WHERE {} AND c.epoch = {}",
+                self.key.table,
+                merged(origins),
+                self.key.condition(),
+                self.epoch
+            )
+        };
+        self.knows_origins.then(update)
+    }
+
     /// Why committed rows are no longer in the target. `None` if they are there, or if nobody can know. Runs in an open
     /// transaction that holds the target.
     pub(crate) fn lost_rows(&self, client: &mut Client) -> Result<Option<String>> {
@@ -814,9 +898,13 @@ impl Lease {
             Fills::Nothing => String::new(),
             Fills::Unknown => ", target_oid = NULL".into(),
         };
+        let origins = match &self.origins {
+            Some(origins) if self.knows_origins => format!(", {}", merged(origins)),
+            _ => String::new(),
+        };
         format!(
             "WITH moved AS (UPDATE {} AS c SET seq = c.seq + 1, cursor = {}, complete = {complete}, \
-             updated_at = pg_catalog.clock_timestamp(){backend}{target} \
+             updated_at = pg_catalog.clock_timestamp(){backend}{target}{origins} \
              WHERE {} AND c.epoch = {} AND c.seq = {} RETURNING 1) \
              SELECT 1 / pg_catalog.count(*) FROM moved",
             self.key.table,
@@ -968,6 +1056,19 @@ impl Lease {
         warn_of_older(None, "its session does not end");
         Ok(())
     }
+}
+
+/// Sets `origins` to this, with what was recorded of other columns of the same relation.
+fn merged(origins: &str) -> String {
+    let new = format!("{}::pg_catalog.jsonb", quote_literal(origins));
+    format!(
+        "origins = {new} || pg_catalog.jsonb_build_object('columns', \
+         COALESCE((SELECT pg_catalog.jsonb_object_agg(o.key, o.value) \
+             FROM pg_catalog.jsonb_each(CASE WHEN c.origins ->> 'relation' = {new} ->> 'relation' \
+                 THEN c.origins -> 'columns' END) AS o \
+             WHERE o.value NOT IN (SELECT n.value FROM pg_catalog.jsonb_each({new} -> 'columns') AS n)), \
+             '{{}}'::pg_catalog.jsonb) || ({new} -> 'columns'))"
+    )
 }
 
 /// The id of the run by which a verb of `state` moves a cursor.

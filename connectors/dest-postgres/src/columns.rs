@@ -80,7 +80,14 @@ fn change_of_type(name: &Name, field: &Field, column: &Column) -> Result<Option<
         // What is there might be rounded or cut, which nobody should do by the way.
         return Ok(None);
     };
-    let ty = new.type_text;
+    if matches!(column.ty.kind, Kind::Domain { .. }) {
+        // Its owner chose the limits, and another type would have none.
+        return Ok(None);
+    }
+    let ty = crate::changes::with_collation(&Column {
+        collation: column.collation.clone(),
+        ..new
+    });
     Ok(Some(format!(
         "run on the target{stops}: ALTER TABLE {name} ALTER COLUMN {quoted} TYPE {ty} USING {value}"
     )))
@@ -156,8 +163,13 @@ pub(crate) fn absent(name: &Name, field: &Field, why: &str) -> Result<ColumnPlan
 }
 
 /// Columns of the table that the stream does not have must get along without it. `new`: columns of the stream that
-/// the table does not have.
-pub(crate) fn refuse_unfilled(name: &Name, unfilled: &[&Column], new: &[&str]) -> Result<()> {
+/// the table does not have. `key`: the primary key of the table.
+pub(crate) fn refuse_unfilled(
+    name: &Name,
+    unfilled: &[&Column],
+    new: &[&str],
+    key: &[String],
+) -> Result<()> {
     let needs =
         |column: &&&Column| has_no_filler(column) && (column.not_null || refuses_null(&column.ty));
     let Some(column) = unfilled.iter().find(needs) else {
@@ -187,9 +199,15 @@ pub(crate) fn refuse_unfilled(name: &Name, unfilled: &[&Column], new: &[&str]) -
         format!("the column {quoted} of {name} is NOT NULL without a default, and the stream \
              does not fill it"),
     )
-    .hint(format!(
-        "{renamed}run on the target: ALTER TABLE {name} ALTER COLUMN {quoted} DROP NOT NULL, or give it a default"
-    ))
+    .hint(match key.contains(&column.name) {
+        true => format!(
+            "{renamed}give the column a default, or drop the primary key, which has it, and then run on the target: \
+             ALTER TABLE {name} ALTER COLUMN {quoted} DROP NOT NULL"
+        ),
+        false => format!(
+            "{renamed}run on the target: ALTER TABLE {name} ALTER COLUMN {quoted} DROP NOT NULL, or give it a default"
+        ),
+    })
     .in_column(&column.name))
 }
 

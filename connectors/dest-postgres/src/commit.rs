@@ -47,6 +47,7 @@ pub(crate) fn commit(
         client = settle(settings, lease, error)?;
     }
     lease.seq += 1;
+    lease.origins = None;
     failpoint("dest-postgres.committed")?;
     Ok(client)
 }

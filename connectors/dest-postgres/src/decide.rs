@@ -10,7 +10,8 @@ use rapidbyte_sdk::prelude::*;
 
 use crate::changes;
 use crate::columns::{
-    absent, column_plan, ignored, refuse_unfilled, refuses_null, sequence_note, unfilled_note,
+    absent, column_plan, ignored, is_own, refuse_unfilled, refuses_null, sequence_note,
+    unfilled_note,
 };
 use crate::config::{LoadMethod, Name, ReplaceMethod, Settings};
 use crate::convert;
@@ -165,6 +166,7 @@ fn fresh(
     for (field, column) in schema.fields().iter().zip(new) {
         match column {
             Ok(column) => {
+                let column = found.as_it_is_there(&column);
                 let fit = fit(field, &column).map_err(convert)?;
                 if matches!(fit, PgFit::Cast(_)) {
                     cast.push(targets.len());
@@ -273,7 +275,8 @@ fn refuse_many(name: &Name, count: usize) -> Result<()> {
         return Ok(());
     }
     let text = format!(
-        "with the columns of the stream, {name} would have {count} columns, and a table can have at most {MAX_COLUMNS}"
+        "with the columns of the stream, {name} would have {count} columns, and a table can have at most {MAX_COLUMNS}, \
+         dropped ones included"
     );
     Err(Error::schema("too_many_columns", text)
         .hint("name the columns that you need: columns: [...]"))
@@ -311,9 +314,12 @@ fn existing(
     if !relation.columns.is_empty() {
         refuse_no_columns(name, schema)?;
     }
-    let changes = changes::decide(target, name, schema, &new, relation, table)?;
+    refuse_strangers(name, schema, relation)?;
+    let changes = changes::decide(target, name, schema, &new, (relation, table), found)?;
     let (before, relation) = (relation, &changes.relation);
-    refuse_many(name, relation.columns.len())?;
+    if changes.added > 0 {
+        refuse_many(name, table.numbers + changes.added)?;
+    }
     let mut columns = Vec::new();
     let mut targets = Vec::new();
     let mut cast = Vec::new();
@@ -334,7 +340,7 @@ fn existing(
                 {
                     // Before the statement that does the same by hand.
                     let at = note.find("; run on the target").unwrap_or(note.len());
-                    note.insert_str(at, changes::way_out(target, table, column, new));
+                    note.insert_str(at, &changes::way_out(target, table, found, column, new));
                 }
                 columns.push(planned);
                 targets.push(column.clone());
@@ -357,7 +363,7 @@ fn existing(
     let fields = schema.fields().iter().map(|field| field.name().as_str());
     let is_new = |field: &&str| !before.columns.iter().any(|column| column.name == *field);
     let new: Vec<&str> = fields.filter(is_new).collect();
-    refuse_unfilled(name, &unfilled, &new)?;
+    refuse_unfilled(name, &unfilled, &new, &relation.primary_key)?;
     let mut notes: Vec<String> = unfilled
         .iter()
         .map(|column| unfilled_note(column, target.write_mode))
@@ -457,6 +463,54 @@ fn refuse_no_columns(name: &Name, schema: &Schema) -> Result<()> {
     }
     let text = format!("the stream has no columns, so nothing can be written to {name}");
     Err(Error::schema("no_columns", text).hint("leave the stream out, or write to another table"))
+}
+
+/// A stream that has no column of its table was read with the wrong header or delimiter, or belongs to another table.
+fn refuse_strangers(name: &Name, schema: &Schema, relation: &Relation) -> Result<()> {
+    let is_there = |field: &&std::sync::Arc<Field>| {
+        relation
+            .columns
+            .iter()
+            .any(|column| column.name == *field.name())
+    };
+    let theirs: Vec<String> = relation
+        .columns
+        .iter()
+        .filter(|column| !is_own(column))
+        .map(|column| quote_ident(&column.name))
+        .collect();
+    if theirs.is_empty() || schema.fields().iter().any(|field| is_there(&field)) {
+        return Ok(());
+    }
+    let ours = schema
+        .fields()
+        .iter()
+        .map(|field| quote_ident(field.name()));
+    let text = format!(
+        "the stream has none of the columns of {name}: it has {}, and the table has {}",
+        few(ours.collect()),
+        few(theirs)
+    );
+    Err(Error::schema("no_common_column", text).hint(
+        "look at the header and the delimiter of the file, or give the columns their names with `rename:`; if the stream \
+         belongs to another table, name it with `table:`",
+    ))
+}
+
+fn few(names: Vec<String>) -> String {
+    /// Names that are shown.
+    const MOST: usize = 8;
+    let more = names.len().saturating_sub(MOST);
+    let shown = names
+        .iter()
+        .take(MOST)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
+    match more {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 /// A table that replaces itself by some of its rows has lost the others.
@@ -632,8 +686,11 @@ impl Decision {
             .in_column(&column.column))
     }
 
-    /// All statements that a run would make before the first row.
+    /// All statements that a run would make before the first row. A run that refuses the stream makes none.
     pub(crate) fn statements(&self) -> Vec<String> {
+        if self.columns.iter().any(|column| column.fit == Fit::Refused) {
+            return Vec::new();
+        }
         let lock = self.lock.as_ref().filter(|_| self.clear.is_some());
         let lock = lock.map(|lock| lock.statement.clone());
         let clear = match &self.swap {

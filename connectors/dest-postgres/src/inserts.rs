@@ -57,7 +57,7 @@ fn parameter(
 ) -> Result<Parameter> {
     let found = look(
         client,
-        Within::Open,
+        &mut Within::Open,
         name,
         (&[], false),
         Wanted::Table,

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use rapidbyte_pg::Column;
+use rapidbyte_pg::form::table_of;
 use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_pg_client::{Client, Rows, TransactionStatus};
 use rapidbyte_sdk::NewColumn;
@@ -14,6 +15,7 @@ use crate::changes;
 use crate::checkpoint::{self, Fills, Lease};
 use crate::commit;
 use crate::config::{Name, Settings};
+use crate::convert;
 use crate::decide::{Decision, decide, lock_prelude, new_columns};
 use crate::home::{Home, given_up};
 use crate::lock::{self, Lock, Mode};
@@ -158,6 +160,9 @@ impl TableLoad {
     }
 
     fn take_rows(&mut self, client: Client, decided: Decision) -> Result<()> {
+        if self.committed == 0 {
+            self.lease.origins = changes::origins(&self.schema, decided.kept.as_deref())?;
+        }
         let sink = self.explained(Sink::new(client, &self.place(), decided, self.committed))?;
         self.state = State::Open(Box::new(sink));
         Ok(())
@@ -483,10 +488,23 @@ impl Place<'_> {
             wanted => wanted,
         };
         let is_added = target.schema_changes.new_column == NewColumn::Add;
-        let found = look(client, within, name, (&columns, is_added), wanted, question);
+        let mut within = within;
+        let found = look(
+            client,
+            &mut within,
+            name,
+            (&columns, is_added),
+            wanted,
+            question,
+        );
         let mut found = found.map_err(|error| error.in_stream(&target.stream))?;
         let answer = found.also.take();
         found.is_made = self.is_made;
+        let source = table_of(self.schema).map_err(convert)?.origin;
+        if changes::may_change(self.schema, &new, &found) && !self.is_made {
+            changes::look(client, &mut within, self, source.as_ref(), &mut found)
+                .map_err(|error| error.in_stream(&target.stream))?;
+        }
         let decided = decide(self.settings, target, name, self.schema, new, &found);
         Ok((decided, answer))
     }
@@ -545,6 +563,11 @@ impl Place<'_> {
         }
         if is_there && !decided.prelude.is_empty() {
             changes::record(client, self.settings, lease, &decided.prelude)?;
+            // A run that dies now leaves columns that the next one must know.
+            let origins = changes::origins(self.schema, decided.kept.as_deref())?;
+            if let Some(record) = origins.and_then(|origins| lease.record(&origins)) {
+                client.simple_query(&record)?;
+            }
         }
         client.execute("COMMIT")?;
         Ok(match is_there {

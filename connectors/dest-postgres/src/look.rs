@@ -1,11 +1,14 @@
 //! What the server has: read from the catalog, changing nothing.
 
+use std::collections::BTreeMap;
+
 use rapidbyte_pg::catalog::{self, Described, Relation, Types};
 use rapidbyte_pg::ident::{qualified, quote_literal};
-use rapidbyte_pg::{Column, ddl};
+use rapidbyte_pg::{Column, Kind, PgType, ddl};
 use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::prelude::*;
 
+use crate::checkpoint;
 use crate::config::{Name, ReplaceMethod, Settings};
 use crate::convert;
 use crate::repeats::{self, RepeatFacts};
@@ -19,6 +22,12 @@ pub(crate) struct Found {
     pub relation: Option<Relation>,
     /// User types that the table to create, or a column to add, needs and the server lacks: the statements.
     pub missing_types: Vec<MissingType>,
+    /// The types that a column to create would get because the server has one of that name: by the column's name.
+    pub there_types: Vec<(String, PgType)>,
+    /// If the columns of the stream and the table differ: what decides on a change of the table.
+    pub differences: Differences,
+    /// Columns that the run renames first: the old names, and the new ones, which all of this has already.
+    pub renamed: Vec<(String, String)>,
     /// For upsert, of a table that is there.
     pub upsert: Option<UpsertFacts>,
     /// For an append of rows that may come again, of a table that is there.
@@ -30,6 +39,57 @@ pub(crate) struct Found {
     /// The answer to what was asked beside that.
     pub also: Option<Rows>,
 }
+
+/// What is asked only where columns differ.
+#[derive(Debug, Default)]
+pub(crate) struct Differences {
+    /// What stands against a change of a column.
+    pub ties: Vec<Tie>,
+    /// The number that a column of the table has at the source, as far as runs have recorded it.
+    pub known: BTreeMap<String, i16>,
+}
+
+/// Something that depends on a column of the table.
+#[derive(Debug, Clone, serde::Deserialize)]
+pub(crate) struct Tie {
+    pub column: String,
+    /// As the server describes it: `view raw.v`.
+    pub what: String,
+    /// The server does not change the type of such a column.
+    pub holds_type: bool,
+    /// The column belongs to another table, too, which gives it its name.
+    pub holds_name: bool,
+}
+
+/// The ties of the table with the OID `$OID`. Dropping a column also drops an index on it alone, and nobody misses that.
+/// The server adapts indexes, constraints and statistics to a new type.
+const TIES: &str = "\
+SELECT pg_catalog.json_build_object('column', a.attname, 'what', tie.what, 'holds_type', tie.holds_type,
+    'holds_name', tie.holds_name)::text
+FROM pg_catalog.pg_attribute a CROSS JOIN LATERAL (
+    SELECT pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid) AS what,
+        d.classid NOT IN ('pg_catalog.pg_class'::pg_catalog.regclass,
+            'pg_catalog.pg_constraint'::pg_catalog.regclass,
+            'pg_catalog.pg_statistic_ext'::pg_catalog.regclass) AS holds_type,
+        false AS holds_name
+    FROM pg_catalog.pg_depend d
+    LEFT JOIN pg_catalog.pg_attrdef f ON f.oid = d.objid
+        AND d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass
+    LEFT JOIN pg_catalog.pg_constraint k ON k.oid = d.objid
+        AND d.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass
+    LEFT JOIN pg_catalog.pg_index i ON i.indexrelid = d.objid
+        AND d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass
+    WHERE d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refobjid = a.attrelid
+      AND d.refobjsubid = a.attnum AND (f.adnum = a.attnum AND f.adrelid = a.attrelid) IS NOT TRUE
+      AND (k.contype = 'n') IS NOT TRUE
+      AND (i.indnatts = 1 AND NOT i.indisunique AND i.indexprs IS NULL AND i.indpred IS NULL) IS NOT TRUE
+    UNION ALL
+    SELECT 'the partition key', true, false FROM pg_catalog.pg_partitioned_table p
+    WHERE p.partrelid = a.attrelid AND a.attnum = ANY (p.partattrs)
+    UNION ALL
+    SELECT 'the table that it is inherited from', true, true WHERE a.attinhcount > 0) AS tie
+WHERE a.attrelid = $OID AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum, tie.what LIMIT 10000";
 
 /// What is to be known of a table that is there.
 #[derive(Clone, Copy)]
@@ -84,6 +144,8 @@ pub(crate) struct Facts {
 pub(crate) struct TableFacts {
     pub oid: u32,
     pub kind: char,
+    /// The numbers of its columns, those of dropped ones included.
+    pub numbers: usize,
     /// ALTER TABLE: a table of its own that belongs to this role.
     pub may_alter: bool,
     /// INSERT into some columns at least.
@@ -122,7 +184,7 @@ SELECT pg_catalog.json_build_object(
     'may_create_table', COALESCE(pg_catalog.has_schema_privilege(n.oid, 'CREATE')
         AND pg_catalog.has_schema_privilege(n.oid, 'USAGE'), false),
     'table', (SELECT pg_catalog.json_build_object(
-        'oid', c.oid::int8, 'kind', c.relkind,
+        'oid', c.oid::int8, 'kind', c.relkind, 'numbers', c.relnatts,
         'may_alter', c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.reloftype = 0
             AND pg_catalog.pg_has_role(c.relowner, 'USAGE'),
         'may_insert', pg_catalog.has_any_column_privilege(c.oid, 'INSERT'),
@@ -215,7 +277,7 @@ impl Within<'_> {
 /// that lacks some of them gets them; `also` is a question that is asked in the same send.
 pub(crate) fn look(
     client: &mut Client,
-    mut within: Within<'_>,
+    within: &mut Within<'_>,
     name: &Name,
     (columns, is_added): (&[Column], bool),
     wanted: Wanted<'_>,
@@ -244,18 +306,18 @@ pub(crate) fn look(
     };
     let facts: Facts = read(about)?;
     let relation = match &facts.table {
-        Some(table) => Some(relation(client, &mut within, described, table.oid)?),
+        Some(table) => Some(relation(client, within, described, table.oid)?),
         None => None,
     };
-    let missing_types = match &relation {
-        Some(relation) if is_added => {
+    let new: Vec<Column> = match &relation {
+        Some(_) if !is_added => Vec::new(),
+        Some(relation) => {
             let is_new = |column: &&Column| !relation.columns.iter().any(|c| c.name == column.name);
-            let new: Vec<Column> = columns.iter().filter(is_new).cloned().collect();
-            missing_types(client, &mut within, &new)?
+            columns.iter().filter(is_new).cloned().collect()
         }
-        Some(_) => Vec::new(),
-        None => missing_types(client, &mut within, columns)?,
+        None => columns.to_vec(),
     };
+    let (missing_types, there_types) = needed_types(client, within, &new)?;
     let (mut upsert, mut repeats, mut swap) = (None, None, None);
     if let (Some(_), Some(more)) = (&relation, more.first()) {
         match wanted {
@@ -275,11 +337,87 @@ pub(crate) fn look(
         facts,
         relation,
         missing_types,
+        there_types,
+        differences: Differences::default(),
+        renamed: Vec::new(),
         upsert,
         repeats,
         swap,
         is_made: false,
         also,
+    })
+}
+
+/// Gives columns their new names in what was found. `renamed`: old names, and new ones.
+pub(crate) fn rename(
+    client: &mut Client,
+    within: &mut Within<'_>,
+    target: &Target,
+    renamed: Vec<(String, String)>,
+    found: &mut Found,
+) -> Result<()> {
+    let Some(relation) = &mut found.relation else {
+        return Ok(());
+    };
+    let is_key = |(_, new): &(String, String)| {
+        target.primary_key.contains(new) || target.dedup_fields.contains(new)
+    };
+    if found.repeats.is_some() && renamed.iter().any(is_key) {
+        // They were asked for by the names that the table does not have yet.
+        let mut before = target.clone();
+        let names = before.primary_key.iter_mut();
+        for name in names.chain(&mut before.dedup_fields) {
+            if let Some((old, _)) = renamed.iter().find(|(_, new)| new == name) {
+                name.clone_from(old);
+            }
+        }
+        let question = repeats::question(&relation.oid.to_string(), &before);
+        let answers = within.ask(client, &[question])?;
+        found.repeats = Some(read(answers.first().unwrap_or(&Rows::default()))?);
+    }
+    for (old, new) in &renamed {
+        let columns = relation.columns.iter_mut().map(|column| &mut column.name);
+        let key = relation.primary_key.iter_mut();
+        let ties = found.differences.ties.iter_mut().map(|tie| &mut tie.column);
+        for name in columns.chain(key).chain(ties).filter(|name| *name == old) {
+            name.clone_from(new);
+        }
+        if let Some(upsert) = &mut found.upsert {
+            upsert.rename(old, new);
+        }
+        if let Some(repeats) = &mut found.repeats {
+            repeats.rename(old, new);
+        }
+    }
+    found.renamed = renamed;
+    Ok(())
+}
+
+/// Asks what decides on a change of the table. `relation`: what the stream comes from, see
+/// [`rapidbyte_pg::form::Origin`].
+pub(crate) fn differences(
+    client: &mut Client,
+    within: &mut Within<'_>,
+    settings: &Settings,
+    name: &Name,
+    oid: u32,
+    relation: Option<&str>,
+) -> Result<Differences> {
+    let mut questions = vec![TIES.replace("$OID", &oid.to_string())];
+    questions.extend(relation.map(|_| checkpoint::origins_question(settings, name)));
+    let answers = within.ask(client, &questions)?;
+    let parse = |text| {
+        serde_json::from_str(text)
+            .map_err(|error| Error::internal(format!("an answer of the catalog: {error}")))
+    };
+    let ties = answers.first().map(texts).transpose()?.unwrap_or_default();
+    let known = match (relation, answers.get(1)) {
+        (Some(relation), Some(rows)) => checkpoint::known(rows, relation)?,
+        _ => BTreeMap::new(),
+    };
+    Ok(Differences {
+        ties: ties.into_iter().map(parse).collect::<Result<_>>()?,
+        known,
     })
 }
 
@@ -347,13 +485,32 @@ fn texts(rows: &Rows) -> Result<Vec<&str>> {
     rows.rows.iter().map(text).collect()
 }
 
-/// The types that the columns need and the server lacks; `missing_type`, with all the statements
-/// to run, if one of them is not made without asking.
-fn missing_types(
+/// The type of this name that the server has, if it is one that users make, or an array of such.
+fn there_type(ty: &PgType, there: &Types) -> Result<Option<PgType>> {
+    if let Kind::Array { element } = &ty.kind {
+        let element = there_type(element, there)?.map(Box::new);
+        return Ok(element.map(|element| PgType {
+            kind: Kind::Array { element },
+            ..ty.clone()
+        }));
+    }
+    match ty.is_builtin() {
+        true => Ok(None),
+        false => there.find(&ty.schema, &ty.name).map_err(convert),
+    }
+}
+
+/// The types that the columns need and the server lacks, and those of the columns that it has; `missing_type`, with all
+/// the statements to run, if one of them is not made without asking.
+#[allow(
+    clippy::type_complexity,
+    reason = "two lists of what is there and what is not"
+)]
+fn needed_types(
     client: &mut Client,
     within: &mut Within<'_>,
     columns: &[Column],
-) -> Result<Vec<MissingType>> {
+) -> Result<(Vec<MissingType>, Vec<(String, PgType)>)> {
     let mut needed: Vec<(ddl::TypeStatement, &Column)> = Vec::new();
     for column in columns {
         for ty in ddl::types_of(&column.ty) {
@@ -363,13 +520,19 @@ fn missing_types(
         }
     }
     if needed.is_empty() {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), Vec::new()));
     }
     let names: Vec<_> = needed
         .iter()
         .map(|(ty, _)| (ty.schema.as_str(), ty.name.as_str()))
         .collect();
     let there = types(client, within, catalog::types_by_name_query(&names))?;
+    let mut there_types = Vec::new();
+    for column in columns {
+        if let Some(ty) = there_type(&column.ty, &there)? {
+            there_types.push((column.name.clone(), ty));
+        }
+    }
     let mut missing = Vec::new();
     let mut refused = None;
     for (ty, column) in needed {
@@ -387,7 +550,7 @@ fn missing_types(
         });
     }
     let Some((name, column)) = refused else {
-        return Ok(missing);
+        return Ok((missing, there_types));
     };
     let text = format!(
         "the target does not have the type {name}, and Rapidbyte creates only enums and \

@@ -26,6 +26,17 @@ pub(crate) struct RepeatFacts {
     indexes: Vec<Index>,
 }
 
+impl RepeatFacts {
+    /// What there will be when a column has its new name.
+    pub(crate) fn rename(&mut self, old: &str, new: &str) {
+        let compared = self.columns.iter_mut().map(|column| &mut column.name);
+        let indexed = self.indexes.iter_mut().flat_map(|index| &mut index.columns);
+        for name in compared.chain(indexed).filter(|name| *name == old) {
+            *name = new.into();
+        }
+    }
+}
+
 #[derive(Debug, Clone, serde::Deserialize)]
 struct Compared {
     name: String,

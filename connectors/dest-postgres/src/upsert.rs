@@ -42,6 +42,16 @@ pub(crate) struct UpsertFacts {
     unique_keys: Vec<UniqueKey>,
 }
 
+impl UpsertFacts {
+    /// What there will be when a column has its new name.
+    pub(crate) fn rename(&mut self, old: &str, new: &str) {
+        let keys = self.unique_keys.iter_mut().flat_map(|key| &mut key.columns);
+        for column in keys.filter(|column| column.name == old) {
+            column.name = new.into();
+        }
+    }
+}
+
 #[derive(Debug, Clone, serde::Deserialize)]
 struct UniqueKey {
     index: String,

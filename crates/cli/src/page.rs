@@ -10,7 +10,7 @@ mod shelf;
 
 use std::fmt::Write as _;
 
-use rapidbyte_engine::report::{Report, Side, StageReport, StreamReport};
+use rapidbyte_engine::report::{Report, Side, StageReport, StreamReport, Warning};
 use rapidbyte_engine::{Failure, Progress, StreamState};
 use rapidbyte_wire::counted;
 use serde_json::{Map, Value};
@@ -66,13 +66,16 @@ impl Page<'_> {
         body += &self.head();
         match self.ended {
             Ok(report) => {
-                body += &warnings(report);
+                let about = "The run succeeded, but check these warnings.";
+                body += &warnings(&report.warnings, about);
                 body += &schema_changes(&report.streams);
                 body += &waterfall(report);
                 body += &streams(report);
             }
             Err(failure) => {
                 body += &failed(failure);
+                let about = "The run failed, and this has happened all the same.";
+                body += &warnings(&failure.streams.warnings, about);
                 if let Some(progress) = self.progress {
                     body += &reached(progress);
                 }
@@ -267,14 +270,10 @@ fn failed(failure: &Failure) -> String {
 /// Failures of single streams that a page shows.
 const MOST_FAILURES: usize = 100;
 
-fn warnings(report: &Report) -> String {
-    let items = report.warnings.iter();
+fn warnings(warnings: &[Warning], about: &str) -> String {
+    let items = warnings.iter();
     let items = items.map(|warning| (warning.stream.as_str(), warning.message.as_str()));
-    bullets(
-        "Warnings",
-        "The run succeeded, but check these warnings.",
-        items,
-    )
+    bullets("Warnings", about, items)
 }
 
 /// What the run changed in its targets, as far as it was committed.

@@ -48,7 +48,7 @@ use rapidbyte_runtime::Redact;
 use rapidbyte_wire::{name, pattern};
 use serde_json::{Map, Value};
 
-pub use changes::{DroppedColumn, NewColumn, SchemaChanges, TypeChange};
+pub use changes::{DroppedColumn, NewColumn, Renamed, SchemaChanges, TypeChange};
 pub use delivery::{Checkpoint, OnStreamFailure, Retry, WhenRunning};
 pub use environment::Environment;
 pub use error::{DocumentError, Location, code};

@@ -19,7 +19,8 @@ use std::sync::Arc;
 use arrow_schema::{Field, Schema};
 use rapidbyte_runtime::{
     ColumnPlan, Destination, DroppedColumn, Fit, Grants, Increment, NewColumn, Plan as Placed,
-    Progress, Relation, SchemaChanges, Selection, Stream, SyncMode, Target, TypeChange, WriteMode,
+    Progress, Relation, RenamedColumn, SchemaChanges, Selection, Stream, SyncMode, Target,
+    TypeChange, WriteMode,
 };
 use rapidbyte_wire::{WARNING_NOTE, ipc, types};
 
@@ -193,22 +194,27 @@ pub(crate) fn write_mode(document: &Document) -> WriteMode {
 
 /// What a destination does if the columns of a stream and those of its target differ.
 pub(crate) fn schema_changes(document: &Document, stream: &document::Stream) -> SchemaChanges {
-    let asked = stream.schema_changes.unwrap_or(document.schema_changes);
+    let asked = stream.schema_changes.unwrap_or_default();
+    let asked = asked.or(document.schema_changes);
     SchemaChanges {
-        new_column: match asked.new_column {
+        new_column: match asked.new_column.unwrap_or_default() {
             document::NewColumn::Add => NewColumn::Add,
             document::NewColumn::Ignore => NewColumn::Ignore,
             document::NewColumn::Fail => NewColumn::Fail,
         },
-        dropped_column: match asked.dropped_column {
+        dropped_column: match asked.dropped_column.unwrap_or_default() {
             document::DroppedColumn::Keep => DroppedColumn::Keep,
             document::DroppedColumn::Drop => DroppedColumn::Drop,
             document::DroppedColumn::Fail => DroppedColumn::Fail,
         },
-        type_change: match asked.type_change {
+        type_change: match asked.type_change.unwrap_or_default() {
             document::TypeChange::Widen => TypeChange::Widen,
             document::TypeChange::Rewrite => TypeChange::Rewrite,
             document::TypeChange::Fail => TypeChange::Fail,
+        },
+        renamed: match asked.renamed.unwrap_or_default() {
+            document::Renamed::Detect => RenamedColumn::Detect,
+            document::Renamed::Off => RenamedColumn::Off,
         },
     }
 }
@@ -218,6 +224,7 @@ fn for_one_run(policy: SchemaChanges) -> SchemaChanges {
     SchemaChanges {
         dropped_column: DroppedColumn::Keep,
         type_change: TypeChange::Fail,
+        renamed: RenamedColumn::Off,
         ..policy
     }
 }

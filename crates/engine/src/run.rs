@@ -253,6 +253,8 @@ fn move_all(
             failure.streams.warnings.extend(gone);
             failure.streams.warnings.extend(skipped);
             failure.streams.warnings.extend(told(plan, ledger));
+            let changed = changed(plan, &failure.streams.committed, ledger, host);
+            failure.streams.warnings.extend(changed);
             return Err(failure);
         }
     };
@@ -331,6 +333,23 @@ fn told(plan: &Plan, ledger: &Ledger<'_>) -> Vec<Warning> {
         Some(Warning { stream, message })
     };
     plan.streams.iter().filter_map(warning).collect()
+}
+
+/// The changes of targets that stay although their streams failed.
+fn changed(plan: &Plan, committed: &[String], ledger: &Ledger<'_>, host: &Host) -> Vec<Warning> {
+    let failed = plan.streams.iter();
+    let failed = failed.filter(|stream| !committed.contains(&stream.name));
+    let warning = |stream: &StreamPlan| {
+        let changes = ledger.of(&stream.name).changes;
+        let one = |statement| {
+            let message = format!("the target was changed before the stream failed: {statement}");
+            host.log(Some(&stream.name), Level::Warn, &message);
+            let stream = stream.name.clone();
+            Warning { stream, message }
+        };
+        changes.into_iter().map(one).collect::<Vec<_>>()
+    };
+    failed.flat_map(warning).collect()
 }
 
 fn warnings(stream: &StreamPlan) -> impl Iterator<Item = Warning> {

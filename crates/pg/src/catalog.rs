@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde::Deserialize;
 
-use crate::form::Table;
+use crate::form::{Origin, Table};
 use crate::model::{
     Check, Column, CompositeField, Generated, Kind, MAX_DEPTH, MAX_PARTS, PgType, Send,
 };
@@ -47,10 +47,11 @@ pub fn columns_query(relations: &[u32]) -> String {
 pub fn columns_query_of(relations: &str) -> String {
     let sql = COLUMNS.replace("$RELATIONS", relations);
     sql.replace("$DEFAULT", DEFAULT)
+        .replace("$SYSTEM", "NULL::text")
 }
 
-/// As [`columns_query`], without defaults and generating expressions. The server takes a lock of a table to write
-/// those, and waits while somebody changes it; this question waits for nobody.
+/// As [`columns_query`], with the [`Origin`] of the columns, but without defaults and generating expressions. The server
+/// takes a lock of a table to write those, and waits while somebody changes it; this question waits for nobody.
 pub fn shapes_query(relations: &[u32]) -> String {
     shapes_query_of(&oid_array(relations))
 }
@@ -59,6 +60,7 @@ pub fn shapes_query(relations: &[u32]) -> String {
 pub fn shapes_query_of(relations: &str) -> String {
     let sql = COLUMNS.replace("$RELATIONS", relations);
     sql.replace("$DEFAULT", "NULL::text")
+        .replace("$SYSTEM", SYSTEM)
 }
 
 /// The types of these OIDs, and all that they are made of.
@@ -93,6 +95,8 @@ SELECT pg_catalog.json_build_object(
     'identity', (EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)
         ::pg_catalog.int8 || '/' || (SELECT d.oid FROM pg_catalog.pg_database d
             WHERE d.datname = pg_catalog.current_database()) || '/' || c.oid,
+    'origin', $SYSTEM || '/' || (SELECT d.oid FROM pg_catalog.pg_database d
+            WHERE d.datname = pg_catalog.current_database()) || '/' || c.oid,
     'primary_key', (
         SELECT pg_catalog.json_agg(k.attname ORDER BY o.place)
         FROM pg_catalog.pg_index i
@@ -101,7 +105,7 @@ SELECT pg_catalog.json_build_object(
         WHERE i.indrelid = c.oid AND i.indisprimary AND o.place <= i.indnkeyatts),
     'columns', (
         SELECT pg_catalog.json_agg(pg_catalog.json_build_object(
-            'name', a.attname, 'type', a.atttypid::int8, 'typmod', a.atttypmod,
+            'name', a.attname, 'number', a.attnum, 'type', a.atttypid::int8, 'typmod', a.atttypmod,
             'type_text', pg_catalog.format_type(a.atttypid, a.atttypmod), 'dimensions', a.attndims,
             'not_null', a.attnotnull, 'generated', a.attgenerated, 'identity', a.attidentity,
             'default', $DEFAULT,
@@ -123,6 +127,12 @@ FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = ANY ($RELATIONS)
 ORDER BY n.nspname, c.relname";
+
+/// In a query of its own, which runs only where the role may call the function.
+const SYSTEM: &str = "(SELECT CASE
+    WHEN pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')
+    THEN pg_catalog.substring(pg_catalog.query_to_xml('SELECT s.system_identifier AS id FROM
+        pg_catalog.pg_control_system() AS s', false, true, '')::text, '<id>([0-9]+)</id>') END)";
 
 const DEFAULT: &str = "(
     SELECT pg_catalog.pg_get_expr(d.adbin, d.adrelid) FROM pg_catalog.pg_attrdef d
@@ -208,6 +218,8 @@ pub struct Relation {
     pub comment: Option<String>,
     /// See [`Table`].
     pub identity: Option<String>,
+    /// See [`Table`].
+    pub origin: Option<Origin>,
     /// In their order, without dropped ones.
     pub columns: Vec<Column>,
     /// Names, in the key's order; empty without a key.
@@ -220,6 +232,7 @@ impl Relation {
         Table {
             comment: self.comment.clone(),
             identity: self.identity.clone(),
+            origin: self.origin.clone(),
         }
     }
 
@@ -251,6 +264,7 @@ struct RawRelation {
     row_type: u32,
     comment: Option<String>,
     identity: Option<String>,
+    origin: Option<String>,
     primary_key: Option<Vec<String>>,
     columns: Option<Vec<RawColumn>>,
 }
@@ -258,6 +272,8 @@ struct RawRelation {
 #[derive(Deserialize)]
 struct RawColumn {
     name: String,
+    #[serde(default)]
+    number: i16,
     #[serde(rename = "type")]
     ty: u32,
     typmod: i32,
@@ -459,8 +475,15 @@ impl Described {
 
 impl RawRelation {
     fn with_types(self, types: &Types) -> Result<Relation, PgError> {
-        let columns = self.columns.unwrap_or_default().into_iter();
+        let columns = self.columns.unwrap_or_default();
+        let number = |column: &RawColumn| (column.name.clone(), column.number);
+        let origin = self.origin.map(|relation| Origin {
+            relation,
+            columns: columns.iter().map(number).collect(),
+        });
+        let columns = columns.into_iter();
         Ok(Relation {
+            origin,
             oid: self.oid,
             schema: self.schema,
             name: self.name,

@@ -22,7 +22,7 @@
 //! the decoder at that row. See "Data Types" in the PostgreSQL manual and "Canonical Extension
 //! Types" in the Arrow documentation.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
@@ -158,6 +158,30 @@ pub struct Table {
     /// Which table it is: equal for the same table of the same database of the same running server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
+    /// Tells its columns apart, whatever they are called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
+}
+
+/// All columns that a relation has, by what a server never uses again for another column: it proves that a column was
+/// renamed or dropped. Unknown where the role may not read the identity of the server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// `system_identifier` of `pg_control_system()`, the OID of the database and that of the relation, with `/` between
+    /// them: another one for a relation that was created again.
+    pub relation: String,
+    /// `pg_attribute.attnum` by name.
+    pub columns: BTreeMap<String, i16>,
+}
+
+impl Origin {
+    /// The number of the column that a field came from, whatever the field is called now.
+    ///
+    /// `invalid_metadata` when the entry of the field does not parse.
+    pub fn number(&self, field: &Field) -> Result<Option<i16>, PgError> {
+        let column = column_as_read(field)?;
+        Ok(column.and_then(|column| self.columns.get(&column.name).copied()))
+    }
 }
 
 /// The schema of a relation's columns, with what else travels of it in its metadata.
@@ -206,6 +230,16 @@ pub fn select_expression(column: &Column, native: bool) -> String {
 ///
 /// `invalid_metadata` when the entry does not parse or is nested too deep.
 pub fn column_of(field: &Field) -> Result<Option<Column>, PgError> {
+    let mut column = column_as_read(field)?;
+    if let Some(column) = &mut column {
+        // The field may have been renamed on its way.
+        column.name.clone_from(field.name());
+    }
+    Ok(column)
+}
+
+/// As [`column_of`], under the name that it has at its source.
+fn column_as_read(field: &Field) -> Result<Option<Column>, PgError> {
     let Some(json) = field.metadata().get(METADATA_KEY) else {
         return Ok(None);
     };
@@ -220,12 +254,10 @@ pub fn column_of(field: &Field) -> Result<Option<Column>, PgError> {
         )
         .in_column(field.name())
     };
-    let mut column: Column = serde_json::from_str(json).map_err(|error| bad(error.to_string()))?;
+    let column: Column = serde_json::from_str(json).map_err(|error| bad(error.to_string()))?;
     if column.ty.depth() > MAX_DEPTH {
         return Err(bad(format!("its type is nested deeper than {MAX_DEPTH}")));
     }
-    // The field may have been renamed on its way.
-    column.name.clone_from(field.name());
     Ok(Some(column))
 }
 

@@ -85,13 +85,26 @@ pub fn widening(from: &Column, to: &Column) -> Option<Widening> {
 }
 
 /// The statements that add the labels of `from`'s enum which `to`'s lacks, each beside the label that it follows;
-/// and `to` with them. Nothing if one of them is no enum, or none is missing.
+/// and `to` with them. Nothing if they are neither enums nor arrays of enums, or none is missing.
 pub fn missing_labels(from: &Column, to: &Column) -> Option<(Vec<String>, Column)> {
-    let (Kind::Enum { labels: given }, Kind::Enum { labels }) = (&from.ty.kind, &to.ty.kind) else {
-        return None;
-    };
-    let ty = qualified(&to.ty.schema, &to.ty.name);
-    let mut labels = labels.clone();
+    let mut column = to.clone();
+    let statements = add_labels(&from.ty, &mut column.ty)?;
+    (!statements.is_empty()).then_some((statements, column))
+}
+
+fn add_labels(from: &PgType, to: &mut PgType) -> Option<Vec<String>> {
+    let name = qualified(&to.schema, &to.name);
+    match (&from.kind, &mut to.kind) {
+        (Kind::Array { element: from }, Kind::Array { element: to }) => add_labels(from, to),
+        (Kind::Enum { labels: given }, Kind::Enum { labels }) => {
+            Some(labels_beside(&name, given, labels))
+        }
+        _ => None,
+    }
+}
+
+/// Adds to `labels` what is `given`.
+fn labels_beside(ty: &str, given: &[String], labels: &mut Vec<String>) -> Vec<String> {
     let mut statements = Vec::new();
     for (place, label) in given.iter().enumerate() {
         if labels.contains(label) {
@@ -112,9 +125,17 @@ pub fn missing_labels(from: &Column, to: &Column) -> Option<(Vec<String>, Column
         let at = before.and_then(|before| labels.iter().position(|other| other == before));
         labels.insert(at.map_or(0, |at| at + 1), label.clone());
     }
-    let mut column = to.clone();
-    column.ty.kind = Kind::Enum { labels };
-    (!statements.is_empty()).then_some((statements, column))
+    statements
+}
+
+/// Whether the labels that both enums have stand in the same order. True if one of them is no enum.
+pub fn is_same_order(from: &Column, to: &Column) -> bool {
+    let (Kind::Enum { labels: from }, Kind::Enum { labels: to }) = (&from.ty.kind, &to.ty.kind)
+    else {
+        return true;
+    };
+    let there = from.iter().filter(|label| to.contains(label));
+    there.eq(to.iter().filter(|label| from.contains(label)))
 }
 
 #[cfg(test)]
@@ -195,5 +216,20 @@ mod tests {
         );
         assert_eq!(after.ty.kind, of(&["x", "a", "y", "b", "z"]).ty.kind);
         assert_eq!(missing_labels(&of(&["a"]), &of(&["b", "a"])), None);
+        assert!(is_same_order(&of(&["a", "b", "c"]), &of(&["a", "c"])));
+        assert!(!is_same_order(&of(&["a", "b", "c"]), &of(&["c", "a"])));
+        let array = |labels: &[&str]| {
+            let mut column = of(labels);
+            let element = Box::new(column.ty.clone());
+            column.ty.kind = Kind::Array { element };
+            column
+        };
+        let (statements, after) = missing_labels(&array(&["a", "b"]), &array(&["a"])).unwrap();
+        assert_eq!(
+            statements,
+            ["ALTER TYPE s.e ADD VALUE IF NOT EXISTS 'b' AFTER 'a'"]
+        );
+        assert_eq!(after, array(&["a", "b"]));
+        assert_eq!(missing_labels(&array(&["a"]), &of(&["b"])), None);
     }
 }

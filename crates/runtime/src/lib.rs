@@ -30,7 +30,7 @@ mod wasm;
 
 pub use bindings::destination::{
     ColumnPlan, DroppedColumn, Fit, LoadRequest, NewColumn, Part, Plan, Presence, Progress,
-    Receipt, SchemaChanges, StreamCommit, Target, TypeChange, Worker,
+    Receipt, RenamedColumn, SchemaChanges, StreamCommit, Target, TypeChange, Worker,
 };
 pub use bindings::source::{Event, Increment, LateRows, Position, ReadRequest, Selection};
 pub use bindings::transform::{Plan as TransformPlan, Relation};

@@ -6,8 +6,8 @@
 //! session. A read and a load have one or more streams, which are numbered from 0 in the order of their requests.
 
 use crate::bindings::destination::{
-    DroppedColumn, LoadRequest, NewColumn, Part, Plan, Presence, Progress, Receipt, SchemaChanges,
-    StreamCommit, Target, TypeChange, Worker,
+    DroppedColumn, LoadRequest, NewColumn, Part, Plan, Presence, Progress, Receipt, RenamedColumn,
+    SchemaChanges, StreamCommit, Target, TypeChange, Worker,
 };
 use crate::bindings::source::{Event, Position, ReadRequest, Selection};
 use crate::bindings::transform::{Plan as TransformPlan, Relation};
@@ -96,13 +96,14 @@ pub trait TransformSession: Session {
 }
 
 impl Default for SchemaChanges {
-    /// As the pipeline file has it: new columns are added, others stay, and types are widened where no stored row
-    /// changes.
+    /// As the pipeline file has it: new columns are added, renamed ones are renamed, others stay, and types are widened
+    /// where no stored row changes.
     fn default() -> Self {
         Self {
             new_column: NewColumn::Add,
             dropped_column: DroppedColumn::Keep,
             type_change: TypeChange::Widen,
+            renamed: RenamedColumn::Detect,
         }
     }
 }

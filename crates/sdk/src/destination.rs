@@ -18,8 +18,8 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
 use crate::{
-    CheckItem, DroppedColumn, Error, NewColumn, Part, Plan, Presence, Progress, Receipt, Result,
-    Run, SchemaChanges, Spec, Target, TypeChange, Worker, WriteMode, config,
+    CheckItem, DroppedColumn, Error, NewColumn, Part, Plan, Presence, Progress, Receipt,
+    RenamedColumn, Result, Run, SchemaChanges, Spec, Target, TypeChange, Worker, WriteMode, config,
 };
 
 #[doc(hidden)]
@@ -160,12 +160,13 @@ impl<'a> Commit<'a> {
 }
 
 impl Default for SchemaChanges {
-    /// New columns are added, others stay, and types are widened where no stored row changes.
+    /// New columns are added, renamed ones are renamed, others stay, and types are widened where no stored row changes.
     fn default() -> Self {
         Self {
             new_column: NewColumn::Add,
             dropped_column: DroppedColumn::Keep,
             type_change: TypeChange::Widen,
+            renamed: RenamedColumn::Detect,
         }
     }
 }

@@ -79,7 +79,7 @@ pub use transform::{Transform, Transformer};
 
 pub use bindings::exports_destination::{
     ColumnPlan, DroppedColumn, Fit, LoadRequest, NewColumn, Part, Plan, Presence, Progress,
-    Receipt, SchemaChanges, Target, TypeChange, Worker,
+    Receipt, RenamedColumn, SchemaChanges, Target, TypeChange, Worker,
 };
 pub use bindings::exports_source::{Increment, LateRows, ReadRequest, Selection};
 pub use bindings::exports_transform::{Plan as TransformPlan, Relation};

@@ -113,8 +113,13 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
                         Some(Value::Object(told)) => told,
                         _ => Map::new(),
                     };
-                    if !failure.streams.reports.is_empty() {
+                    let Streams {
+                        reports, warnings, ..
+                    } = failure.streams.as_ref();
+                    if !reports.is_empty() || !warnings.is_empty() {
                         known.extend(committed(failure));
+                    }
+                    if !reports.is_empty() {
                         output.text(&summary::partial(&failure.streams.reports));
                     }
                     output.known(Value::Object(known));

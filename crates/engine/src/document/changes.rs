@@ -19,13 +19,20 @@ keys! {
     pub struct SchemaChanges: Default {
         /// A column that the target does not have: add it (add, the default), leave its values out
         /// (ignore), or refuse the stream (fail).
-        pub new_column: NewColumn = word().or(NewColumn::Add),
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub new_column: Option<NewColumn> = word().optional(),
         /// A column that the stream does not have: keep it, without a value in new rows (keep, the
-        /// default), drop it (drop), or refuse the stream (fail).
-        pub dropped_column: DroppedColumn = word().or(DroppedColumn::Keep),
+        /// default), drop it if the source proves that it dropped it (drop), or refuse the stream (fail).
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub dropped_column: Option<DroppedColumn> = word().optional(),
         /// A type that does not hold all values of the stream: widen it if no stored row changes
         /// (widen, the default), also if all of them must be rewritten (rewrite), or never (fail).
-        pub type_change: TypeChange = word().or(TypeChange::Widen),
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub type_change: Option<TypeChange> = word().optional(),
+        /// A column with a new name: rename it if the source proves that it is the same (detect, the
+        /// default), or take it for a dropped and a new one (off).
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub renamed: Option<Renamed> = word().optional(),
     }
 }
 
@@ -48,7 +55,7 @@ words! {
         /// It stays; new rows have NULL in it, and updated rows keep their value.
         #[default]
         Keep = "keep",
-        /// The destination drops it.
+        /// The destination drops it, if the source proves that it dropped it.
         Drop = "drop",
         /// The stream is refused.
         Fail = "fail",
@@ -68,20 +75,41 @@ words! {
     }
 }
 
+words! {
+    /// `renamed`: a column that has another name at the source than before.
+    pub enum Renamed {
+        /// The destination renames it, if the source proves that it is the same column.
+        #[default]
+        Detect = "detect",
+        /// It is taken for a dropped and a new column.
+        Off = "off",
+    }
+}
+
 impl SchemaChanges {
     /// Nothing changes.
     const FROZEN: Self = Self {
-        new_column: NewColumn::Fail,
-        dropped_column: DroppedColumn::Fail,
-        type_change: TypeChange::Fail,
+        new_column: Some(NewColumn::Fail),
+        dropped_column: Some(DroppedColumn::Fail),
+        type_change: Some(TypeChange::Fail),
+        renamed: Some(Renamed::Off),
     };
+
+    /// The values of a stream, and those of `pipeline` where it has none.
+    pub fn or(self, pipeline: Self) -> Self {
+        Self {
+            new_column: self.new_column.or(pipeline.new_column),
+            dropped_column: self.dropped_column.or(pipeline.dropped_column),
+            type_change: self.type_change.or(pipeline.type_change),
+            renamed: self.renamed.or(pipeline.renamed),
+        }
+    }
 }
 
 /// A mapping, or the word `frozen`.
 pub(super) fn schema_changes() -> Kind<SchemaChanges> {
     let schema = || {
-        let frozen =
-            json!({ "const": FROZEN, "description": "Nothing changes: each key is fail." });
+        let frozen = json!({ "const": FROZEN, "description": "Nothing changes: each key is fail, and renamed is off." });
         json!({ "anyOf": [frozen, SchemaChanges::schema()] })
     };
     let read = |at: &Spot<'_>| -> Result<SchemaChanges> {
@@ -93,7 +121,7 @@ pub(super) fn schema_changes() -> Kind<SchemaChanges> {
             return Ok(SchemaChanges::FROZEN);
         }
         let error = at.bad_value(format!(
-            "{} is not {FROZEN:?}, the only word here",
+            "{} is neither {FROZEN:?} nor a mapping of policies",
             text.shown()
         ));
         Err(error.hint(format!("write {EXAMPLE}")))

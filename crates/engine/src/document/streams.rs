@@ -74,7 +74,7 @@ keys! {
         /// boolean; else that of `destination`.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub deleted_field: Option<String> = name().optional(),
-        /// What happens if the columns of the stream and those of its target differ (default:
+        /// What happens if the columns of the stream and those of its target differ (default of each key:
         /// schema_changes at the top level).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub schema_changes: Option<SchemaChanges> = schema_changes().optional(),

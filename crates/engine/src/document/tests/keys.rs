@@ -93,7 +93,7 @@ resources:
                     "cursor_initial": ["2026-01-01", "7"],
                     "primary_key": ["id"],
                     "deleted_field": "gone",
-                    "schema_changes": {"new_column": "fail", "dropped_column": "fail", "type_change": "fail"},
+                    "schema_changes": {"new_column": "fail", "dropped_column": "fail", "type_change": "fail", "renamed": "off"},
                 },
             ],
         },
