@@ -6,6 +6,7 @@
 //! runs a selection, `cargo xtask faults` all of them: `RAPIDBYTE_FAULTS_CASES` says how many,
 //! `RAPIDBYTE_FAULTS_SEED` which.
 
+mod drift;
 mod fire;
 mod random;
 pub mod scenario;

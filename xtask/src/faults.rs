@@ -50,6 +50,7 @@ fn parse(arguments: &[String]) -> Result<Wanted, Failure> {
             "--cases" => cases = Some(number()?),
             "--random" => wanted.instead("RAPIDBYTE_FAULTS_ROUNDS", number()?, "faults::random"),
             "--fire" => wanted.instead("RAPIDBYTE_FAULTS_FIRE", number()?, "faults::fire"),
+            "--drift" => wanted.instead("RAPIDBYTE_FAULTS_DRIFT", number()?, "faults::drift"),
             "--races" => wanted.instead("RAPIDBYTE_FAULTS_RACES", number()?, "races::"),
             "--network" => wanted.instead("RAPIDBYTE_FAULTS_NETWORK", number()?, "network::"),
             _ => {

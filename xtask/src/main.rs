@@ -45,7 +45,8 @@ Commands:
                            options: -p <package>, --test <target>
   faults [options]         build, then kill the program at every named point and run it again
                            options: --cases <n>, --seed <n>; or --random <rounds> (kill it at
-                           random moments), --fire <rounds> (incremental runs while others write),
+                           random moments), --drift <rounds> (the same while the columns of the source change),
+                           --fire <rounds> (incremental runs while others write),
                            --races <n> (stop it in a commit while another run passes),
                            --network <n> (connections reset, stalled, half open)
   fuzz <seconds> [target…] install cargo-fuzz below target/, build what hostile bytes meet first, and
