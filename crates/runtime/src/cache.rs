@@ -4,7 +4,8 @@
 //! alone (0700), a file's name is a hash of the `.wasm`, of wasmtime's compatibility hash and of
 //! our own engine settings, and a file's content ends with a keyed BLAKE3 hash of the rest, under
 //! a key that lies outside the folder (0600). Whatever does not fit is compiled again; a `.cwasm`
-//! from elsewhere is never accepted.
+//! from elsewhere is never accepted. That holds for compiled functions too, which are parts of native
+//! code (`functions.rs`).
 //!
 //! What is authenticated is mapped as it lies there: an entry takes its place by a rename and is
 //! never written to again, and whoever could change it in between, this user, has the key as well.
@@ -13,6 +14,7 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use crate::regular;
@@ -31,11 +33,14 @@ pub struct Inspection {
     pub dir: PathBuf,
     /// Compiled connectors.
     pub entries: usize,
-    /// Their size together.
+    /// The size of all entries, those of compiled functions included.
     pub bytes: u64,
     /// Files that will not be used, because they are cut off, changed, or not of this key.
     pub damaged: Vec<PathBuf>,
 }
+
+/// How the names of entries end that hold compiled functions instead of a connector.
+pub(crate) const PACK: &str = ".functions";
 
 const KEY_BYTES: usize = 32;
 const MAC_BYTES: usize = blake3::OUT_LEN;
@@ -97,22 +102,26 @@ impl Cache {
         // blake3::Hash compares in constant time.
         let ours = hasher.finalize() == blake3::Hash::from_bytes(mac);
         if ours {
-            // What is used stays. Without it the entry is compiled again one day, no more.
-            let _ = file.set_modified(SystemTime::now());
+            keep(&file);
         }
         ours.then_some(file)
     }
 
-    /// A copy of the authenticated code of an entry, for systems that cannot map it.
+    /// A copy of the authenticated content of an entry: compiled functions, and code for systems that cannot map it.
     pub fn copy(&self, name: &str) -> Option<Vec<u8>> {
         let mut code = Vec::new();
-        self.open_entry(name)?
+        let mut file = self.open_entry(name)?;
+        (&mut file)
             .take(MAX_FILE_BYTES)
             .read_to_end(&mut code)
             .ok()?;
         let mac = code.split_off(code.len().checked_sub(MAC_BYTES)?);
         let mac = blake3::Hash::from_slice(&mac).ok()?;
-        (self.mac(name, &code) == mac).then_some(code)
+        let ours = self.mac(name, &code) == mac;
+        if ours {
+            keep(&file);
+        }
+        ours.then_some(code)
     }
 
     /// A regular file of this user and of a connector's size.
@@ -125,7 +134,11 @@ impl Cache {
 
     /// Stores an entry in one atomic step.
     pub fn put(&self, name: &str, code: &[u8]) -> io::Result<()> {
-        let temporary = self.dir.join(format!(".{name}.{}.tmp", std::process::id()));
+        // Two threads may have compiled functions of the same interpreter.
+        static PUT: AtomicU64 = AtomicU64::new(0);
+        let put = PUT.fetch_add(1, Ordering::Relaxed);
+        let temporary = format!(".{name}.{}.{put}.tmp", std::process::id());
+        let temporary = self.dir.join(temporary);
         let mut file = create_own(&temporary)?;
         let written = file
             .write_all(code)
@@ -155,7 +168,7 @@ impl Cache {
             let Some(name) = name.strip_suffix(".cwasm") else {
                 continue;
             };
-            found.entries += 1;
+            found.entries += usize::from(!name.ends_with(PACK));
             found.bytes += fs::symlink_metadata(&path).map_or(0, |metadata| metadata.len());
             if self.get(name).is_none() {
                 found.damaged.push(path.clone());
@@ -202,6 +215,11 @@ impl Cache {
         hasher.update(name.as_bytes());
         hasher
     }
+}
+
+/// What is used stays: the oldest entries are removed. Without it the entry is compiled again one day, no more.
+fn keep(file: &File) {
+    let _ = file.set_modified(SystemTime::now());
 }
 
 /// The BLAKE3 hash of all that is read.
@@ -350,6 +368,15 @@ mod tests {
         let found = cache.inspect().unwrap();
         assert_eq!((found.entries, found.bytes), (2, 3 + 4 + MAC_BYTES as u64));
         assert_eq!(found.damaged, [cache.path("bad")]);
+        // Functions take room too, and are no connector.
+        let pack = format!("pack{PACK}");
+        cache.put(&pack, b"functions").unwrap();
+        let found = cache.inspect().unwrap();
+        let bytes = 3 + 4 + 9 + 2 * MAC_BYTES as u64;
+        assert_eq!((found.entries, found.bytes), (2, bytes));
+        fs::write(cache.path(&pack), b"cut").unwrap();
+        let found = cache.inspect().unwrap();
+        assert_eq!(found.damaged, [cache.path("bad"), cache.path(&pack)]);
     }
 
     #[test]
@@ -367,6 +394,7 @@ mod tests {
             age(&name, n as u64);
         }
         assert!(cache.get("entry0").is_some());
+        assert!(cache.copy("entry2").is_some());
         for n in 0..5 {
             cache.put(&format!("new{n}"), b"code").unwrap();
         }
@@ -374,6 +402,7 @@ mod tests {
         assert!(cache.get("entry0").is_some());
         assert!(cache.get("new4").is_some());
         assert!(cache.get("entry1").is_none());
+        assert!(cache.copy("entry2").is_some());
         // Too large for the cache, and not used for long.
         let large = File::create(cache.path("large")).unwrap();
         large.set_len(MAX_BYTES + 1).unwrap();
@@ -381,6 +410,24 @@ mod tests {
         cache.put("newest", b"code").unwrap();
         assert!(!cache.path("large").exists());
         assert!(cache.get("newest").is_some());
+    }
+
+    #[test]
+    fn threads_that_store_one_entry_leave_one_of_their_contents() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::open(&dir.path().join("cache"), &dir.path().join("key")).unwrap();
+        std::thread::scope(|scope| {
+            for content in 1..=4 {
+                let cache = &cache;
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        cache.put("entry", &vec![content; 100_000]).unwrap();
+                        assert!(cache.copy("entry").is_some());
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(&cache.dir).unwrap().count(), 1);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod cursors;
 mod ended;
 mod error;
 pub mod fault;
+mod functions;
 mod grants;
 mod host;
 mod limits;

@@ -23,7 +23,9 @@ use crate::cache::{self, Cache};
 use crate::native::NativeConnector;
 use crate::state::{EPOCH_TICK, State};
 use crate::wasm::{WasmDestination, WasmSource, WasmTransform};
-use crate::{Destination, Error, Grants, Result, Sandbox, Source, Transform, host, regular};
+use crate::{
+    Destination, Error, Grants, Result, Sandbox, Source, Transform, functions, host, regular,
+};
 
 /// What a component exports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +103,8 @@ struct Inner {
     engine: Engine,
     linker: Linker<State>,
     cache: Option<Cache>,
+    /// Components above this size are compiled by the functions that the cache keeps.
+    large_bytes: usize,
     tell: Box<Tell>,
     loaded: Mutex<HashMap<Origin, Kept>>,
     ticker: Ticker,
@@ -153,7 +157,7 @@ const MAX_WASM_BYTES: u64 = 512 << 20;
 /// Stack of a guest: deep recursion traps before it reaches the thread's end.
 const GUEST_STACK_BYTES: usize = 1 << 20;
 
-fn engine_config() -> Config {
+pub(crate) fn engine_config() -> Config {
     let mut config = Config::new();
     let (level, registers) = match cfg!(feature = "quick-code") {
         true => (OptLevel::None, RegallocAlgorithm::SinglePass),
@@ -177,6 +181,14 @@ impl Runtime {
     /// A runtime that keeps compiled code in `cache`; without one it compiles every time. As that takes
     /// seconds, `tell` hears the connector's name before.
     pub fn new(cache: Option<Cache>, tell: impl Fn(&str) + Send + Sync + 'static) -> Result<Self> {
+        Self::with(cache, functions::LARGE_BYTES, tell)
+    }
+
+    fn with(
+        cache: Option<Cache>,
+        large_bytes: usize,
+        tell: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<Self> {
         let failed = |error: wasmtime::Error| load_error("host", internal(&error));
         let engine = Engine::new(&engine_config()).map_err(failed)?;
         let mut linker = Linker::new(&engine);
@@ -186,6 +198,7 @@ impl Runtime {
             engine,
             linker,
             cache,
+            large_bytes,
             tell: Box::new(tell),
             loaded: Mutex::default(),
             ticker: Arc::new(stop),
@@ -276,7 +289,7 @@ impl Runtime {
         let name = |hash| Cache::name(&hash, compatibility(engine), SETTINGS);
         if let Some(cache) = cache {
             let hash = origin.hash()?;
-            if let Some(component) = trust(engine, cache, &name(hash)) {
+            if let Some(component) = trust(engine, cache, &name(hash), None) {
                 return Ok((component, true, hash));
             }
         }
@@ -286,6 +299,9 @@ impl Runtime {
         let name = name(hash);
         refuse_other_contract(&wasm, origin)?;
         tell(origin.name());
+        if let Some(component) = self.by_functions(&wasm, &name) {
+            return Ok((component, false, hash));
+        }
         let component = Component::new(engine, &wasm).map_err(|error| {
             ConnectorError::new(
                 ErrorKind::Config,
@@ -299,6 +315,21 @@ impl Runtime {
             let _ = cache.put(&name, &code);
         }
         Ok((component, false, hash))
+    }
+
+    /// Compiles an interpreter with its script, with the functions of the last compilation at hand. None for other
+    /// components and without a cache; and where it fails, so that the usual way says why.
+    fn by_functions(&self, wasm: &[u8], name: &str) -> Option<Component> {
+        let Inner { engine, cache, .. } = &*self.0;
+        let cache = cache.as_ref()?;
+        if wasm.len() <= self.0.large_bytes {
+            return None;
+        }
+        let pack = functions::pack_name(wasm, compatibility(engine), SETTINGS)?;
+        let code = functions::compile(engine_config(), cache, &pack, wasm).ok()?;
+        // Code that is not in the cache runs from memory, and is compiled again at the next start.
+        let _ = cache.put(name, &code);
+        trust(engine, cache, name, Some(code))
     }
 
     fn world(&self, component: &Component, origin: &Origin) -> Result<World, ConnectorError> {
@@ -579,29 +610,31 @@ fn tick(engine: &Engine) -> std::io::Result<Sender<()>> {
     Ok(stop)
 }
 
-fn compatibility(engine: &Engine) -> u64 {
+pub(crate) fn compatibility(engine: &Engine) -> u64 {
     let mut hasher = DefaultHasher::new();
     engine.precompile_compatibility_hash().hash(&mut hasher);
     hasher.finish()
 }
 
 /// Maps code of the cache, or copies it where it cannot be mapped (not on Linux, no `/proc`, a file
-/// system that holds no programs).
+/// system that holds no programs). `made` is the same code, if this process has just compiled it.
 #[expect(
     unsafe_code,
     reason = "wasmtime loads native code only through an unsafe function"
 )]
-fn trust(engine: &Engine, cache: &Cache, name: &str) -> Option<Component> {
-    let file = cache.get(name)?;
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    // SAFETY: `Cache::get` gives only code that this user's key authenticates, which
-    // `Component::serialize` of an engine with these settings wrote. It is the same open file,
-    // which nobody but this user can write to, and entries are replaced, never written to.
-    if let Ok(component) = unsafe { Component::deserialize_file(engine, path) } {
-        return Some(component);
+fn trust(engine: &Engine, cache: &Cache, name: &str, made: Option<Vec<u8>>) -> Option<Component> {
+    if let Some(file) = cache.get(name) {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        // SAFETY: `Cache::get` gives only code that this user's key authenticates, which
+        // `Component::serialize` or `Engine::precompile_component` of an engine with these settings
+        // made. It is the same open file, which nobody but this user can write to, and entries are
+        // replaced, never written to.
+        if let Ok(component) = unsafe { Component::deserialize_file(engine, path) } {
+            return Some(component);
+        }
     }
-    let code = cache.copy(name)?;
-    // SAFETY: authenticated in the same way, and in memory of our own.
+    let code = made.or_else(|| cache.copy(name))?;
+    // SAFETY: authenticated in the same way, or given by the compiler in this process; in memory of our own.
     unsafe { Component::deserialize(engine, &code) }.ok()
 }
 
@@ -766,5 +799,35 @@ mod tests {
             let error = read(endless, 100).expect_err("too large");
             assert!(error.message.contains("size"), "{}", error.message);
         }
+    }
+
+    #[test]
+    fn a_large_component_is_compiled_with_the_functions_that_the_cache_keeps() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.wasm");
+        let wasm = functions::tests::component_of("(module (func (result i32) (i32.const 7)))");
+        std::fs::write(&path, &wasm).expect("a file");
+        let origin = Origin::File(path);
+        let names = |large_bytes: usize, cache: &str| {
+            let dir = folder.path().join(cache);
+            let cache = Cache::open(&dir, &folder.path().join("key")).expect("a cache");
+            let runtime = Runtime::with(Some(cache), large_bytes, |_| {}).expect("a runtime");
+            let load = || runtime.component(&origin).expect("a component");
+            assert!(!load().1 && load().1, "compiled, then from the cache");
+            let names = std::fs::read_dir(&dir).expect("the cache");
+            let mut names: Vec<_> = names
+                .map(|entry| entry.expect("a name").file_name())
+                .collect();
+            names.sort_by_key(|name| name.to_string_lossy().ends_with(".functions.cwasm"));
+            let code = std::fs::read(dir.join(&names[0])).expect("its code");
+            (code, names)
+        };
+        let (plain, usual) = names(wasm.len(), "small");
+        assert_eq!(usual.len(), 1);
+        let (code, both) = names(wasm.len() - 1, "large");
+        assert!(code == plain, "other code");
+        assert_eq!(both.len(), 2);
+        assert_eq!(both[0], usual[0]);
+        assert!(both[1].to_string_lossy().ends_with(".functions.cwasm"));
     }
 }
