@@ -38,7 +38,7 @@ const SAVEPOINT: &str = "SAVEPOINT rapidbyte_changes";
 const ROLLBACK: &str = "ROLLBACK TO SAVEPOINT rapidbyte_changes";
 const RELEASE: &str = "RELEASE SAVEPOINT rapidbyte_changes";
 
-/// What a run changes in a table before its rows come.
+/// The changes of a table that a run makes before its first row.
 pub(crate) struct Changes {
     /// The statements, in order.
     pub statements: Vec<String>,
@@ -51,7 +51,7 @@ pub(crate) struct Changes {
     pub notes: Vec<String>,
 }
 
-/// Whether the columns of the stream and of the table that is there differ in a way that a policy speaks of.
+/// Whether a policy decides on a difference between the columns of the stream and those of an existing table.
 pub(crate) fn may_change(schema: &Schema, new: &[Result<Column, String>], found: &Found) -> bool {
     let Some(relation) = &found.relation else {
         return false;
@@ -71,7 +71,8 @@ pub(crate) fn may_change(schema: &Schema, new: &[Result<Column, String>], found:
     schema.fields().iter().zip(new).any(differs) || relation.columns.iter().any(unfilled)
 }
 
-/// Asks what decides on the changes, and gives renamed columns their new names in what was found.
+/// Asks the server for what decides on the changes. If the source renamed columns, `found` has their new names
+/// afterwards.
 pub(crate) fn look(
     client: &mut Client,
     within: &mut Within<'_>,
@@ -106,7 +107,7 @@ pub(crate) fn look(
     }
 }
 
-/// The columns of the table that have another name at the source than before: old names, and new ones.
+/// The columns that the source renamed: pairs of the old and the new name.
 fn renamed(
     schema: &Schema,
     source: &Origin,
@@ -131,7 +132,7 @@ fn renamed(
                     .any(|tie| tie.column == *name && tie.holds_name)
         };
         let mut columns = relation.columns.iter().filter(is_it);
-        // Of two nobody knows which one it is.
+        // If two columns have the number, nothing tells which of them it is.
         if let (Some(column), None) = (columns.next(), columns.next())
             && check_column_name(field.name()).is_ok()
         {
@@ -323,7 +324,7 @@ pub(crate) fn decide(
     Ok(changes)
 }
 
-/// Why a column that the stream lacks stays in the table.
+/// The reason why a column stays in the table although the stream lacks it.
 enum Stays {
     /// The source does not prove that it dropped the column.
     Unproven(String),
@@ -341,7 +342,7 @@ impl Stays {
     }
 }
 
-/// `None`: the source proves that it dropped the column, and nothing depends on it.
+/// Returns `None` if the source proves that it dropped the column and nothing depends on it.
 fn stays(
     schema: &Schema,
     relation: &Relation,
@@ -376,7 +377,7 @@ fn stays(
     Ok(tie.map(|tie| Stays::Tied(format!("this depends on it: {}", tie.what))))
 }
 
-/// The type of a column, as ALTER COLUMN takes it: without a collation the column would lose its own.
+/// The type of a column for ALTER COLUMN, with its collation: without it, the server resets the collation.
 pub(crate) fn with_collation(column: &Column) -> String {
     match &column.collation {
         Some(collation) => format!("{} COLLATE {collation}", column.type_text),
@@ -391,7 +392,7 @@ impl Found {
         ties.find(|tie| tie.column == column && tie.holds_type)
     }
 
-    /// The column with the type of this name that the server has, which may be another one.
+    /// The column with the existing type of the same name, which may have another definition.
     pub(crate) fn as_it_is_there(&self, column: &Column) -> Column {
         let there = self
             .there_types
@@ -405,7 +406,7 @@ impl Found {
     }
 }
 
-/// The origins of the columns that a load fills, as the table of checkpoints keeps them; none where the source tells of
+/// The origins of the columns that a load fills, as the table of checkpoints keeps them. `None` if the source sends
 /// none.
 pub(crate) fn origins(schema: &Schema, kept: Option<&[usize]>) -> Result<Option<String>> {
     let Some(source) = form::table_of(schema).map_err(convert)?.origin else {
@@ -435,7 +436,7 @@ impl Changes {
 
 /// Whether the load needs the column for more than its values.
 fn is_needed(target: &Target, field: &Field) -> bool {
-    // An append takes any row.
+    // A plain append uses no key.
     let is_key = target.write_mode == WriteMode::Upsert || !target.dedup_fields.is_empty();
     let key = target.primary_key.iter().filter(|_| is_key);
     let mut named = key.chain(&target.dedup_fields).chain(&target.deleted_field);

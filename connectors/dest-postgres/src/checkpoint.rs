@@ -72,11 +72,11 @@ const ADD_LATER: &str = "ALTER TABLE $TABLE ADD COLUMN IF NOT EXISTS target_oid 
 /// Whether the row `c` of the table has those columns.
 const KNOWS_TARGET: &str = "pg_catalog.jsonb_exists(pg_catalog.to_jsonb(c), 'target_oid')";
 const KNOWS_ORIGINS: &str = "pg_catalog.jsonb_exists(pg_catalog.to_jsonb(c), 'origins')";
-/// More rows of one target than pipelines can have any use for.
+/// The most rows of one target that are read. Only a target that a thousand pipelines fill has more.
 const MAX_ORIGINS: usize = 1000;
 
-/// The question where the columns of a target came from: one text, or nothing if this role may not read the table of
-/// checkpoints or there is none.
+/// The query for the origins of a target's columns. It returns one text, or no row if the role may not read the table of
+/// checkpoints or the table does not exist.
 pub(crate) fn origins_question(settings: &Settings, target: &Name) -> String {
     let schema = &settings.checkpoint_schema;
     // The inner query runs only if there is such a table. XML would escape the text.
@@ -97,8 +97,8 @@ pub(crate) fn origins_question(settings: &Settings, target: &Name) -> String {
     )
 }
 
-/// The columns of the target that came from `relation`, by the answer to [`origins_question`]. What cannot be read is
-/// not known.
+/// The columns of the target that came from `relation`, from the answer to [`origins_question`]. Skips a row that does
+/// not parse.
 pub(crate) fn known(answer: &Rows, relation: &str) -> Result<BTreeMap<String, i16>> {
     let mut known = BTreeMap::new();
     let Some(row) = answer.rows.first() else {
@@ -109,7 +109,7 @@ pub(crate) fn known(answer: &Rows, relation: &str) -> Result<BTreeMap<String, i1
         let hex = text.split('<').next()?;
         serde_json::from_slice(&unhex(hex)?).ok()
     };
-    // The newest come first, and one column was filled by one of them.
+    // The newest row comes first and wins.
     for origin in found.filter_map(origin) {
         if origin.relation == relation {
             for (column, number) in origin.columns {
@@ -306,10 +306,10 @@ pub(crate) struct Lease {
     pub epoch: u64,
     /// The number of commits so far.
     pub seq: u64,
-    /// Whether the table of checkpoints has the column for the OID of the target, and that for the origins.
+    /// Whether the table of checkpoints has the columns `target_oid` and `origins`.
     knows_target: bool,
     knows_origins: bool,
-    /// Written by the next commit: an [`Origin`] as JSON.
+    /// An [`Origin`] as JSON, which the next commit writes.
     pub origins: Option<String>,
 }
 
@@ -839,7 +839,7 @@ impl Lease {
         )
     }
 
-    /// The statement that records an [`Origin`] without moving the stream; none if the table has no place for it.
+    /// The statement that records an [`Origin`] without a commit of rows. `None` if the table lacks the column.
     pub(crate) fn record(&self, origins: &str) -> Option<String> {
         let update = || {
             format!(
@@ -1058,7 +1058,7 @@ impl Lease {
     }
 }
 
-/// Sets `origins` to this, with what was recorded of other columns of the same relation.
+/// The assignment that sets `origins`, and keeps the recorded origins of other columns of the same relation.
 fn merged(origins: &str) -> String {
     let new = format!("{}::pg_catalog.jsonb", quote_literal(origins));
     format!(

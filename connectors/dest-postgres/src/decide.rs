@@ -107,9 +107,7 @@ pub(crate) fn decide(
     }
     let may = privileges::refuse_missing(target, name, schema, found, truncates(settings, target));
     let decision = match (&found.relation, &found.facts.table) {
-        (Some(relation), Some(table)) => {
-            existing(settings, target, name, schema, new, relation, table, found)
-        }
+        (Some(_), Some(_)) => existing(settings, target, name, schema, new, found),
         _ => fresh(settings, target, name, schema, new, found),
     };
     // How the rows go may take another privilege.
@@ -297,20 +295,17 @@ fn refuse_unknown_key(target: &Target, schema: &Schema) -> Result<()> {
 }
 
 /// A table, or something like it, that is there.
-#[allow(
-    clippy::too_many_arguments,
-    reason = "what decides how a stream gets into its table"
-)]
 fn existing(
     settings: &Settings,
     target: &Target,
     name: &Name,
     schema: &Schema,
     new: Vec<Result<Column, String>>,
-    relation: &Relation,
-    table: &TableFacts,
     found: &Found,
 ) -> Result<Decision> {
+    let (Some(relation), Some(table)) = (&found.relation, &found.facts.table) else {
+        return Err(Error::internal("a table that was not found"));
+    };
     if !relation.columns.is_empty() {
         refuse_no_columns(name, schema)?;
     }
@@ -498,7 +493,7 @@ fn refuse_strangers(name: &Name, schema: &Schema, relation: &Relation) -> Result
 }
 
 fn few(names: Vec<String>) -> String {
-    /// Names that are shown.
+    /// The most names that the message lists.
     const MOST: usize = 8;
     let more = names.len().saturating_sub(MOST);
     let shown = names
@@ -686,7 +681,7 @@ impl Decision {
             .in_column(&column.column))
     }
 
-    /// All statements that a run would make before the first row. A run that refuses the stream makes none.
+    /// All statements that a run would make before the first row: none if the plan refuses the stream.
     pub(crate) fn statements(&self) -> Vec<String> {
         if self.columns.iter().any(|column| column.fit == Fit::Refused) {
             return Vec::new();

@@ -563,7 +563,7 @@ impl Place<'_> {
         }
         if is_there && !decided.prelude.is_empty() {
             changes::record(client, self.settings, lease, &decided.prelude)?;
-            // A run that dies now leaves columns that the next one must know.
+            // If the run dies before its first commit, the next run must know where these columns came from.
             let origins = changes::origins(self.schema, decided.kept.as_deref())?;
             if let Some(record) = origins.and_then(|origins| lease.record(&origins)) {
                 client.simple_query(&record)?;

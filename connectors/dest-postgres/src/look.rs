@@ -22,11 +22,11 @@ pub(crate) struct Found {
     pub relation: Option<Relation>,
     /// User types that the table to create, or a column to add, needs and the server lacks: the statements.
     pub missing_types: Vec<MissingType>,
-    /// The types that a column to create would get because the server has one of that name: by the column's name.
+    /// The existing types that new columns get because of their names: name of the column, and type.
     pub there_types: Vec<(String, PgType)>,
-    /// If the columns of the stream and the table differ: what decides on a change of the table.
+    /// Decides on changes of the table. Empty if its columns do not differ from those of the stream.
     pub differences: Differences,
-    /// Columns that the run renames first: the old names, and the new ones, which all of this has already.
+    /// The columns that the run renames first: old and new names. Everything else here has the new names.
     pub renamed: Vec<(String, String)>,
     /// For upsert, of a table that is there.
     pub upsert: Option<UpsertFacts>,
@@ -40,12 +40,12 @@ pub(crate) struct Found {
     pub also: Option<Rows>,
 }
 
-/// What is asked only where columns differ.
+/// Facts that the run asks for only if columns differ.
 #[derive(Debug, Default)]
 pub(crate) struct Differences {
-    /// What stands against a change of a column.
+    /// Everything that stands in the way of a change.
     pub ties: Vec<Tie>,
-    /// The number that a column of the table has at the source, as far as runs have recorded it.
+    /// The number at the source of each column of the table that a run has recorded.
     pub known: BTreeMap<String, i16>,
 }
 
@@ -55,14 +55,14 @@ pub(crate) struct Tie {
     pub column: String,
     /// As the server describes it: `view raw.v`.
     pub what: String,
-    /// The server does not change the type of such a column.
+    /// The server refuses to change the type of the column.
     pub holds_type: bool,
-    /// The column belongs to another table, too, which gives it its name.
+    /// The server refuses to rename the column, because the table inherits it.
     pub holds_name: bool,
 }
 
-/// The ties of the table with the OID `$OID`. Dropping a column also drops an index on it alone, and nobody misses that.
-/// The server adapts indexes, constraints and statistics to a new type.
+/// The ties of the table with the OID `$OID`. An index on a dropped column alone is no tie: the server drops it, too. The
+/// server adapts indexes, constraints and statistics to a new type.
 const TIES: &str = "\
 SELECT pg_catalog.json_build_object('column', a.attname, 'what', tie.what, 'holds_type', tie.holds_type,
     'holds_name', tie.holds_name)::text
@@ -144,7 +144,7 @@ pub(crate) struct Facts {
 pub(crate) struct TableFacts {
     pub oid: u32,
     pub kind: char,
-    /// The numbers of its columns, those of dropped ones included.
+    /// The number of its columns, including dropped ones.
     pub numbers: usize,
     /// ALTER TABLE: a table of its own that belongs to this role.
     pub may_alter: bool,
@@ -317,7 +317,7 @@ pub(crate) fn look(
         }
         None => columns.to_vec(),
     };
-    let (missing_types, there_types) = needed_types(client, within, &new)?;
+    let needed = needed_types(client, within, &new)?;
     let (mut upsert, mut repeats, mut swap) = (None, None, None);
     if let (Some(_), Some(more)) = (&relation, more.first()) {
         match wanted {
@@ -336,8 +336,8 @@ pub(crate) fn look(
     Ok(Found {
         facts,
         relation,
-        missing_types,
-        there_types,
+        missing_types: needed.missing,
+        there_types: needed.there,
         differences: Differences::default(),
         renamed: Vec::new(),
         upsert,
@@ -348,7 +348,7 @@ pub(crate) fn look(
     })
 }
 
-/// Gives columns their new names in what was found. `renamed`: old names, and new ones.
+/// Gives renamed columns their new names in `found`. `renamed` has pairs of the old and the new name.
 pub(crate) fn rename(
     client: &mut Client,
     within: &mut Within<'_>,
@@ -363,7 +363,7 @@ pub(crate) fn rename(
         target.primary_key.contains(new) || target.dedup_fields.contains(new)
     };
     if found.repeats.is_some() && renamed.iter().any(is_key) {
-        // They were asked for by the names that the table does not have yet.
+        // The first question used the new names, which the table does not have yet.
         let mut before = target.clone();
         let names = before.primary_key.iter_mut();
         for name in names.chain(&mut before.dedup_fields) {
@@ -393,8 +393,7 @@ pub(crate) fn rename(
     Ok(())
 }
 
-/// Asks what decides on a change of the table. `relation`: what the stream comes from, see
-/// [`rapidbyte_pg::form::Origin`].
+/// Asks for the [`Differences`]. `relation` identifies the source of the stream, as in [`rapidbyte_pg::form::Origin`].
 pub(crate) fn differences(
     client: &mut Client,
     within: &mut Within<'_>,
@@ -485,7 +484,7 @@ fn texts(rows: &Rows) -> Result<Vec<&str>> {
     rows.rows.iter().map(text).collect()
 }
 
-/// The type of this name that the server has, if it is one that users make, or an array of such.
+/// The existing type of the same name, if `ty` is a type that users create, or an array of such a type.
 fn there_type(ty: &PgType, there: &Types) -> Result<Option<PgType>> {
     if let Kind::Array { element } = &ty.kind {
         let element = there_type(element, there)?.map(Box::new);
@@ -500,17 +499,22 @@ fn there_type(ty: &PgType, there: &Types) -> Result<Option<PgType>> {
     }
 }
 
-/// The types that the columns need and the server lacks, and those of the columns that it has; `missing_type`, with all
-/// the statements to run, if one of them is not made without asking.
-#[allow(
-    clippy::type_complexity,
-    reason = "two lists of what is there and what is not"
-)]
+/// The user types of columns.
+#[derive(Default)]
+struct Needed {
+    /// The types that the server lacks.
+    missing: Vec<MissingType>,
+    /// The types that the server has: name of the column, and type.
+    there: Vec<(String, PgType)>,
+}
+
+/// The user types that the columns need. Errors: `missing_type`, with all the statements to run, if the server lacks one
+/// that Rapidbyte does not create.
 fn needed_types(
     client: &mut Client,
     within: &mut Within<'_>,
     columns: &[Column],
-) -> Result<(Vec<MissingType>, Vec<(String, PgType)>)> {
+) -> Result<Needed> {
     let mut needed: Vec<(ddl::TypeStatement, &Column)> = Vec::new();
     for column in columns {
         for ty in ddl::types_of(&column.ty) {
@@ -520,7 +524,7 @@ fn needed_types(
         }
     }
     if needed.is_empty() {
-        return Ok((Vec::new(), Vec::new()));
+        return Ok(Needed::default());
     }
     let names: Vec<_> = needed
         .iter()
@@ -550,7 +554,10 @@ fn needed_types(
         });
     }
     let Some((name, column)) = refused else {
-        return Ok((missing, there_types));
+        return Ok(Needed {
+            missing,
+            there: there_types,
+        });
     };
     let text = format!(
         "the target does not have the type {name}, and Rapidbyte creates only enums and \

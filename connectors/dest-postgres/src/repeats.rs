@@ -27,7 +27,7 @@ pub(crate) struct RepeatFacts {
 }
 
 impl RepeatFacts {
-    /// What there will be when a column has its new name.
+    /// Gives a column its new name.
     pub(crate) fn rename(&mut self, old: &str, new: &str) {
         let compared = self.columns.iter_mut().map(|column| &mut column.name);
         let indexed = self.indexes.iter_mut().flat_map(|index| &mut index.columns);

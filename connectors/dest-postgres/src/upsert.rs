@@ -43,7 +43,7 @@ pub(crate) struct UpsertFacts {
 }
 
 impl UpsertFacts {
-    /// What there will be when a column has its new name.
+    /// Gives a column its new name.
     pub(crate) fn rename(&mut self, old: &str, new: &str) {
         let keys = self.unique_keys.iter_mut().flat_map(|key| &mut key.columns);
         for column in keys.filter(|column| column.name == old) {

@@ -552,7 +552,7 @@ fn what_depends_on_a_column_keeps_it_as_it_is() {
         execute(&mut client, &format!("{tie}; CREATE INDEX ON raw.t (a)"));
         execute(
             &mut client,
-            &format!("ALTER TABLE src.t ALTER a TYPE varchar(5); UPDATE src.t SET id = 2, b = 'z'"),
+            "ALTER TABLE src.t ALTER a TYPE varchar(5); UPDATE src.t SET id = 2, b = 'z'",
         );
         // Values that fit go in all the same.
         write_by(&mut to, &read(&mut client, "t"), mode, with_drop()).unwrap();
