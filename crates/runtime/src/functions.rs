@@ -105,7 +105,7 @@ impl Functions {
 
     /// The functions that were used or added. None if so few were added that they are not worth the writing.
     fn pack(&self) -> Option<Vec<u8>> {
-        let new = self.new();
+        let new = self.added();
         let kept: Vec<_> = self
             .known
             .iter()
@@ -133,7 +133,7 @@ impl Functions {
         Some(pack)
     }
 
-    fn new(&self) -> MutexGuard<'_, New> {
+    fn added(&self) -> MutexGuard<'_, New> {
         self.new.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -145,14 +145,14 @@ impl CacheStore for Functions {
             return Some(Cow::Borrowed(&self.pack[known.code.clone()]));
         }
         // Half of the functions that componentize-py makes are equal to others of the same component.
-        self.new().functions.get(key).cloned().map(Cow::Owned)
+        self.added().functions.get(key).cloned().map(Cow::Owned)
     }
 
     fn insert(&self, key: &[u8], code: Vec<u8>) -> bool {
         let Ok(key) = Key::try_from(key) else {
             return false;
         };
-        let mut new = self.new();
+        let mut new = self.added();
         let bytes = new.bytes + entry_bytes(&code);
         if bytes > self.max_bytes {
             return false;
@@ -309,7 +309,7 @@ pub(crate) mod tests {
         assert!(code == plain(wasm), "other code than without a pack");
         let used = functions.known.values();
         let used = used.filter(|known| known.used.load(Ordering::Relaxed));
-        let counts = (used.count(), functions.new().functions.len());
+        let counts = (used.count(), functions.added().functions.len());
         (counts.0, counts.1, functions.pack())
     }
 
