@@ -37,10 +37,12 @@ type Key = [u8; KEY_BYTES];
 /// The name of the pack for a component under these settings. None if the component has no code or cannot be parsed.
 ///
 /// The largest code section of a component is the interpreter's, which a new build of the same connector leaves as it is.
-/// So each interpreter has a pack, and the pack of an older one ages in the cache.
+/// So each interpreter has a pack, and the pack of an older one ages in the cache. The index of its module counts too: the
+/// keys of functions depend on it, and sources and destinations have different ones.
 pub fn pack_name(wasm: &[u8], compatibility: u64, settings: &str) -> Option<String> {
-    let code = blake3::hash(largest_code(wasm)?);
-    let settings = format!("{FORMAT}{settings}");
+    let (module, code) = largest_code(wasm)?;
+    let code = blake3::hash(code);
+    let settings = format!("{FORMAT}module {module}: {settings}");
     let name = Cache::name(code.as_bytes(), compatibility, &settings);
     Some(name + PACK)
 }
@@ -194,30 +196,40 @@ fn parse(pack: &[u8]) -> Option<HashMap<Key, Known>> {
     Some(known)
 }
 
-/// The content of the largest code section of a component's modules.
-fn largest_code(wasm: &[u8]) -> Option<&[u8]> {
+/// The content of the largest code section of a component's modules, and how many modules come before it.
+fn largest_code(wasm: &[u8]) -> Option<(usize, &[u8])> {
     /// Sections of a component that hold a module or a component.
     const NESTED: [u8; 2] = [1, 4];
     /// The section of a module that holds its code.
     const CODE: u8 = 10;
-    let mut largest: &[u8] = &[];
-    let mut binaries = vec![wasm];
-    while let Some(binary) = binaries.pop() {
-        // After the magic number and the version: 1 is a component.
-        let is_component = *binary.get(6)? == 1;
-        let mut rest = binary.get(8..)?;
-        while let Some((id, after)) = rest.split_first() {
-            let (len, after) = leb128(after)?;
-            let (section, after) = after.split_at_checked(len)?;
-            if is_component && NESTED.contains(id) {
-                binaries.push(section);
-            } else if !is_component && *id == CODE && section.len() > largest.len() {
-                largest = section;
-            }
-            rest = after;
+    let mut largest: Option<(usize, &[u8])> = None;
+    let mut modules = 0;
+    // What is left of binaries that lie in each other.
+    let mut open = vec![binary(wasm)?];
+    while let Some((is_component, rest)) = open.pop() {
+        let Some((id, after)) = rest.split_first() else {
+            modules += usize::from(!is_component);
+            continue;
+        };
+        let (len, after) = leb128(after)?;
+        let (section, after) = after.split_at_checked(len)?;
+        open.push((is_component, after));
+        if is_component && NESTED.contains(id) {
+            open.push(binary(section)?);
+        } else if !is_component
+            && *id == CODE
+            && largest.is_none_or(|(_, code)| section.len() > code.len())
+        {
+            largest = Some((modules, section));
         }
     }
-    (!largest.is_empty()).then_some(largest)
+    largest
+}
+
+/// Whether it is a component, and its sections.
+fn binary(wasm: &[u8]) -> Option<(bool, &[u8])> {
+    // They follow the magic number and the version, which is 1 of a component.
+    Some((*wasm.get(6)? == 1, wasm.get(8..)?))
 }
 
 /// A number of at most 32 bits, seven in each byte, and what follows it.
@@ -456,24 +468,22 @@ pub(crate) mod tests {
         assert!(ours.ends_with(PACK));
         assert_eq!(name(&component("", "two"), 1, "settings").unwrap(), ours);
         let small = "(module (func (result i32) (i32.const 1)))";
-        // A component in a component, behind another module.
-        let mut around = component_of(small);
-        around.extend(&nested(4, &wasm)[8..]);
-        assert_eq!(name(&around, 1, "settings").unwrap(), ours);
+        // The first module of a component in a component.
+        let inside = nested(4, &wasm);
+        assert_eq!(name(&inside, 1, "settings").unwrap(), ours);
+        // Behind another module.
+        let second = [component_of(small), inside[8..].to_vec()].concat();
         let others = [
             name(&wasm, 2, "settings"),
             name(&wasm, 1, "other"),
             name(&component_of(small), 1, "settings"),
-            name(
-                &component("(func (result i32) i32.const 1)", ""),
-                1,
-                "settings",
-            ),
+            name(&component("(func)", ""), 1, "settings"),
+            name(&second, 1, "settings"),
         ];
         for other in others {
             assert_ne!(other.unwrap(), ours);
         }
-        assert_ne!(ours, Cache::name(&[0; 32], 1, "settings"));
+        assert_eq!(largest_code(&second).unwrap().0, 1);
     }
 
     #[test]
@@ -483,7 +493,10 @@ pub(crate) mod tests {
         assert!(largest_code(&wasm[..8]).is_none());
         for len in 0..wasm.len() {
             let found = largest_code(&wasm[..len]);
-            assert!(found.is_none_or(|code| code.len() < wasm.len()), "{len}");
+            assert!(
+                found.is_none_or(|(_, code)| code.len() < wasm.len()),
+                "{len}"
+            );
         }
         let mut endless = wasm[..8].to_vec();
         endless.extend([1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0]);
