@@ -18,7 +18,7 @@ use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{DroppedColumn, NewColumn, RenamedColumn, TypeChange, WARNING_NOTE, log};
 
-use crate::checkpoint::{Key, Lease};
+use crate::checkpoint::{Key, Known, Lease};
 use crate::columns::{has_no_filler, is_own};
 use crate::config::{CHANGE_TABLE, Name, Settings};
 use crate::convert;
@@ -48,6 +48,8 @@ pub(crate) struct Changes {
     pub kept: Option<Vec<usize>>,
     /// The number of columns that are added.
     pub added: usize,
+    /// The columns that the stream lacks and that `notes` speaks of.
+    pub told: Vec<String>,
     pub notes: Vec<String>,
 }
 
@@ -83,64 +85,95 @@ pub(crate) fn look(
     let (Some(relation), Some(table)) = (&found.relation, &found.facts.table) else {
         return Ok(());
     };
-    let from = source.map(|source| source.relation.as_str());
-    let asked = look::differences(
-        client,
-        within,
-        place.settings,
-        place.name,
-        relation.oid,
-        from,
-    );
-    let differences = asked?;
+    let (settings, name) = (place.settings, place.name);
+    let mut differences = look::differences(client, within, settings, name, relation, source)?;
     let is_detected = place.target.schema_changes.renamed == RenamedColumn::Detect;
     let renamed = match source {
-        Some(source) if is_detected && table.may_alter => {
-            renamed(place.schema, source, relation, &differences)?
-        }
+        Some(source) if is_detected => renamed(place.schema, source, relation, &differences)?,
         _ => Vec::new(),
     };
+    let may_alter = table.may_alter;
+    if !may_alter {
+        differences.denied.clone_from(&renamed);
+    }
     found.differences = differences;
-    match renamed.is_empty() {
+    match renamed.is_empty() || !may_alter {
         true => Ok(()),
         false => look::rename(client, within, place.target, renamed, found),
     }
 }
 
-/// The columns that the source renamed: pairs of the old and the new name.
+/// The columns that the source renamed: pairs of the old and the new name. Columns may exchange their names.
 fn renamed(
     schema: &Schema,
     source: &Origin,
     relation: &Relation,
     differences: &Differences,
 ) -> Result<Vec<(String, String)>> {
+    let Known { columns, shared } = &differences.known;
     let mut renamed: Vec<(String, String)> = Vec::new();
     for field in schema.fields() {
-        let is_there = relation.columns.iter().any(|c| c.name == *field.name());
-        let number = source.number(field).map_err(convert)?;
-        let (false, Some(number)) = (is_there, number) else {
-            continue;
+        let (new, number) = (field.name(), source.number(field).map_err(convert)?);
+        let is_held = |name: &String| {
+            let mut ties = differences.ties.iter();
+            ties.any(|tie| tie.column == *name && tie.holds_name)
         };
-        let is_it = |column: &&Column| {
-            let name = &column.name;
-            differences.known.get(name) == Some(&number)
-                && schema.field_with_name(name).is_err()
-                && !renamed.iter().any(|(old, _)| old == name)
-                && !differences
-                    .ties
-                    .iter()
-                    .any(|tie| tie.column == *name && tie.holds_name)
+        let is_it = |name: &&String| {
+            number.is_some()
+                && columns.get(*name) == number.as_ref()
+                && !shared.contains(*name)
+                && !is_held(name)
+                && !renamed.iter().any(|(old, _)| old == *name)
         };
-        let mut columns = relation.columns.iter().filter(is_it);
+        let mut found = relation
+            .columns
+            .iter()
+            .map(|column| &column.name)
+            .filter(is_it);
         // If two columns have the number, nothing tells which of them it is.
-        if let (Some(column), None) = (columns.next(), columns.next())
-            && check_column_name(field.name()).is_ok()
+        if let (Some(old), None) = (found.next(), found.next())
+            && old != new
+            && check_column_name(new).is_ok()
         {
-            let names = (column.name.clone(), field.name().clone());
-            renamed.push(names);
+            renamed.push((old.clone(), new.clone()));
         }
     }
-    Ok(renamed)
+    // A name is only free if its column has a new one, too.
+    let is_there = |name: &String| relation.columns.iter().any(|column| column.name == *name);
+    loop {
+        let all = renamed.clone();
+        let is_free = |name: &String| !is_there(name) || all.iter().any(|(old, _)| old == name);
+        renamed.retain(|(_, new)| is_free(new));
+        if renamed.len() == all.len() {
+            return Ok(renamed);
+        }
+    }
+}
+
+/// The statements that rename columns, each after the one that frees its name.
+fn renaming(name: &Name, renamed: &[(String, String)]) -> Vec<String> {
+    /// Between two columns that exchange their names.
+    const BETWEEN: &str = "_rapidbyte_renamed";
+    let mut statements = Vec::new();
+    let mut rename = |old: &str, new: &str| {
+        let (old, new) = (quote_ident(old), quote_ident(new));
+        statements.push(format!("ALTER TABLE {name} RENAME COLUMN {old} TO {new}"));
+    };
+    let mut left = renamed.to_vec();
+    while let Some(first) = left.first().cloned() {
+        let is_free = |(_, new): &(String, String)| !left.iter().any(|(old, _)| old == new);
+        match left.iter().position(is_free) {
+            Some(place) => {
+                let (old, new) = left.remove(place);
+                rename(&old, &new);
+            }
+            None => {
+                rename(&first.0, BETWEEN);
+                left[0].0 = BETWEEN.into();
+            }
+        }
+    }
+    statements
 }
 
 /// Decides what is changed. `new` are the columns that a table made for the stream would have. Errors:
@@ -159,16 +192,19 @@ pub(crate) fn decide(
         relation: relation.clone(),
         kept: None,
         added: 0,
+        told: Vec::new(),
         notes: Vec::new(),
     };
+    changes.statements.extend(renaming(name, &found.renamed));
     for (old, new) in &found.renamed {
-        let (old, new) = (quote_ident(old), quote_ident(new));
-        changes
-            .statements
-            .push(format!("ALTER TABLE {name} RENAME COLUMN {old} TO {new}"));
         changes.notes.push(format!(
-            "{old} becomes {new}, because the source renamed the column"
+            "{} becomes {}, because the source renamed the column",
+            quote_ident(old),
+            quote_ident(new)
         ));
+    }
+    if target.write_mode != WriteMode::Replace {
+        changes.notes.extend(mixed(schema, found)?);
     }
     // Of ALTER TABLE.
     let mut actions = Vec::new();
@@ -248,10 +284,13 @@ pub(crate) fn decide(
                     .columns
                     .retain(|other| other.name != column.name);
             }
-            (DroppedColumn::Drop, Some(why)) => changes.notes.push(format!(
-                "{WARNING_NOTE}{quoted} stays, although schema_changes.dropped_column is drop: {}",
-                why.text()
-            )),
+            (DroppedColumn::Drop, Some(why)) => {
+                changes.told.push(column.name.clone());
+                changes.notes.push(format!(
+                    "{WARNING_NOTE}{quoted} stays, although schema_changes.dropped_column is drop: {}",
+                    why.text()
+                ));
+            }
             (DroppedColumn::Keep, _) => {}
         }
         let is_dropped = policy.dropped_column == DroppedColumn::Drop && stays.is_none();
@@ -324,6 +363,39 @@ pub(crate) fn decide(
     Ok(changes)
 }
 
+/// Warns of columns whose name another column of the source had when older rows were written.
+fn mixed(schema: &Schema, found: &Found) -> Result<Vec<String>> {
+    let Some(source) = form::table_of(schema).map_err(convert)?.origin else {
+        return Ok(Vec::new());
+    };
+    let mut notes = Vec::new();
+    for field in schema.fields() {
+        let known = found.differences.known.columns.get(field.name());
+        let number = source.number(field).map_err(convert)?;
+        if let (Some(known), Some(number)) = (known, number)
+            && *known != number
+        {
+            notes.push(format!(
+                "{WARNING_NOTE}another column of the source was called {} before: older rows hold its values there",
+                quote_ident(field.name())
+            ));
+        }
+    }
+    Ok(notes)
+}
+
+/// The name at the source of a column that the stream lacks; none if the source dropped it, or if nothing is known of it.
+pub(crate) fn still_there(schema: &Schema, found: &Found, column: &str) -> Result<Option<String>> {
+    let origin = form::table_of(schema).map_err(convert)?.origin;
+    let (Some(source), Some(number)) = (origin, found.differences.known.columns.get(column)) else {
+        return Ok(None);
+    };
+    let mut columns = source.columns.into_iter();
+    Ok(columns
+        .find(|(_, there)| there == number)
+        .map(|(name, _)| name))
+}
+
 /// The reason why a column stays in the table although the stream lacks it.
 enum Stays {
     /// The source does not prove that it dropped the column.
@@ -352,15 +424,22 @@ fn stays(
 ) -> Result<Option<Stays>> {
     let name = &column.name;
     let unproven = |text: &str| Ok(Some(Stays::Unproven(text.to_owned())));
-    let Some(source) = form::table_of(schema).map_err(convert)?.origin else {
+    if form::table_of(schema).map_err(convert)?.origin.is_none() {
         return unproven("the source does not tell dropped columns from columns that it left out");
-    };
-    let Some(number) = found.differences.known.get(name) else {
+    }
+    if found.differences.known.shared.contains(name) {
+        return unproven("another stream fills it, too");
+    }
+    if !found.differences.known.columns.contains_key(name) {
         return unproven("no run has recorded that it came from this source");
-    };
-    if let Some((there, _)) = source.columns.iter().find(|(_, there)| *there == number) {
-        let there = quote_ident(there);
+    }
+    if let Some(there) = still_there(schema, found, name)? {
+        let there = quote_ident(&there);
         return unproven(&format!("the source still has the column, as {there}"));
+    }
+    if table.children > 0 {
+        let text = "other tables inherit it";
+        return Ok(Some(Stays::Held(text.into())));
     }
     if !table.may_alter {
         let text = "this role does not own the table, or another table defines its columns";
@@ -392,6 +471,13 @@ impl Found {
         ties.find(|tie| tie.column == column && tie.holds_type)
     }
 
+    /// The old and the new name of a column that this role may not rename.
+    pub(crate) fn denied(&self, new: &str) -> Option<(&str, &str)> {
+        let mut denied = self.differences.denied.iter();
+        let found = denied.find(|(_, name)| name == new);
+        found.map(|(old, new)| (old.as_str(), new.as_str()))
+    }
+
     /// The column with the existing type of the same name, which may have another definition.
     pub(crate) fn as_it_is_there(&self, column: &Column) -> Column {
         let there = self
@@ -419,8 +505,7 @@ pub(crate) fn origins(schema: &Schema, kept: Option<&[usize]>) -> Result<Option<
             columns.insert(field.name().clone(), number);
         }
     }
-    let relation = source.relation;
-    serde_json::to_string(&Origin { relation, columns })
+    serde_json::to_string(&Origin { columns, ..source })
         .map(Some)
         .map_err(|error| Error::internal(format!("the origins of columns: {error}")))
 }

@@ -4,8 +4,9 @@
 //! raises `seq` in the transaction of its rows, and only if both numbers are as the run knows them. So only one of two
 //! runs commits, and a cursor is never ahead of its rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use rapidbyte_pg::catalog::Relation;
 use rapidbyte_pg::form::Origin;
 use rapidbyte_pg::ident::{qualified, quote_ident, quote_literal};
 use rapidbyte_pg_client::{Client, Row, Rows};
@@ -65,7 +66,7 @@ const ADD_COLUMNS: [&str; 12] = [
 ];
 
 /// `target_oid` is the OID of the target that has the newest rows. A target that was created again or emptied has lost
-/// rows. `origins` holds the columns of the target as an [`Origin`]. Tables of earlier versions do not have these
+/// rows. `origins` holds where the columns of the target came from ([`Recorded`]). Tables of earlier versions do not have these
 /// columns, and get them if the role owns the table.
 const ADD_LATER: &str = "ALTER TABLE $TABLE ADD COLUMN IF NOT EXISTS target_oid oid, \
     ADD COLUMN IF NOT EXISTS origins jsonb";
@@ -97,26 +98,60 @@ pub(crate) fn origins_question(settings: &Settings, target: &Name) -> String {
     )
 }
 
-/// The columns of the target that came from `relation`, from the answer to [`origins_question`]. Skips a row that does
-/// not parse.
-pub(crate) fn known(answer: &Rows, relation: &str) -> Result<BTreeMap<String, i16>> {
-    let mut known = BTreeMap::new();
+/// What a run has recorded in `origins`.
+#[derive(serde::Deserialize)]
+struct Recorded {
+    /// See [`Origin`].
+    relation: String,
+    #[serde(default)]
+    xid: i64,
+    /// The OID of the target.
+    target: u32,
+    /// The numbers of the columns at the source, by those in the target.
+    columns: BTreeMap<i16, i16>,
+}
+
+/// Where the columns of a target came from.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// The number at the source of a column of the target, by name.
+    pub columns: BTreeMap<String, i16>,
+    /// The columns that other relations fill, too.
+    pub shared: BTreeSet<String>,
+}
+
+/// Reads the answer to [`origins_question`] for a target and the source of its stream. Skips a row that does not parse,
+/// a row of an older table of this name, and a row from a later state of the source.
+pub(crate) fn known(answer: &Rows, source: &Origin, target: &Relation) -> Result<Known> {
+    let mut known = Known::default();
     let Some(row) = answer.rows.first() else {
         return Ok(known);
     };
     let found = row.text(0)?.unwrap_or_default().split("<o>").skip(1);
-    let origin = |text: &str| -> Option<Origin> {
+    let recorded = |text: &str| -> Option<Recorded> {
         let hex = text.split('<').next()?;
         serde_json::from_slice(&unhex(hex)?).ok()
     };
-    // The newest row comes first and wins.
-    for origin in found.filter_map(origin) {
-        if origin.relation == relation {
-            for (column, number) in origin.columns {
-                known.entry(column).or_insert(number);
+    // Two pipelines may have recorded different columns.
+    let mut doubtful = BTreeSet::new();
+    let found = found.filter_map(recorded);
+    for recorded in found.filter(|recorded| recorded.target == target.oid) {
+        for (name, number) in &target.numbers {
+            let Some(from) = recorded.columns.get(number) else {
+                continue;
+            };
+            if recorded.relation != source.relation {
+                known.shared.insert(name.clone());
+            } else if recorded.xid > source.xid {
+                doubtful.insert(name.clone());
+            } else if let Some(other) = known.columns.insert(name.clone(), *from)
+                && other != *from
+            {
+                doubtful.insert(name.clone());
             }
         }
     }
+    known.columns.retain(|name, _| !doubtful.contains(name));
     Ok(known)
 }
 
@@ -309,7 +344,7 @@ pub(crate) struct Lease {
     /// Whether the table of checkpoints has the columns `target_oid` and `origins`.
     knows_target: bool,
     knows_origins: bool,
-    /// An [`Origin`] as JSON, which the next commit writes.
+    /// An [`Origin`] as JSON with the names of the target, which the next commit writes.
     pub origins: Option<String>,
 }
 
@@ -845,7 +880,7 @@ impl Lease {
             format!(
                 "UPDATE {} AS c SET {} WHERE {} AND c.epoch = {}",
                 self.key.table,
-                merged(origins),
+                merged(&self.key, origins),
                 self.key.condition(),
                 self.epoch
             )
@@ -899,7 +934,7 @@ impl Lease {
             Fills::Unknown => ", target_oid = NULL".into(),
         };
         let origins = match &self.origins {
-            Some(origins) if self.knows_origins => format!(", {}", merged(origins)),
+            Some(origins) if self.knows_origins => format!(", {}", merged(&self.key, origins)),
             _ => String::new(),
         };
         format!(
@@ -1058,16 +1093,23 @@ impl Lease {
     }
 }
 
-/// The assignment that sets `origins`, and keeps the recorded origins of other columns of the same relation.
-fn merged(origins: &str) -> String {
-    let new = format!("{}::pg_catalog.jsonb", quote_literal(origins));
+/// The assignment that sets `origins` to the numbers of the columns in `origins`, an [`Origin`] with the names of the
+/// target. Keeps what was recorded of other columns of the same table and the same source.
+fn merged(key: &Key, origins: &str) -> String {
     format!(
-        "origins = {new} || pg_catalog.jsonb_build_object('columns', \
-         COALESCE((SELECT pg_catalog.jsonb_object_agg(o.key, o.value) \
-             FROM pg_catalog.jsonb_each(CASE WHEN c.origins ->> 'relation' = {new} ->> 'relation' \
-                 THEN c.origins -> 'columns' END) AS o \
-             WHERE o.value NOT IN (SELECT n.value FROM pg_catalog.jsonb_each({new} -> 'columns') AS n)), \
-             '{{}}'::pg_catalog.jsonb) || ({new} -> 'columns'))"
+        "origins = (SELECT pg_catalog.jsonb_build_object('relation', n.o -> 'relation', 'xid', n.o -> 'xid', \
+             'target', t.oid::int8, 'columns', \
+             COALESCE((SELECT pg_catalog.jsonb_object_agg(e.key, e.value) FROM pg_catalog.jsonb_each(\
+                 CASE WHEN c.origins -> 'relation' = n.o -> 'relation' AND c.origins ->> 'target' = t.oid::text \
+                     AND pg_catalog.jsonb_typeof(c.origins -> 'columns') = 'object' THEN c.origins -> 'columns' END) AS e \
+                 WHERE e.value NOT IN (SELECT x.value FROM pg_catalog.jsonb_each(n.o -> 'columns') AS x)), \
+                 '{{}}'::pg_catalog.jsonb) || \
+             COALESCE((SELECT pg_catalog.jsonb_object_agg(a.attnum::text, x.value) \
+                 FROM pg_catalog.jsonb_each(n.o -> 'columns') AS x JOIN pg_catalog.pg_attribute AS a \
+                 ON a.attrelid = t.oid AND a.attname = x.key AND NOT a.attisdropped), '{{}}'::pg_catalog.jsonb)) \
+         FROM (SELECT {}::pg_catalog.jsonb) AS n(o), ({}) AS t(oid))",
+        quote_literal(origins),
+        key.oid
     )
 }
 

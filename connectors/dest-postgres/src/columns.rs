@@ -129,6 +129,20 @@ fn exact_cast(quoted: &str, column: &Column, new: &Column) -> Option<String> {
 const EMPTY_NAME: &str = "a column of the stream has an empty name, and no table can have such a column: a header may end in a \
     delimiter; give it a name with `rename:`, or leave it out with `columns:`";
 
+/// A column that the table has under its old name, which this role may not change.
+pub(crate) fn denied(name: &Name, field: &Field, old: &str, new: &str) -> ColumnPlan {
+    let (old, new) = (quote_ident(old), quote_ident(new));
+    ColumnPlan {
+        column: field.name().clone(),
+        target_type: String::new(),
+        fit: Fit::Refused,
+        note: Some(format!(
+            "{name} has it under its old name, and this role may not rename it; have the owner run: ALTER TABLE {name} \
+             RENAME COLUMN {old} TO {new}"
+        )),
+    }
+}
+
 /// A column that the table lacks, and that the policy leaves out.
 pub(crate) fn ignored(name: &Name, field: &Field) -> ColumnPlan {
     ColumnPlan {
@@ -213,8 +227,9 @@ pub(crate) fn refuse_unfilled(
 
 /// What becomes of a column that the stream does not have, as a warning: the source may have dropped the column, and
 /// nobody else would tell that its values are old, or gone where `replace` wrote the rows anew. A column
-/// with a default is one that the target's owner added, such as `loaded_at DEFAULT now()`.
-pub(crate) fn unfilled_note(column: &Column, mode: WriteMode) -> String {
+/// with a default is one that the target's owner added, such as `loaded_at DEFAULT now()`. `there`: the source still has
+/// the column, under this name.
+pub(crate) fn unfilled_note(column: &Column, mode: WriteMode, there: Option<&str>) -> String {
     let gets = match column.generated {
         _ if column.is_computed() => "a value that the server computes",
         Generated::IdentityAlways | Generated::IdentityByDefault => "the next number",
@@ -239,6 +254,10 @@ pub(crate) fn unfilled_note(column: &Column, mode: WriteMode) -> String {
     };
     if is_own(column) {
         return note;
+    }
+    if let Some(there) = there {
+        let there = quote_ident(there);
+        return format!("{WARNING_NOTE}{note}{kept}; the source still has the column, as {there}");
     }
     format!(
         "{WARNING_NOTE}{note}{kept}; if the source dropped the column, drop it at the target too{rest}"

@@ -10,7 +10,7 @@ use rapidbyte_sdk::prelude::*;
 
 use crate::changes;
 use crate::columns::{
-    absent, column_plan, ignored, is_own, refuse_unfilled, refuses_null, sequence_note,
+    absent, column_plan, denied, ignored, is_own, refuse_unfilled, refuses_null, sequence_note,
     unfilled_note,
 };
 use crate::config::{LoadMethod, Name, ReplaceMethod, Settings};
@@ -336,9 +336,19 @@ fn existing(
                     // Before the statement that does the same by hand.
                     let at = note.find("; run on the target").unwrap_or(note.len());
                     note.insert_str(at, &changes::way_out(target, table, found, column, new));
+                    let renamed = found.renamed.iter().find(|(_, new)| *new == column.name);
+                    if let Some((old, new)) = renamed {
+                        let (old, new) = (quote_ident(old), quote_ident(new));
+                        note.push_str(&format!(
+                            "; before that: ALTER TABLE {name} RENAME COLUMN {old} TO {new}"
+                        ));
+                    }
                 }
                 columns.push(planned);
                 targets.push(column.clone());
+            }
+            None if let Some((old, new)) = found.denied(field.name()) => {
+                columns.push(denied(name, field, old, new));
             }
             None => columns.push(absent(
                 name,
@@ -361,8 +371,12 @@ fn existing(
     refuse_unfilled(name, &unfilled, &new, &relation.primary_key)?;
     let mut notes: Vec<String> = unfilled
         .iter()
-        .map(|column| unfilled_note(column, target.write_mode))
-        .collect();
+        .filter(|column| !changes.told.contains(&column.name))
+        .map(|column| {
+            let there = changes::still_there(schema, found, &column.name)?;
+            Ok(unfilled_note(column, target.write_mode, there.as_deref()))
+        })
+        .collect::<Result<_>>()?;
     notes.splice(..0, changes.notes);
     let mut prelude = crate::look::prelude(&found.missing_types)?;
     prelude.extend(changes.statements);

@@ -1,14 +1,13 @@
 //! What the server has: read from the catalog, changing nothing.
 
-use std::collections::BTreeMap;
-
 use rapidbyte_pg::catalog::{self, Described, Relation, Types};
+use rapidbyte_pg::form::Origin;
 use rapidbyte_pg::ident::{qualified, quote_literal};
 use rapidbyte_pg::{Column, Kind, PgType, ddl};
 use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::prelude::*;
 
-use crate::checkpoint;
+use crate::checkpoint::{self, Known};
 use crate::config::{Name, ReplaceMethod, Settings};
 use crate::convert;
 use crate::repeats::{self, RepeatFacts};
@@ -45,8 +44,9 @@ pub(crate) struct Found {
 pub(crate) struct Differences {
     /// Everything that stands in the way of a change.
     pub ties: Vec<Tie>,
-    /// The number at the source of each column of the table that a run has recorded.
-    pub known: BTreeMap<String, i16>,
+    pub known: Known,
+    /// The columns that the source renamed, if this role may not rename them: old and new names.
+    pub denied: Vec<(String, String)>,
 }
 
 /// Something that depends on a column of the table.
@@ -375,48 +375,63 @@ pub(crate) fn rename(
         let answers = within.ask(client, &[question])?;
         found.repeats = Some(read(answers.first().unwrap_or(&Rows::default()))?);
     }
-    for (old, new) in &renamed {
-        let columns = relation.columns.iter_mut().map(|column| &mut column.name);
-        let key = relation.primary_key.iter_mut();
-        let ties = found.differences.ties.iter_mut().map(|tie| &mut tie.column);
-        for name in columns.chain(key).chain(ties).filter(|name| *name == old) {
+    // All at once: two columns may exchange their names.
+    let rename = |name: &mut String| {
+        if let Some((_, new)) = renamed.iter().find(|(old, _)| old == name) {
             name.clone_from(new);
         }
-        if let Some(upsert) = &mut found.upsert {
-            upsert.rename(old, new);
-        }
-        if let Some(repeats) = &mut found.repeats {
-            repeats.rename(old, new);
-        }
+    };
+    let columns = relation.columns.iter_mut().map(|column| &mut column.name);
+    let key = relation.primary_key.iter_mut();
+    let ties = found.differences.ties.iter_mut().map(|tie| &mut tie.column);
+    columns.chain(key).chain(ties).for_each(rename);
+    let known = std::mem::take(&mut found.differences.known.columns);
+    let known = known.into_iter().map(|(mut name, number)| {
+        rename(&mut name);
+        (name, number)
+    });
+    found.differences.known.columns = known.collect();
+    let shared = std::mem::take(&mut found.differences.known.shared);
+    let shared = shared.into_iter().map(|mut name| {
+        rename(&mut name);
+        name
+    });
+    found.differences.known.shared = shared.collect();
+    if let Some(upsert) = &mut found.upsert {
+        upsert.columns_mut().for_each(rename);
+    }
+    if let Some(repeats) = &mut found.repeats {
+        repeats.columns_mut().for_each(rename);
     }
     found.renamed = renamed;
     Ok(())
 }
 
-/// Asks for the [`Differences`]. `relation` identifies the source of the stream, as in [`rapidbyte_pg::form::Origin`].
+/// Asks for the [`Differences`] of a table and a stream from `source`.
 pub(crate) fn differences(
     client: &mut Client,
     within: &mut Within<'_>,
     settings: &Settings,
     name: &Name,
-    oid: u32,
-    relation: Option<&str>,
+    relation: &Relation,
+    source: Option<&Origin>,
 ) -> Result<Differences> {
-    let mut questions = vec![TIES.replace("$OID", &oid.to_string())];
-    questions.extend(relation.map(|_| checkpoint::origins_question(settings, name)));
+    let mut questions = vec![TIES.replace("$OID", &relation.oid.to_string())];
+    questions.extend(source.map(|_| checkpoint::origins_question(settings, name)));
     let answers = within.ask(client, &questions)?;
     let parse = |text| {
         serde_json::from_str(text)
             .map_err(|error| Error::internal(format!("an answer of the catalog: {error}")))
     };
     let ties = answers.first().map(texts).transpose()?.unwrap_or_default();
-    let known = match (relation, answers.get(1)) {
-        (Some(relation), Some(rows)) => checkpoint::known(rows, relation)?,
-        _ => BTreeMap::new(),
+    let known = match (source, answers.get(1)) {
+        (Some(source), Some(rows)) => checkpoint::known(rows, source, relation)?,
+        _ => Known::default(),
     };
     Ok(Differences {
         ties: ties.into_iter().map(parse).collect::<Result<_>>()?,
         known,
+        denied: Vec::new(),
     })
 }
 

@@ -27,13 +27,11 @@ pub(crate) struct RepeatFacts {
 }
 
 impl RepeatFacts {
-    /// Gives a column its new name.
-    pub(crate) fn rename(&mut self, old: &str, new: &str) {
+    /// The names of columns.
+    pub(crate) fn columns_mut(&mut self) -> impl Iterator<Item = &mut String> {
         let compared = self.columns.iter_mut().map(|column| &mut column.name);
         let indexed = self.indexes.iter_mut().flat_map(|index| &mut index.columns);
-        for name in compared.chain(indexed).filter(|name| *name == old) {
-            *name = new.into();
-        }
+        compared.chain(indexed)
     }
 }
 

@@ -43,12 +43,10 @@ pub(crate) struct UpsertFacts {
 }
 
 impl UpsertFacts {
-    /// Gives a column its new name.
-    pub(crate) fn rename(&mut self, old: &str, new: &str) {
+    /// The names of columns.
+    pub(crate) fn columns_mut(&mut self) -> impl Iterator<Item = &mut String> {
         let keys = self.unique_keys.iter_mut().flat_map(|key| &mut key.columns);
-        for column in keys.filter(|column| column.name == old) {
-            column.name = new.into();
-        }
+        keys.map(|column| &mut column.name)
     }
 }
 

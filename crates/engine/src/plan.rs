@@ -224,7 +224,6 @@ fn for_one_run(policy: SchemaChanges) -> SchemaChanges {
     SchemaChanges {
         dropped_column: DroppedColumn::Keep,
         type_change: TypeChange::Fail,
-        renamed: RenamedColumn::Off,
         ..policy
     }
 }

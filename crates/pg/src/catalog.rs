@@ -5,7 +5,7 @@
 //! knows whether a second one, for types that are not built in, is needed: it takes a new session
 //! of the server 3 ms to answer, and most tables do without.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Deserialize;
 
@@ -97,6 +97,7 @@ SELECT pg_catalog.json_build_object(
             WHERE d.datname = pg_catalog.current_database()) || '/' || c.oid,
     'origin', $SYSTEM || '/' || (SELECT d.oid FROM pg_catalog.pg_database d
             WHERE d.datname = pg_catalog.current_database()) || '/' || c.oid,
+    'xid', pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot()),
     'primary_key', (
         SELECT pg_catalog.json_agg(k.attname ORDER BY o.place)
         FROM pg_catalog.pg_index i
@@ -220,6 +221,8 @@ pub struct Relation {
     pub identity: Option<String>,
     /// See [`Table`].
     pub origin: Option<Origin>,
+    /// `pg_attribute.attnum` of each column by name.
+    pub numbers: BTreeMap<String, i16>,
     /// In their order, without dropped ones.
     pub columns: Vec<Column>,
     /// Names, in the key's order; empty without a key.
@@ -265,6 +268,8 @@ struct RawRelation {
     comment: Option<String>,
     identity: Option<String>,
     origin: Option<String>,
+    #[serde(default)]
+    xid: i64,
     primary_key: Option<Vec<String>>,
     columns: Option<Vec<RawColumn>>,
 }
@@ -477,13 +482,16 @@ impl RawRelation {
     fn with_types(self, types: &Types) -> Result<Relation, PgError> {
         let columns = self.columns.unwrap_or_default();
         let number = |column: &RawColumn| (column.name.clone(), column.number);
+        let numbers: BTreeMap<_, _> = columns.iter().map(number).collect();
         let origin = self.origin.map(|relation| Origin {
             relation,
-            columns: columns.iter().map(number).collect(),
+            xid: self.xid,
+            columns: numbers.clone(),
         });
         let columns = columns.into_iter();
         Ok(Relation {
             origin,
+            numbers,
             oid: self.oid,
             schema: self.schema,
             name: self.name,

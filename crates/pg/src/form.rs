@@ -163,13 +163,17 @@ pub struct Table {
     pub origin: Option<Origin>,
 }
 
-/// All columns that a relation has, by what a server never uses again for another column: it proves that a column was
+/// All columns of a relation by their numbers. A server uses no number again, so the numbers prove that a column was
 /// renamed or dropped. Unknown where the role may not read the identity of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// `system_identifier` of `pg_control_system()`, the OID of the database and that of the relation, with `/` between
     /// them: another one for a relation that was created again.
     pub relation: String,
+    /// A transaction id that the server has not reached yet. A copy of the server that was restored from a backup has a
+    /// smaller one for a while, and may give numbers to other columns.
+    #[serde(default)]
+    pub xid: i64,
     /// `pg_attribute.attnum` by name.
     pub columns: BTreeMap<String, i16>,
 }
