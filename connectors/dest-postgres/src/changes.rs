@@ -5,7 +5,6 @@
 //! The load then decides anew, from the catalog alone: a run that is killed in between leaves a table that the next run
 //! understands.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rapidbyte_pg::catalog::Relation;
@@ -18,12 +17,13 @@ use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{DroppedColumn, NewColumn, RenamedColumn, TypeChange, WARNING_NOTE, log};
 
-use crate::checkpoint::{Key, Known, Lease};
+use crate::checkpoint::{Key, Lease};
 use crate::columns::{has_no_filler, is_own};
 use crate::config::{CHANGE_TABLE, Name, Settings};
 use crate::convert;
 use crate::load::Place;
 use crate::look::{self, Differences, Found, TableFacts, Tie, Within};
+use crate::origins::Known;
 
 /// The table of changes, which lists what runs changed.
 const COLUMNS: &str = "(
@@ -79,16 +79,16 @@ pub(crate) fn look(
     client: &mut Client,
     within: &mut Within<'_>,
     place: &Place<'_>,
-    source: Option<&Origin>,
     found: &mut Found,
 ) -> Result<()> {
     let (Some(relation), Some(table)) = (&found.relation, &found.facts.table) else {
         return Ok(());
     };
     let (settings, name) = (place.settings, place.name);
+    let source = form::table_of(place.schema).map_err(convert)?.origin;
     let mut differences = look::differences(client, within, settings, name, relation, source)?;
     let is_detected = place.target.schema_changes.renamed == RenamedColumn::Detect;
-    let renamed = match source {
+    let renamed = match &differences.source {
         Some(source) if is_detected => renamed(place.schema, source, relation, &differences)?,
         _ => Vec::new(),
     };
@@ -274,7 +274,7 @@ pub(crate) fn decide(
             continue;
         }
         let quoted = quote_ident(&column.name);
-        let stays = stays(schema, relation, table, found, column)?;
+        let stays = stays(relation, table, found, column);
         match (policy.dropped_column, &stays) {
             (DroppedColumn::Fail, _) => return Err(refused(name, column)),
             (DroppedColumn::Drop, None) => {
@@ -365,7 +365,7 @@ pub(crate) fn decide(
 
 /// Warns of columns whose name another column of the source had when older rows were written.
 fn mixed(schema: &Schema, found: &Found) -> Result<Vec<String>> {
-    let Some(source) = form::table_of(schema).map_err(convert)?.origin else {
+    let Some(source) = &found.differences.source else {
         return Ok(Vec::new());
     };
     let mut notes = Vec::new();
@@ -382,18 +382,6 @@ fn mixed(schema: &Schema, found: &Found) -> Result<Vec<String>> {
         }
     }
     Ok(notes)
-}
-
-/// The name at the source of a column that the stream lacks; none if the source dropped it, or if nothing is known of it.
-pub(crate) fn still_there(schema: &Schema, found: &Found, column: &str) -> Result<Option<String>> {
-    let origin = form::table_of(schema).map_err(convert)?.origin;
-    let (Some(source), Some(number)) = (origin, found.differences.known.columns.get(column)) else {
-        return Ok(None);
-    };
-    let mut columns = source.columns.into_iter();
-    Ok(columns
-        .find(|(_, there)| there == number)
-        .map(|(name, _)| name))
 }
 
 /// The reason why a column stays in the table although the stream lacks it.
@@ -415,16 +403,10 @@ impl Stays {
 }
 
 /// Returns `None` if the source proves that it dropped the column and nothing depends on it.
-fn stays(
-    schema: &Schema,
-    relation: &Relation,
-    table: &TableFacts,
-    found: &Found,
-    column: &Column,
-) -> Result<Option<Stays>> {
+fn stays(relation: &Relation, table: &TableFacts, found: &Found, column: &Column) -> Option<Stays> {
     let name = &column.name;
-    let unproven = |text: &str| Ok(Some(Stays::Unproven(text.to_owned())));
-    if form::table_of(schema).map_err(convert)?.origin.is_none() {
+    let unproven = |text: &str| Some(Stays::Unproven(text.to_owned()));
+    if found.differences.source.is_none() {
         return unproven("the source does not tell dropped columns from columns that it left out");
     }
     if found.differences.known.shared.contains(name) {
@@ -433,27 +415,26 @@ fn stays(
     if !found.differences.known.columns.contains_key(name) {
         return unproven("no run has recorded that it came from this source");
     }
-    if let Some(there) = still_there(schema, found, name)? {
-        let there = quote_ident(&there);
+    if let Some(there) = found.still_there(name) {
+        let there = quote_ident(there);
         return unproven(&format!("the source still has the column, as {there}"));
     }
     if table.children > 0 {
-        let text = "other tables inherit it";
-        return Ok(Some(Stays::Held(text.into())));
+        return Some(Stays::Held("other tables inherit it".into()));
     }
     if !table.may_alter {
         let text = "this role does not own the table, or another table defines its columns";
-        return Ok(Some(Stays::Held(text.into())));
+        return Some(Stays::Held(text.into()));
     }
     if relation.primary_key.contains(name) {
-        return Ok(Some(Stays::Held("the primary key has it".into())));
+        return Some(Stays::Held("the primary key has it".into()));
     }
     let tie = found
         .differences
         .ties
         .iter()
         .find(|tie| tie.column == *name);
-    Ok(tie.map(|tie| Stays::Tied(format!("this depends on it: {}", tie.what))))
+    tie.map(|tie| Stays::Tied(format!("this depends on it: {}", tie.what)))
 }
 
 /// The type of a column for ALTER COLUMN, with its collation: without it, the server resets the collation.
@@ -469,6 +450,17 @@ impl Found {
     fn holds_type(&self, column: &str) -> Option<&Tie> {
         let mut ties = self.differences.ties.iter();
         ties.find(|tie| tie.column == column && tie.holds_type)
+    }
+
+    /// The name at the source of a column that the stream lacks. `None` if the source dropped it, or if nothing is known
+    /// of it.
+    pub(crate) fn still_there(&self, column: &str) -> Option<&str> {
+        let Differences { source, known, .. } = &self.differences;
+        let number = known.columns.get(column)?;
+        let mut columns = source.as_ref()?.columns.iter();
+        columns
+            .find(|(_, there)| *there == number)
+            .map(|(name, _)| name.as_str())
     }
 
     /// The old and the new name of a column that this role may not rename.
@@ -490,24 +482,6 @@ impl Found {
         }
         column
     }
-}
-
-/// The origins of the columns that a load fills, as the table of checkpoints keeps them. `None` if the source sends
-/// none.
-pub(crate) fn origins(schema: &Schema, kept: Option<&[usize]>) -> Result<Option<String>> {
-    let Some(source) = form::table_of(schema).map_err(convert)?.origin else {
-        return Ok(None);
-    };
-    let mut columns = BTreeMap::new();
-    for (place, field) in schema.fields().iter().enumerate() {
-        let is_kept = kept.is_none_or(|kept| kept.contains(&place));
-        if let (true, Some(number)) = (is_kept, source.number(field).map_err(convert)?) {
-            columns.insert(field.name().clone(), number);
-        }
-    }
-    serde_json::to_string(&Origin { columns, ..source })
-        .map(Some)
-        .map_err(|error| Error::internal(format!("the origins of columns: {error}")))
 }
 
 impl Changes {
@@ -536,7 +510,7 @@ fn widened(
     new: &Column,
     table: &TableFacts,
 ) -> Result<Option<(Widening, Column)>> {
-    // A text of a file has no length that somebody declared.
+    // The texts of a file have no declared length.
     let is_declared = || carried(field).map(|carried| carried.is_some() || !new.ty.is_textual());
     let how = widening(column, new);
     let wider = match (how, policy) {
@@ -556,7 +530,7 @@ fn widened(
     Ok(how.filter(|_| wider).map(|how| (how, column)))
 }
 
-/// What would widen a column that is refused, behind the reason: the policy that allows it.
+/// Returns the policy that would widen a refused column, as words that follow the reason.
 pub(crate) fn way_out(
     target: &Target,
     table: &TableFacts,

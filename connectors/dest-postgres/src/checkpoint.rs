@@ -4,10 +4,6 @@
 //! raises `seq` in the transaction of its rows, and only if both numbers are as the run knows them. So only one of two
 //! runs commits, and a cursor is never ahead of its rows.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use rapidbyte_pg::catalog::Relation;
-use rapidbyte_pg::form::Origin;
 use rapidbyte_pg::ident::{qualified, quote_ident, quote_literal};
 use rapidbyte_pg_client::{Client, Row, Rows};
 use rapidbyte_sdk::log::{self, failpoint};
@@ -17,7 +13,7 @@ use rapidbyte_sdk::prelude::*;
 use crate::config::{CHECKPOINT_TABLE as TABLE, Name, Settings};
 use crate::decide::read_only;
 use crate::transaction::{self, BEGIN};
-use crate::{commit, lock, repeats};
+use crate::{commit, lock, origins, repeats};
 
 /// Two fences and one creation of the table at the same time need few attempts. This bounds the attempts if somebody
 /// drops the table again and again.
@@ -66,101 +62,13 @@ const ADD_COLUMNS: [&str; 12] = [
 ];
 
 /// `target_oid` is the OID of the target that has the newest rows. A target that was created again or emptied has lost
-/// rows. `origins` holds where the columns of the target came from ([`Recorded`]). Tables of earlier versions do not have these
-/// columns, and get them if the role owns the table.
+/// rows. `origins` holds where the columns of the target came from (`origins.rs`). Tables of earlier versions do not have
+/// these columns, and get them if the role owns the table.
 const ADD_LATER: &str = "ALTER TABLE $TABLE ADD COLUMN IF NOT EXISTS target_oid oid, \
     ADD COLUMN IF NOT EXISTS origins jsonb";
 /// Whether the row `c` of the table has those columns.
 const KNOWS_TARGET: &str = "pg_catalog.jsonb_exists(pg_catalog.to_jsonb(c), 'target_oid')";
 const KNOWS_ORIGINS: &str = "pg_catalog.jsonb_exists(pg_catalog.to_jsonb(c), 'origins')";
-/// The most rows of one target that are read. Only a target that a thousand pipelines fill has more.
-const MAX_ORIGINS: usize = 1000;
-
-/// The query for the origins of a target's columns. It returns one text, or no row if the role may not read the table of
-/// checkpoints or the table does not exist.
-pub(crate) fn origins_question(settings: &Settings, target: &Name) -> String {
-    let schema = &settings.checkpoint_schema;
-    // The inner query runs only if there is such a table. XML would escape the text.
-    let inner = format!(
-        "SELECT pg_catalog.encode(pg_catalog.convert_to(pg_catalog.to_jsonb(c) ->> 'origins', 'UTF8'), 'hex') AS o \
-         FROM {} AS c WHERE c.target = {} AND pg_catalog.to_jsonb(c) ->> 'origins' IS NOT NULL \
-         ORDER BY c.updated_at DESC LIMIT {MAX_ORIGINS}",
-        qualified(schema, TABLE),
-        quote_literal(&target.sql())
-    );
-    format!(
-        "SELECT pg_catalog.query_to_xml({}, false, true, '')::text FROM pg_catalog.pg_class AS t \
-         JOIN pg_catalog.pg_namespace AS n ON n.oid = t.relnamespace WHERE n.nspname = {} AND t.relname = {} \
-         AND pg_catalog.has_schema_privilege(n.oid, 'USAGE') AND pg_catalog.has_table_privilege(t.oid, 'SELECT')",
-        quote_literal(&inner),
-        quote_literal(schema),
-        quote_literal(TABLE)
-    )
-}
-
-/// What a run has recorded in `origins`.
-#[derive(serde::Deserialize)]
-struct Recorded {
-    /// See [`Origin`].
-    relation: String,
-    #[serde(default)]
-    xid: i64,
-    /// The OID of the target.
-    target: u32,
-    /// The numbers of the columns at the source, by those in the target.
-    columns: BTreeMap<i16, i16>,
-}
-
-/// Where the columns of a target came from.
-#[derive(Debug, Default)]
-pub(crate) struct Known {
-    /// The number at the source of a column of the target, by name.
-    pub columns: BTreeMap<String, i16>,
-    /// The columns that other relations fill, too.
-    pub shared: BTreeSet<String>,
-}
-
-/// Reads the answer to [`origins_question`] for a target and the source of its stream. Skips a row that does not parse,
-/// a row of an older table of this name, and a row from a later state of the source.
-pub(crate) fn known(answer: &Rows, source: &Origin, target: &Relation) -> Result<Known> {
-    let mut known = Known::default();
-    let Some(row) = answer.rows.first() else {
-        return Ok(known);
-    };
-    let found = row.text(0)?.unwrap_or_default().split("<o>").skip(1);
-    let recorded = |text: &str| -> Option<Recorded> {
-        let hex = text.split('<').next()?;
-        serde_json::from_slice(&unhex(hex)?).ok()
-    };
-    // Two pipelines may have recorded different columns.
-    let mut doubtful = BTreeSet::new();
-    let found = found.filter_map(recorded);
-    for recorded in found.filter(|recorded| recorded.target == target.oid) {
-        for (name, number) in &target.numbers {
-            let Some(from) = recorded.columns.get(number) else {
-                continue;
-            };
-            if recorded.relation != source.relation {
-                known.shared.insert(name.clone());
-            } else if recorded.xid > source.xid {
-                doubtful.insert(name.clone());
-            } else if let Some(other) = known.columns.insert(name.clone(), *from)
-                && other != *from
-            {
-                doubtful.insert(name.clone());
-            }
-        }
-    }
-    known.columns.retain(|name, _| !doubtful.contains(name));
-    Ok(known)
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes().chunks(2);
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    digits.map(byte).collect()
-}
-
 /// Whether the role sees all rows of a relation `t`. If row-level security hides rows, or the role may not read the
 /// table, nobody can call the table empty.
 const MAY_LOOK: &str = "t.relkind IN ('r', 'p') AND pg_catalog.has_table_privilege(t.oid, 'SELECT') \
@@ -344,7 +252,7 @@ pub(crate) struct Lease {
     /// Whether the table of checkpoints has the columns `target_oid` and `origins`.
     knows_target: bool,
     knows_origins: bool,
-    /// An [`Origin`] as JSON with the names of the target, which the next commit writes.
+    /// What [`origins::filled`] returned, which the next commit writes.
     pub origins: Option<String>,
 }
 
@@ -874,13 +782,13 @@ impl Lease {
         )
     }
 
-    /// The statement that records an [`Origin`] without a commit of rows. `None` if the table lacks the column.
+    /// The statement that records origins without a commit of rows. `None` if the table lacks the column.
     pub(crate) fn record(&self, origins: &str) -> Option<String> {
         let update = || {
             format!(
                 "UPDATE {} AS c SET {} WHERE {} AND c.epoch = {}",
                 self.key.table,
-                merged(&self.key, origins),
+                origins::assignment(&self.key.oid, origins),
                 self.key.condition(),
                 self.epoch
             )
@@ -934,7 +842,9 @@ impl Lease {
             Fills::Unknown => ", target_oid = NULL".into(),
         };
         let origins = match &self.origins {
-            Some(origins) if self.knows_origins => format!(", {}", merged(&self.key, origins)),
+            Some(origins) if self.knows_origins => {
+                format!(", {}", origins::assignment(&self.key.oid, origins))
+            }
             _ => String::new(),
         };
         format!(
@@ -1091,26 +1001,6 @@ impl Lease {
         warn_of_older(None, "its session does not end");
         Ok(())
     }
-}
-
-/// The assignment that sets `origins` to the numbers of the columns in `origins`, an [`Origin`] with the names of the
-/// target. Keeps what was recorded of other columns of the same table and the same source.
-fn merged(key: &Key, origins: &str) -> String {
-    format!(
-        "origins = (SELECT pg_catalog.jsonb_build_object('relation', n.o -> 'relation', 'xid', n.o -> 'xid', \
-             'target', t.oid::int8, 'columns', \
-             COALESCE((SELECT pg_catalog.jsonb_object_agg(e.key, e.value) FROM pg_catalog.jsonb_each(\
-                 CASE WHEN c.origins -> 'relation' = n.o -> 'relation' AND c.origins ->> 'target' = t.oid::text \
-                     AND pg_catalog.jsonb_typeof(c.origins -> 'columns') = 'object' THEN c.origins -> 'columns' END) AS e \
-                 WHERE e.value NOT IN (SELECT x.value FROM pg_catalog.jsonb_each(n.o -> 'columns') AS x)), \
-                 '{{}}'::pg_catalog.jsonb) || \
-             COALESCE((SELECT pg_catalog.jsonb_object_agg(a.attnum::text, x.value) \
-                 FROM pg_catalog.jsonb_each(n.o -> 'columns') AS x JOIN pg_catalog.pg_attribute AS a \
-                 ON a.attrelid = t.oid AND a.attname = x.key AND NOT a.attisdropped), '{{}}'::pg_catalog.jsonb)) \
-         FROM (SELECT {}::pg_catalog.jsonb) AS n(o), ({}) AS t(oid))",
-        quote_literal(origins),
-        key.oid
-    )
 }
 
 /// The id of the run by which a verb of `state` moves a cursor.

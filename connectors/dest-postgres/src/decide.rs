@@ -373,10 +373,10 @@ fn existing(
         .iter()
         .filter(|column| !changes.told.contains(&column.name))
         .map(|column| {
-            let there = changes::still_there(schema, found, &column.name)?;
-            Ok(unfilled_note(column, target.write_mode, there.as_deref()))
+            let there = found.still_there(&column.name);
+            unfilled_note(column, target.write_mode, there)
         })
-        .collect::<Result<_>>()?;
+        .collect();
     notes.splice(..0, changes.notes);
     let mut prelude = crate::look::prelude(&found.missing_types)?;
     prelude.extend(changes.statements);

@@ -17,6 +17,7 @@ mod inserts;
 mod load;
 mod lock;
 mod look;
+mod origins;
 mod points;
 mod privileges;
 mod refusal;

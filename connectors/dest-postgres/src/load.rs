@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use rapidbyte_pg::Column;
-use rapidbyte_pg::form::table_of;
 use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_pg_client::{Client, Rows, TransactionStatus};
 use rapidbyte_sdk::NewColumn;
@@ -15,11 +14,11 @@ use crate::changes;
 use crate::checkpoint::{self, Fills, Lease};
 use crate::commit;
 use crate::config::{Name, Settings};
-use crate::convert;
 use crate::decide::{Decision, decide, lock_prelude, new_columns};
 use crate::home::{Home, given_up};
 use crate::lock::{self, Lock, Mode};
 use crate::look::{Wanted, Within, local_settings, look};
+use crate::origins;
 use crate::rows::{Sink, lost};
 use crate::stall;
 use crate::transaction::{self, BEGIN_ROWS, NO_PATH, OWN_PATH};
@@ -161,7 +160,7 @@ impl TableLoad {
 
     fn take_rows(&mut self, client: Client, decided: Decision) -> Result<()> {
         if self.committed == 0 {
-            self.lease.origins = changes::origins(&self.schema, decided.kept.as_deref())?;
+            self.lease.origins = origins::filled(&self.schema, decided.kept.as_deref())?;
         }
         let sink = self.explained(Sink::new(client, &self.place(), decided, self.committed))?;
         self.state = State::Open(Box::new(sink));
@@ -500,9 +499,8 @@ impl Place<'_> {
         let mut found = found.map_err(|error| error.in_stream(&target.stream))?;
         let answer = found.also.take();
         found.is_made = self.is_made;
-        let source = table_of(self.schema).map_err(convert)?.origin;
         if changes::may_change(self.schema, &new, &found) && !self.is_made {
-            changes::look(client, &mut within, self, source.as_ref(), &mut found)
+            changes::look(client, &mut within, self, &mut found)
                 .map_err(|error| error.in_stream(&target.stream))?;
         }
         let decided = decide(self.settings, target, name, self.schema, new, &found);
@@ -564,7 +562,7 @@ impl Place<'_> {
         if is_there && !decided.prelude.is_empty() {
             changes::record(client, self.settings, lease, &decided.prelude)?;
             // If the run dies before its first commit, the next run must know where these columns came from.
-            let origins = changes::origins(self.schema, decided.kept.as_deref())?;
+            let origins = origins::filled(self.schema, decided.kept.as_deref())?;
             if let Some(record) = origins.and_then(|origins| lease.record(&origins)) {
                 client.simple_query(&record)?;
             }

@@ -7,9 +7,9 @@ use rapidbyte_pg::{Column, Kind, PgType, ddl};
 use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::prelude::*;
 
-use crate::checkpoint::{self, Known};
 use crate::config::{Name, ReplaceMethod, Settings};
 use crate::convert;
+use crate::origins::{self, Known};
 use crate::repeats::{self, RepeatFacts};
 use crate::swap::{self, SwapFacts};
 use crate::upsert::{self, UpsertFacts};
@@ -44,6 +44,8 @@ pub(crate) struct Found {
 pub(crate) struct Differences {
     /// Everything that stands in the way of a change.
     pub ties: Vec<Tie>,
+    /// The columns of the relation that the stream comes from.
+    pub source: Option<Origin>,
     pub known: Known,
     /// The columns that the source renamed, if this role may not rename them: old and new names.
     pub denied: Vec<(String, String)>,
@@ -414,22 +416,23 @@ pub(crate) fn differences(
     settings: &Settings,
     name: &Name,
     relation: &Relation,
-    source: Option<&Origin>,
+    source: Option<Origin>,
 ) -> Result<Differences> {
     let mut questions = vec![TIES.replace("$OID", &relation.oid.to_string())];
-    questions.extend(source.map(|_| checkpoint::origins_question(settings, name)));
+    questions.extend(source.as_ref().map(|_| origins::question(settings, name)));
     let answers = within.ask(client, &questions)?;
     let parse = |text| {
         serde_json::from_str(text)
             .map_err(|error| Error::internal(format!("an answer of the catalog: {error}")))
     };
     let ties = answers.first().map(texts).transpose()?.unwrap_or_default();
-    let known = match (source, answers.get(1)) {
-        (Some(source), Some(rows)) => checkpoint::known(rows, source, relation)?,
+    let known = match (&source, answers.get(1)) {
+        (Some(source), Some(rows)) => origins::known(rows, source, relation)?,
         _ => Known::default(),
     };
     Ok(Differences {
         ties: ties.into_iter().map(parse).collect::<Result<_>>()?,
+        source,
         known,
         denied: Vec::new(),
     })

@@ -1,0 +1,141 @@
+//! Where the columns of a target came from: the column `origins` of the table of checkpoints.
+//!
+//! It has the numbers of the target's columns with those of the source's. No server uses a number again, so the numbers
+//! prove that a column was renamed or dropped.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rapidbyte_pg::catalog::Relation;
+use rapidbyte_pg::form::{self, Origin};
+use rapidbyte_pg::ident::{qualified, quote_literal};
+use rapidbyte_pg_client::Rows;
+use rapidbyte_sdk::prelude::*;
+
+use crate::config::{CHECKPOINT_TABLE as TABLE, Name, Settings};
+use crate::convert;
+
+/// The most rows of one target that are read. Only a target that a thousand pipelines fill has more.
+const MAX_ORIGINS: usize = 1000;
+
+/// The query for the origins of a target's columns. It returns one text, or no row if the role may not read the table of
+/// checkpoints or the table does not exist.
+pub(crate) fn question(settings: &Settings, target: &Name) -> String {
+    let schema = &settings.checkpoint_schema;
+    // The inner query runs only if there is such a table. XML would escape the text.
+    let inner = format!(
+        "SELECT pg_catalog.encode(pg_catalog.convert_to(pg_catalog.to_jsonb(c) ->> 'origins', 'UTF8'), 'hex') AS o \
+         FROM {} AS c WHERE c.target = {} AND pg_catalog.to_jsonb(c) ->> 'origins' IS NOT NULL \
+         ORDER BY c.updated_at DESC LIMIT {MAX_ORIGINS}",
+        qualified(schema, TABLE),
+        quote_literal(&target.sql())
+    );
+    format!(
+        "SELECT pg_catalog.query_to_xml({}, false, true, '')::text FROM pg_catalog.pg_class AS t \
+         JOIN pg_catalog.pg_namespace AS n ON n.oid = t.relnamespace WHERE n.nspname = {} AND t.relname = {} \
+         AND pg_catalog.has_schema_privilege(n.oid, 'USAGE') AND pg_catalog.has_table_privilege(t.oid, 'SELECT')",
+        quote_literal(&inner),
+        quote_literal(schema),
+        quote_literal(TABLE)
+    )
+}
+
+/// What a run has recorded in `origins`.
+#[derive(serde::Deserialize)]
+struct Recorded {
+    /// See [`Origin`].
+    relation: String,
+    #[serde(default)]
+    xid: i64,
+    /// The OID of the target.
+    target: u32,
+    /// The numbers of the columns at the source, by those in the target.
+    columns: BTreeMap<i16, i16>,
+}
+
+/// Where the columns of a target came from.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// The number at the source of a column of the target, by name.
+    pub columns: BTreeMap<String, i16>,
+    /// The columns that other relations fill, too.
+    pub shared: BTreeSet<String>,
+}
+
+/// Reads the answer to [`question`] for a target and the source of its stream. Skips a row that does not parse,
+/// a row of an older table of this name, and a row from a later state of the source.
+pub(crate) fn known(answer: &Rows, source: &Origin, target: &Relation) -> Result<Known> {
+    let mut known = Known::default();
+    let Some(row) = answer.rows.first() else {
+        return Ok(known);
+    };
+    let found = row.text(0)?.unwrap_or_default().split("<o>").skip(1);
+    let recorded = |text: &str| -> Option<Recorded> {
+        let hex = text.split('<').next()?;
+        serde_json::from_slice(&unhex(hex)?).ok()
+    };
+    // Two pipelines may have recorded different columns.
+    let mut doubtful = BTreeSet::new();
+    let found = found.filter_map(recorded);
+    for recorded in found.filter(|recorded| recorded.target == target.oid) {
+        for (name, number) in &target.numbers {
+            let Some(from) = recorded.columns.get(number) else {
+                continue;
+            };
+            if recorded.relation != source.relation {
+                known.shared.insert(name.clone());
+            } else if recorded.xid > source.xid {
+                doubtful.insert(name.clone());
+            } else if let Some(other) = known.columns.insert(name.clone(), *from)
+                && other != *from
+            {
+                doubtful.insert(name.clone());
+            }
+        }
+    }
+    known.columns.retain(|name, _| !doubtful.contains(name));
+    Ok(known)
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    digits.map(byte).collect()
+}
+
+/// The origins of the columns that a load fills, as the table of checkpoints keeps them. `None` if the source sends
+/// none.
+pub(crate) fn filled(schema: &Schema, kept: Option<&[usize]>) -> Result<Option<String>> {
+    let Some(source) = form::table_of(schema).map_err(convert)?.origin else {
+        return Ok(None);
+    };
+    let mut columns = BTreeMap::new();
+    for (place, field) in schema.fields().iter().enumerate() {
+        let is_kept = kept.is_none_or(|kept| kept.contains(&place));
+        if let (true, Some(number)) = (is_kept, source.number(field).map_err(convert)?) {
+            columns.insert(field.name().clone(), number);
+        }
+    }
+    serde_json::to_string(&Origin { columns, ..source })
+        .map(Some)
+        .map_err(|error| Error::internal(format!("the origins of columns: {error}")))
+}
+
+/// The assignment that sets the column to the numbers of the columns in `origins`, which [`filled`] returned. `oid` is a
+/// query for the OID of the target. Keeps what was recorded of other columns of the same table and the same source.
+pub(crate) fn assignment(oid: &str, origins: &str) -> String {
+    format!(
+        "origins = (SELECT pg_catalog.jsonb_build_object('relation', n.o -> 'relation', 'xid', n.o -> 'xid', \
+             'target', t.oid::int8, 'columns', \
+             COALESCE((SELECT pg_catalog.jsonb_object_agg(e.key, e.value) FROM pg_catalog.jsonb_each(\
+                 CASE WHEN c.origins -> 'relation' = n.o -> 'relation' AND c.origins ->> 'target' = t.oid::text \
+                     AND pg_catalog.jsonb_typeof(c.origins -> 'columns') = 'object' THEN c.origins -> 'columns' END) AS e \
+                 WHERE e.value NOT IN (SELECT x.value FROM pg_catalog.jsonb_each(n.o -> 'columns') AS x)), \
+                 '{{}}'::pg_catalog.jsonb) || \
+             COALESCE((SELECT pg_catalog.jsonb_object_agg(a.attnum::text, x.value) \
+                 FROM pg_catalog.jsonb_each(n.o -> 'columns') AS x JOIN pg_catalog.pg_attribute AS a \
+                 ON a.attrelid = t.oid AND a.attname = x.key AND NOT a.attisdropped), '{{}}'::pg_catalog.jsonb)) \
+         FROM (SELECT {}::pg_catalog.jsonb) AS n(o), ({}) AS t(oid))",
+        quote_literal(origins),
+        oid
+    )
+}
