@@ -3,7 +3,7 @@
 use rapidbyte_testkit::postgres::shared;
 use serde_json::Value;
 
-use crate::support::{Ended, Folder, copy};
+use crate::support::{Ended, Folder, built, copy};
 use crate::wat::Guest;
 
 fn doctor(folder: &Folder, arguments: &[&str]) -> Ended {
@@ -51,7 +51,7 @@ fn a_good_installation_is_well() {
     }
 }
 
-/// The worlds and names of the connectors that the program carries.
+/// The worlds and names of the connectors that the program carries, but its transform.
 const SMALL: [(&str, &str); 6] = [
     ("source", "source-file"),
     ("source", "source-generate"),
@@ -73,6 +73,8 @@ fn damaged_entries_and_a_missing_cache_are_warnings() {
         };
         folder.write(&format!("small/{name}.wasm"), guest.build());
     }
+    let pass = std::fs::read(built("RAPIDBYTE_TESTKIT").join("transform-pass.wasm"));
+    folder.write("small/transform-columns.wasm", pass.expect("a component"));
     let ended = alone(&folder);
     let found = findings(&ended);
     assert_eq!(state(&found, "cache", "entries"), "ok");

@@ -326,3 +326,87 @@ fn a_run_that_dies_behind_the_change_is_finished_by_the_next() {
         }
     }
 }
+
+const BACKFILL: &str = "schema_changes: { backfill: true }\n";
+/// By id: a row that has a new value in another column alone would not come again.
+const BY_ID: &str = ", sync_mode: incremental, cursor_field: id";
+
+/// Adds a column with values to a table of 901 rows, of which a run has copied 900.
+fn with_new_column() -> Copied {
+    let copied = Copied::new();
+    let mut source = copied.source.client();
+    let more = "INSERT INTO t SELECT i, 'n' || i FROM generate_series(2, 900) i";
+    source.batch_execute(more).expect("rows");
+    document(&copied.run(BACKFILL, BY_ID, "upsert"), 0);
+    let add = "ALTER TABLE t ADD COLUMN note text; UPDATE t SET note = 'of ' || id; \
+        INSERT INTO t VALUES (901, 'new', 'o', 'of 901')";
+    source.batch_execute(add).expect("a change");
+    copied
+}
+
+/// The rows, and how many of them have the value of the new column.
+fn filled(copied: &Copied) -> String {
+    let sql = "SELECT count(*) || ' ' || count(*) FILTER (WHERE note = 'of ' || id) FROM raw.t";
+    copied.target().query_one(sql, &[]).expect("rows").get(0)
+}
+
+#[test]
+fn backfill_reads_the_stream_again_and_fills_a_new_column_in_old_rows() {
+    let copied = with_new_column();
+    let notes = |top| {
+        let plan = document(&copied.types("plan", top, BY_ID, "upsert", None), 0);
+        plan["streams"][0]["notes"].to_string()
+    };
+    let fills = notes(BACKFILL);
+    assert!(
+        fills.contains("from its first row") && fills.contains("new columns: note"),
+        "{fills}"
+    );
+    assert!(notes("").contains("have NULL in the new columns: note"));
+    // A second attempt goes on behind the commits of the first one.
+    let fault = Some("engine.committed=error@1");
+    document(&copied.types("run", BACKFILL, BY_ID, "upsert", fault), 0);
+    assert_eq!(filled(&copied), "901 901");
+    // A run that adds nothing resumes: an upsert reads the row of its cursor again.
+    let report = document(&copied.run(BACKFILL, BY_ID, "upsert"), 0);
+    assert_eq!(report["rows"], 1, "{report:#}");
+}
+
+#[test]
+fn backfill_survives_a_run_that_dies_before_and_after_it_adds_the_column() {
+    for point in [
+        "engine.begins_anew",
+        "dest-postgres.prelude_committed",
+        "engine.commit",
+    ] {
+        for how in ["kill", "error"] {
+            let copied = with_new_column();
+            let fault = format!("{point}={how}");
+            let text = format!("{BACKFILL}retry: {{ max_attempts: 1 }}\n");
+            let ended = copied.types("run", &text, BY_ID, "upsert", Some(&fault));
+            assert_ne!(ended.code, Some(0), "{fault}: {ended:?}");
+            document(&copied.run(BACKFILL, BY_ID, "upsert"), 0);
+            assert_eq!(filled(&copied), "901 901", "{fault}");
+        }
+    }
+}
+
+#[test]
+fn backfill_is_refused_where_rows_cannot_be_updated() {
+    let copied = Copied::new();
+    for (top, own) in [(BACKFILL, ""), ("", ", schema_changes: { backfill: true }")] {
+        let failed = document(&copied.run(top, own, "append"), 2);
+        assert_eq!(
+            failed["error"]["code"], "backfill_needs_upsert",
+            "{failed:#}"
+        );
+    }
+    let failed = document(
+        &copied.run("schema_changes: { backfill: yes }\n", "", "upsert"),
+        2,
+    );
+    assert_eq!(
+        failed["error"]["hint"], "use one of: true, false",
+        "{failed:#}"
+    );
+}

@@ -1,6 +1,8 @@
 //! Steps: announced, timed, and the first that fails ends the command.
 
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::io::{Read, Write};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Why a command stopped.
@@ -104,6 +106,10 @@ pub fn run(mut program: Command) -> Result<(), Failure> {
     let status = program
         .status()
         .map_err(|error| not_started(&line, &error))?;
+    ended(&line, status)
+}
+
+fn ended(line: &str, status: ExitStatus) -> Result<(), Failure> {
     if status.success() {
         return Ok(());
     }
@@ -136,6 +142,66 @@ impl Drop for Beside {
             let _ = child.wait();
         }
     }
+}
+
+/// A program that works beside a step, and whose output is printed after that step.
+pub struct Aside {
+    line: String,
+    child: Child,
+    output: JoinHandle<Vec<u8>>,
+}
+
+impl Aside {
+    /// Starts a program with a lower priority than the step has.
+    pub fn start(program: &Command) -> Result<Self, Failure> {
+        let line = command_line(program);
+        let failed = |error: std::io::Error| not_started(&line, &error);
+        let (mut reader, writer) = std::io::pipe().map_err(failed)?;
+        let mut niced = niced(program);
+        niced
+            .stdin(Stdio::null())
+            .stdout(writer.try_clone().map_err(failed)?)
+            .stderr(writer);
+        let child = niced.spawn().map_err(failed)?;
+        // The program has the last end that can be written.
+        drop(niced);
+        let output = std::thread::spawn(move || {
+            let mut output = Vec::new();
+            let _ = reader.read_to_end(&mut output);
+            output
+        });
+        Ok(Self {
+            line,
+            child,
+            output,
+        })
+    }
+
+    /// Waits for the end of the program, and prints its output.
+    pub fn end(mut self) -> Result<(), Failure> {
+        let status = self.child.wait();
+        let output = self.output.join().unwrap_or_default();
+        let _ = std::io::stderr().write_all(&output);
+        let status = status.map_err(|error| not_started(&self.line, &error))?;
+        ended(&self.line, status)
+    }
+}
+
+/// The same command with a lower priority.
+fn niced(program: &Command) -> Command {
+    let mut niced = Command::new("nice");
+    niced.args(["-n", "5"]).arg(program.get_program());
+    niced.args(program.get_args());
+    for (name, value) in program.get_envs() {
+        match value {
+            Some(value) => niced.env(name, value),
+            None => niced.env_remove(name),
+        };
+    }
+    if let Some(folder) = program.get_current_dir() {
+        niced.current_dir(folder);
+    }
+    niced
 }
 
 /// Runs a program for what it prints on standard output; standard error is passed on.

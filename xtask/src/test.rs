@@ -1,6 +1,8 @@
 //! Every test of the workspace, with the real binary and the real components at hand.
 
-use crate::step::{Failure, Steps};
+use std::process::Command;
+
+use crate::step::{Aside, Failure, Steps};
 use crate::workspace::Workspace;
 use crate::{build, columnar, javascript, pgbouncer, postgres, python};
 
@@ -38,36 +40,55 @@ pub fn with(
 ) -> Result<(), Failure> {
     let selection = parse(arguments)?;
     let server = postgres::programs_folder(workspace, steps)?;
-    let pooler = pgbouncer::program(workspace, steps);
-    let others = columnar::interpreter(workspace, steps);
+    let pooler = pgbouncer::program(workspace, steps).unwrap_or_default();
+    let columnar_python = columnar::interpreter(workspace, steps).unwrap_or_default();
     build::with_testkit(workspace, steps)?;
     let python = python::validator(workspace, steps)?;
     let componentize = python::tools(workspace, steps)?;
     let javascript = javascript::tools(workspace, steps);
     let seed = std::env::var(SEED).unwrap_or_else(|_| "20261121".to_owned());
-    let mut program = match selection.targets.iter().any(|argument| argument == "-p") {
-        true => workspace.cargo(["test", "--profile", workspace.host_profile()]),
-        false => workspace.cargo_for_host(&["test"]),
+    let cargo = |targets: &[&str]| {
+        let mut program = match selection.targets.iter().any(|argument| argument == "-p") {
+            true => workspace.cargo(["test", "--profile", workspace.host_profile()]),
+            false => workspace.cargo_for_host(&["test"]),
+        };
+        program
+            .arg("--no-fail-fast")
+            .args(&selection.targets)
+            .args(targets)
+            .env("RAPIDBYTE_BIN", workspace.binary())
+            .env("RAPIDBYTE_CONNECTORS", workspace.bundle())
+            .env("RAPIDBYTE_TESTKIT", workspace.testkit())
+            .env(postgres::VARIABLE, &server)
+            .env(pgbouncer::VARIABLE, &pooler)
+            .env(python::VARIABLE, &python)
+            .env(columnar::VARIABLE, &columnar_python)
+            .env(python::TOOLS, &componentize)
+            .envs(javascript::VARIABLES.into_iter().zip(&javascript))
+            .env(SEED, &seed)
+            .envs(variables.iter().map(|(name, value)| (*name, value)));
+        program
     };
-    program.arg("--no-fail-fast");
-    program
-        .args(&selection.targets)
-        .arg("--")
-        .args(&selection.filters)
-        .env("RAPIDBYTE_BIN", workspace.binary())
-        .env("RAPIDBYTE_CONNECTORS", workspace.bundle())
-        .env("RAPIDBYTE_TESTKIT", workspace.testkit())
-        .env(postgres::VARIABLE, server)
-        .env(pgbouncer::VARIABLE, pooler.unwrap_or_default())
-        .env(python::VARIABLE, python)
-        .env(columnar::VARIABLE, others.unwrap_or_default())
-        .env(python::TOOLS, componentize)
-        .envs(javascript::VARIABLES.into_iter().zip(javascript))
-        .env(SEED, seed);
-    for (name, value) in variables {
-        program.env(name, value);
+    if selection.targets.is_empty() && selection.filters.is_empty() {
+        return all(steps, cargo);
     }
+    let mut program = cargo(&[]);
+    program.arg("--").args(&selection.filters);
     steps.program("test: workspace (shares the host's dependencies)", program)
+}
+
+/// All tests. Those of whole pipelines take most of the time and often wait, so the others run beside them.
+fn all(steps: &mut Steps, cargo: impl Fn(&[&str]) -> Command) -> Result<(), Failure> {
+    steps.program(
+        "build: tests (shares the host's dependencies)",
+        cargo(&["--no-run"]),
+    )?;
+    let others = ["--lib", "--bins", "--test", "[!e]*", "--test", "e[!2]*"];
+    let others = Aside::start(&cargo(&others))?;
+    let pipelines = steps.program("test: whole pipelines", cargo(&["--test", "e2e"]));
+    let others = steps.step("test: everything else, begun beside them", || others.end());
+    let examples = steps.program("test: examples of the documentation", cargo(&["--doc"]));
+    pipelines.and(others).and(examples)
 }
 
 fn parse(arguments: &[String]) -> Result<Selection, Failure> {

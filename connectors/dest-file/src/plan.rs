@@ -51,6 +51,7 @@ pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
         notes: notes(settings, target)?,
         // The cursor lies in the folder: where that is gone, so is it.
         is_new: false,
+        new_columns: Vec::new(),
     })
 }
 

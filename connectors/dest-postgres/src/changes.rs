@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use rapidbyte_pg::catalog::Relation;
-use rapidbyte_pg::form::{self, Origin, carried};
+use rapidbyte_pg::form::{Origin, carried};
 use rapidbyte_pg::ident::{check_column_name, qualified, quote_ident, quote_literal};
 use rapidbyte_pg::model::Generated;
 use rapidbyte_pg::widen::{Widening, is_same_order, missing_labels, widening};
@@ -23,7 +23,7 @@ use crate::config::{CHANGE_TABLE, Name, Settings};
 use crate::convert;
 use crate::load::Place;
 use crate::look::{self, Differences, Found, TableFacts, Tie, Within};
-use crate::origins::Known;
+use crate::origins::{self, Known};
 
 /// The table of changes, which lists what runs changed.
 const COLUMNS: &str = "(
@@ -46,18 +46,27 @@ pub(crate) struct Changes {
     pub relation: Relation,
     /// The fields of the stream that go to the table. `None`: all of them.
     pub kept: Option<Vec<usize>>,
-    /// The number of columns that are added.
-    pub added: usize,
+    /// The columns that are added.
+    pub added: Vec<String>,
     /// The columns that the stream lacks and that `notes` speaks of.
     pub told: Vec<String>,
     pub notes: Vec<String>,
 }
 
 /// Whether a policy decides on a difference between the columns of the stream and those of an existing table.
-pub(crate) fn may_change(schema: &Schema, new: &[Result<Column, String>], found: &Found) -> bool {
+/// `source`: the columns at the source.
+pub(crate) fn may_change(
+    schema: &Schema,
+    new: &[Result<Column, String>],
+    source: Option<&Origin>,
+    found: &mut Found,
+) -> Result<bool> {
     let Some(relation) = &found.relation else {
-        return false;
+        return Ok(false);
     };
+    if let (Some(source), Some(rows)) = (source, found.origins.take()) {
+        found.differences.known = origins::known(&rows, source, relation)?;
+    }
     let differs = |(field, new): (&Arc<Field>, &Result<Column, String>)| {
         let column = relation.columns.iter().find(|c| c.name == *field.name());
         match (column, new) {
@@ -70,7 +79,28 @@ pub(crate) fn may_change(schema: &Schema, new: &[Result<Column, String>], found:
     };
     let unfilled =
         |column: &Column| !is_own(column) && schema.field_with_name(&column.name).is_err();
-    schema.fields().iter().zip(new).any(differs) || relation.columns.iter().any(unfilled)
+    if schema.fields().iter().zip(new).any(differs) || relation.columns.iter().any(unfilled) {
+        return Ok(true);
+    }
+    Ok(!moved(schema, source, &found.differences.known)?.is_empty())
+}
+
+/// The fields that come from another column of the source than the values that the table has under their name.
+fn moved<'a>(
+    schema: &'a Schema,
+    source: Option<&Origin>,
+    known: &Known,
+) -> Result<Vec<&'a String>> {
+    let mut moved = Vec::new();
+    for field in schema.fields() {
+        if let (Some(source), Some(known)) = (source, known.columns.get(field.name()))
+            && let Some(number) = source.number(field).map_err(convert)?
+            && number != *known
+        {
+            moved.push(field.name());
+        }
+    }
+    Ok(moved)
 }
 
 /// Asks the server for what decides on the changes. If the source renamed columns, `found` has their new names
@@ -79,24 +109,23 @@ pub(crate) fn look(
     client: &mut Client,
     within: &mut Within<'_>,
     place: &Place<'_>,
+    source: Option<Origin>,
     found: &mut Found,
 ) -> Result<()> {
     let (Some(relation), Some(table)) = (&found.relation, &found.facts.table) else {
         return Ok(());
     };
-    let (settings, name) = (place.settings, place.name);
-    let source = form::table_of(place.schema).map_err(convert)?.origin;
-    let mut differences = look::differences(client, within, settings, name, relation, source)?;
+    found.differences.ties = look::ties(client, within, relation)?;
     let is_detected = place.target.schema_changes.renamed == RenamedColumn::Detect;
-    let renamed = match &differences.source {
-        Some(source) if is_detected => renamed(place.schema, source, relation, &differences)?,
+    let renamed = match &source {
+        Some(source) if is_detected => renamed(place.schema, source, relation, &found.differences)?,
         _ => Vec::new(),
     };
+    found.differences.source = source;
     let may_alter = table.may_alter;
     if !may_alter {
-        differences.denied.clone_from(&renamed);
+        found.differences.denied.clone_from(&renamed);
     }
-    found.differences = differences;
     match renamed.is_empty() || !may_alter {
         true => Ok(()),
         false => look::rename(client, within, place.target, renamed, found),
@@ -191,7 +220,7 @@ pub(crate) fn decide(
         statements: Vec::new(),
         relation: relation.clone(),
         kept: None,
-        added: 0,
+        added: Vec::new(),
         told: Vec::new(),
         notes: Vec::new(),
     };
@@ -318,16 +347,6 @@ pub(crate) fn decide(
     changes
         .statements
         .extend(ddl::comments(&name.schema, &name.table, None, &added));
-    if !added.is_empty() && target.write_mode != WriteMode::Replace {
-        let names: Vec<String> = added
-            .iter()
-            .map(|column| quote_ident(&column.name))
-            .collect();
-        changes.notes.push(format!(
-            "rows that are in the table have NULL in the new columns: {}",
-            names.join(", ")
-        ));
-    }
     if rewrites {
         changes.notes.push(
             "a transaction before the load writes all rows and indexes of the table anew: readers and writers wait for \
@@ -341,7 +360,7 @@ pub(crate) fn decide(
                 .into(),
         );
     }
-    changes.added = added.len();
+    changes.added = added.iter().map(|column| column.name.clone()).collect();
     changes.relation.columns.extend(added);
     if !ignored.is_empty() {
         let fields = schema.fields();
@@ -365,23 +384,15 @@ pub(crate) fn decide(
 
 /// Warns of columns whose name another column of the source had when older rows were written.
 fn mixed(schema: &Schema, found: &Found) -> Result<Vec<String>> {
-    let Some(source) = &found.differences.source else {
-        return Ok(Vec::new());
+    let Differences { source, known, .. } = &found.differences;
+    let moved = moved(schema, source.as_ref(), known)?;
+    let note = |name: &String| {
+        format!(
+            "{WARNING_NOTE}another column of the source was called {} before: older rows hold its values there",
+            quote_ident(name)
+        )
     };
-    let mut notes = Vec::new();
-    for field in schema.fields() {
-        let known = found.differences.known.columns.get(field.name());
-        let number = source.number(field).map_err(convert)?;
-        if let (Some(known), Some(number)) = (known, number)
-            && *known != number
-        {
-            notes.push(format!(
-                "{WARNING_NOTE}another column of the source was called {} before: older rows hold its values there",
-                quote_ident(field.name())
-            ));
-        }
-    }
-    Ok(notes)
+    Ok(moved.into_iter().map(note).collect())
 }
 
 /// The reason why a column stays in the table although the stream lacks it.

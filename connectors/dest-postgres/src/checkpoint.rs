@@ -65,7 +65,7 @@ const ADD_COLUMNS: [&str; 12] = [
 /// rows. `origins` holds where the columns of the target came from (`origins.rs`). Tables of earlier versions do not have
 /// these columns, and get them if the role owns the table.
 const ADD_LATER: &str = "ALTER TABLE $TABLE ADD COLUMN IF NOT EXISTS target_oid oid, \
-    ADD COLUMN IF NOT EXISTS origins jsonb";
+    ADD COLUMN IF NOT EXISTS origins jsonb; $INDEX";
 /// Whether the row `c` of the table has those columns.
 const KNOWS_TARGET: &str = "pg_catalog.jsonb_exists(pg_catalog.to_jsonb(c), 'target_oid')";
 const KNOWS_ORIGINS: &str = "pg_catalog.jsonb_exists(pg_catalog.to_jsonb(c), 'origins')";
@@ -606,10 +606,16 @@ fn alone(client: &mut Client, begin: &str, sql: &str) -> Result<Vec<Rows>> {
     answers
 }
 
+/// The statement for the index that finds the origins of a target's columns.
+fn create_index(table: &str) -> String {
+    format!("CREATE INDEX IF NOT EXISTS checkpoint_target ON {table} (target)")
+}
+
 /// Adds the columns that a table of an earlier version lacks. False if the role may not, or if another
 /// session holds the table.
 fn add_later(client: &mut Client, table: &str) -> Result<bool> {
     let alter = ADD_LATER.replace("$TABLE", table);
+    let alter = alter.replace("$INDEX", &create_index(table));
     let patience = lock::PATIENCE_MS;
     let sql = format!("{BEGIN}; SET LOCAL lock_timeout = {patience}; {alter}; COMMIT");
     match client.simple_query(&sql) {
@@ -674,6 +680,7 @@ pub(crate) fn makers(settings: &Settings, found: &Rows) -> Result<Vec<String>> {
     let (quoted_schema, table) = (quote_ident(schema), qualified(schema, TABLE));
     let create_schema = format!("CREATE SCHEMA IF NOT EXISTS {quoted_schema}");
     let create_table = format!("CREATE TABLE IF NOT EXISTS {table} {COLUMNS}");
+    let create_index = create_index(&table);
     let may = match (has_schema, has_table) {
         (_, true) => is(6)?,
         (true, false) => is(4)?,
@@ -696,7 +703,7 @@ pub(crate) fn makers(settings: &Settings, found: &Rows) -> Result<Vec<String>> {
         return Err(
             Error::new(ErrorKind::Auth, "checkpoint_not_allowed", text).hint(format!(
                 "-- name a schema of your own with `checkpoint_schema:`, or let an administrator run in psql:\n\
-                 {create_schema};\n{};\nGRANT USAGE ON SCHEMA {quoted_schema} TO {user};\n\
+                 {create_schema};\n{};\n{create_index};\nGRANT USAGE ON SCHEMA {quoted_schema} TO {user};\n\
                  GRANT SELECT, INSERT, UPDATE ON {table} TO {user};",
                 one_line(&create_table)
             )),
@@ -704,8 +711,8 @@ pub(crate) fn makers(settings: &Settings, found: &Rows) -> Result<Vec<String>> {
     }
     Ok(match (has_schema, has_table) {
         (_, true) => Vec::new(),
-        (true, false) => vec![create_table],
-        (false, _) => vec![create_schema, create_table],
+        (true, false) => vec![create_table, create_index],
+        (false, _) => vec![create_schema, create_table, create_index],
     })
 }
 

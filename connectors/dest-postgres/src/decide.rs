@@ -28,6 +28,8 @@ pub(crate) struct Decision {
     pub prelude: Vec<String>,
     /// The fields of the stream that go to the table. `None`: all of them.
     pub kept: Option<Vec<usize>>,
+    /// The columns that the table gets.
+    pub added: Vec<String>,
     /// Run in the load's transaction: the table, then its comments.
     pub create: Vec<String>,
     /// Taken in the load's transaction on a table that was there.
@@ -244,6 +246,7 @@ fn fresh(
     Ok(Decision {
         prelude,
         kept: None,
+        added: Vec::new(),
         create,
         lock: None,
         clear: None,
@@ -312,8 +315,8 @@ fn existing(
     refuse_strangers(name, schema, relation)?;
     let changes = changes::decide(target, name, schema, &new, (relation, table), found)?;
     let (before, relation) = (relation, &changes.relation);
-    if changes.added > 0 {
-        refuse_many(name, table.numbers + changes.added)?;
+    if !changes.added.is_empty() {
+        refuse_many(name, table.numbers + changes.added.len())?;
     }
     let mut columns = Vec::new();
     let mut targets = Vec::new();
@@ -429,6 +432,7 @@ fn existing(
     Ok(Decision {
         prelude,
         kept: changes.kept,
+        added: changes.added,
         create: Vec::new(),
         lock,
         clear,

@@ -61,7 +61,7 @@ fn parameter(
         name,
         (&[], false),
         Wanted::Table,
-        None,
+        (None, None),
     )?;
     let Some(relation) = found.relation else {
         return Err(Error::internal(

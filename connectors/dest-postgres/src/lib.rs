@@ -88,6 +88,8 @@ impl Destination for Postgres {
     fn plan(&mut self, target: &Target) -> Result<Plan> {
         let name = self.home.settings.name_of(&target.stream)?;
         let schema = target.arrow_schema()?;
+        // Of an earlier plan, which may have been another one.
+        self.planned.remove(&target.stream);
         let mut client = self.home.client()?;
         let process_id = client.process_id();
         let place = load::Place {
@@ -134,6 +136,7 @@ impl Destination for Postgres {
             location: name.sql(),
             statements,
             is_new: decided.makes_table(),
+            new_columns: decided.added,
             columns: decided.columns,
             notes: decided.notes,
         })

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use rapidbyte_pg::Column;
+use rapidbyte_pg::form;
 use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_pg_client::{Client, Rows, TransactionStatus};
 use rapidbyte_sdk::NewColumn;
@@ -14,6 +15,7 @@ use crate::changes;
 use crate::checkpoint::{self, Fills, Lease};
 use crate::commit;
 use crate::config::{Name, Settings};
+use crate::convert;
 use crate::decide::{Decision, decide, lock_prelude, new_columns};
 use crate::home::{Home, given_up};
 use crate::lock::{self, Lock, Mode};
@@ -488,19 +490,23 @@ impl Place<'_> {
         };
         let is_added = target.schema_changes.new_column == NewColumn::Add;
         let mut within = within;
+        let source = form::table_of(self.schema).map_err(convert)?.origin;
+        let origins = source
+            .as_ref()
+            .map(|_| origins::question(self.settings, name));
         let found = look(
             client,
             &mut within,
             name,
             (&columns, is_added),
             wanted,
-            question,
+            (origins, question),
         );
         let mut found = found.map_err(|error| error.in_stream(&target.stream))?;
         let answer = found.also.take();
         found.is_made = self.is_made;
-        if changes::may_change(self.schema, &new, &found) && !self.is_made {
-            changes::look(client, &mut within, self, &mut found)
+        if !self.is_made && changes::may_change(self.schema, &new, source.as_ref(), &mut found)? {
+            changes::look(client, &mut within, self, source, &mut found)
                 .map_err(|error| error.in_stream(&target.stream))?;
         }
         let decided = decide(self.settings, target, name, self.schema, new, &found);

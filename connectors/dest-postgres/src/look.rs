@@ -9,7 +9,7 @@ use rapidbyte_sdk::prelude::*;
 
 use crate::config::{Name, ReplaceMethod, Settings};
 use crate::convert;
-use crate::origins::{self, Known};
+use crate::origins::Known;
 use crate::repeats::{self, RepeatFacts};
 use crate::swap::{self, SwapFacts};
 use crate::upsert::{self, UpsertFacts};
@@ -35,6 +35,8 @@ pub(crate) struct Found {
     pub swap: Option<SwapFacts>,
     /// The open transaction has made the table.
     pub is_made: bool,
+    /// The answer to [`crate::origins::question`].
+    pub origins: Option<Rows>,
     /// The answer to what was asked beside that.
     pub also: Option<Rows>,
 }
@@ -276,14 +278,15 @@ impl Within<'_> {
 }
 
 /// Reads the catalog. `columns` are those of the table to create if there is none, and `is_added` is whether a table
-/// that lacks some of them gets them; `also` is a question that is asked in the same send.
+/// that lacks some of them gets them; `beside` has two questions that are asked in the same send: for the origins of
+/// columns, and another one.
 pub(crate) fn look(
     client: &mut Client,
     within: &mut Within<'_>,
     name: &Name,
     (columns, is_added): (&[Column], bool),
     wanted: Wanted<'_>,
-    also: Option<String>,
+    (origins, also): (Option<String>, Option<String>),
 ) -> Result<Found> {
     // All at once, of a table that may not be there: each question costs the way to the server.
     let (schema, table) = (quote_literal(&name.schema), quote_literal(&name.table));
@@ -299,10 +302,12 @@ pub(crate) fn look(
         Wanted::Swap(_) => Some(swap::question(&oid, name, client.server_version())),
         Wanted::Repeats(target) => Some(repeats::question(&oid, target)),
     });
-    let has_also = also.is_some();
+    let (has_origins, has_also) = (origins.is_some(), also.is_some());
+    questions.extend(origins);
     questions.extend(also);
     let mut answers = within.ask(client, &questions)?;
     let also = answers.pop_if(|_| has_also);
+    let origins = answers.pop_if(|_| has_origins);
     let [about, described, more @ ..] = answers.as_slice() else {
         return Err(Error::internal("questions without answers"));
     };
@@ -346,6 +351,7 @@ pub(crate) fn look(
         repeats,
         swap,
         is_made: false,
+        origins,
         also,
     })
 }
@@ -409,33 +415,20 @@ pub(crate) fn rename(
     Ok(())
 }
 
-/// Asks for the [`Differences`] of a table and a stream from `source`.
-pub(crate) fn differences(
+/// Asks for everything that stands in the way of a change of a table.
+pub(crate) fn ties(
     client: &mut Client,
     within: &mut Within<'_>,
-    settings: &Settings,
-    name: &Name,
     relation: &Relation,
-    source: Option<Origin>,
-) -> Result<Differences> {
-    let mut questions = vec![TIES.replace("$OID", &relation.oid.to_string())];
-    questions.extend(source.as_ref().map(|_| origins::question(settings, name)));
+) -> Result<Vec<Tie>> {
+    let questions = [TIES.replace("$OID", &relation.oid.to_string())];
     let answers = within.ask(client, &questions)?;
     let parse = |text| {
         serde_json::from_str(text)
             .map_err(|error| Error::internal(format!("an answer of the catalog: {error}")))
     };
     let ties = answers.first().map(texts).transpose()?.unwrap_or_default();
-    let known = match (&source, answers.get(1)) {
-        (Some(source), Some(rows)) => origins::known(rows, source, relation)?,
-        _ => Known::default(),
-    };
-    Ok(Differences {
-        ties: ties.into_iter().map(parse).collect::<Result<_>>()?,
-        source,
-        known,
-        denied: Vec::new(),
-    })
+    ties.into_iter().map(parse).collect()
 }
 
 /// What there is about one schema and one name.

@@ -6,7 +6,7 @@
 //! {"mode":"ordered","version":1,"fields":[{"name":"updated_at","type":"timestamptz"}],
 //!  "values":["2026-11-21 10:11:12.123456+00"],
 //!  "source":{"system":"7410000000000000000","wal":{"timeline":1,"lsn":"0/16B3748"},
-//!            "database":5,"relation":16390,"file":{"number":16390,"next":"755"}}}
+//!            "database":5,"relation":16390,"columns":[4],"file":{"number":16390,"next":"755"}}}
 //! {"mode":"exact","version":1,"system":"7410000000000000000","timeline":"00000001",
 //!  "database":5,"first":"740","next":"755","tables":{"16390":[16390,"0af37c11"]},"gone":[]}
 //! ```
@@ -62,6 +62,10 @@ pub(crate) struct Identity {
     pub database: u32,
     /// The OID of the table or view.
     pub relation: u32,
+    /// `pg_attribute.attnum` of the cursor's fields, in their order. A column keeps its number when it is renamed, and no
+    /// other column of the relation ever gets that number. Empty in cursors of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<i16>,
     /// The file of the table's rows. `None` for views, and for tables with several parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<TableFile>,
@@ -98,6 +102,8 @@ pub(crate) struct Lsn(u64);
 #[derive(Debug)]
 pub(crate) struct Here {
     pub identity: Identity,
+    /// `pg_attribute.attnum` of all columns by name.
+    pub numbers: BTreeMap<String, i16>,
     pub is_standby: bool,
     /// The place where the timeline began, if the server was a standby and took over since it started. A server that
     /// was restored and did not follow another server has `None`.
@@ -233,8 +239,7 @@ impl Field {
         const INTEGERS: [&str; 3] = ["int2", "int4", "int8"];
         const TEXTS: [&str; 2] = ["text", "varchar"];
         let both = |of: &[&str]| of.contains(&&*self.ty) && of.contains(&&*other.ty);
-        self.name == other.name
-            && self.collation == other.collation
+        self.collation == other.collation
             && (self.ty == other.ty || both(&INTEGERS) || both(&TEXTS))
     }
 
@@ -250,10 +255,30 @@ impl Ordered {
         self.source.as_ref().and_then(Identity::emptied_at)
     }
 
-    /// Errors: `cursor_changed` if the cursor has other fields.
-    pub fn check(&self, fields: &[Field]) -> Result<()> {
+    /// The numbers of the cursor's columns, if they are known.
+    fn numbers(&self) -> Option<&[i16]> {
+        let numbers = self.source.as_ref().map(|source| &source.columns[..]);
+        numbers.filter(|numbers| numbers.len() == self.fields.len())
+    }
+
+    /// Columns are the same if they have the same number, whatever they are called. If the cursor has no numbers, the
+    /// name decides. Errors: `cursor_changed` if the cursor has other fields.
+    pub fn check(&self, fields: &[Field], here: &Here) -> Result<()> {
+        let numbers = self.numbers();
+        let is_column = |place: usize, field: &Field| match numbers {
+            Some(numbers) => here.numbers.get(&field.name) == Some(&numbers[place]),
+            None => self.fields[place].name == field.name,
+        };
+        let mut both = self.fields.iter().zip(fields).enumerate();
+        if let Some(numbers) = numbers
+            && let Some((place, (_, field))) =
+                both.find(|(place, (then, now))| then.name == now.name && !is_column(*place, now))
+        {
+            return Err(replaced(&field.name, here.name(numbers[place])));
+        }
+        let mut both = self.fields.iter().zip(fields).enumerate();
         let is_same = self.fields.len() == fields.len()
-            && self.fields.iter().zip(fields).all(|(a, b)| a.is_like(b))
+            && both.all(|(place, (then, now))| is_column(place, now) && then.is_like(now))
             && self.values.as_ref().is_none_or(|v| v.len() == fields.len())
             && self.emptied_at().is_none_or(|v| v.len() == fields.len());
         if is_same {
@@ -267,6 +292,15 @@ impl Ordered {
         Err(changed(format!(
             "the cursor was written with {was}, but the stream is read by {is}"
         )))
+    }
+}
+
+impl Here {
+    /// The name that the column of this number has now.
+    fn name(&self, number: i16) -> Option<&str> {
+        let mut columns = self.numbers.iter();
+        let found = columns.find(|(_, other)| **other == number);
+        found.map(|(name, _)| &**name)
     }
 }
 
@@ -333,6 +367,7 @@ impl Identity {
         is_same
             && (&self.system, self.database, self.relation)
                 == (&cursor.system, cursor.database, cursor.relation)
+            && self.columns == cursor.columns
             && self.file_number() == cursor.file_number()
             && self.emptied_at() == cursor.emptied_at()
     }
@@ -444,6 +479,31 @@ pub(crate) fn changed(text: impl std::fmt::Display) -> Error {
         .hint("run with --full-refresh to start over, or undo the change")
 }
 
+/// The error for a column that has the name of the cursor's column and is another one. `renamed`: the name that the
+/// cursor's column has now.
+fn replaced(name: &str, renamed: Option<&str>) -> Error {
+    let (what, other) = match renamed {
+        Some(now) => (
+            format!("which is called {now:?} now"),
+            format!("to go on with it, set cursor_field to {now:?}"),
+        ),
+        None => (
+            "which was dropped".to_owned(),
+            "if its values are the same, `rapidbyte state rebind PIPELINE STREAM` keeps the cursor"
+                .to_owned(),
+        ),
+    };
+    let text = format!(
+        "{name:?} is another column than the one that the cursor was written with, {what}: rows below the cursor \
+         would never be read"
+    );
+    Error::config("cursor_changed", text)
+        .hint(format!(
+            "{other}; to start over, run `rapidbyte run PIPELINE --full-refresh --select STREAM`"
+        ))
+        .in_column(name)
+}
+
 /// Numbers of 64 bits as text, because other readers of JSON may cut them.
 mod text {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -470,7 +530,7 @@ mod tests {
             r#"{"mode":"ordered","version":1,"fields":[{"name":"a","type":"text","collation":"C"}],"values":null}"#,
             r#"{"mode":"ordered","version":1,"fields":[],"values":null,"source":{"database":5,"relation":7}}"#,
             r#"{"mode":"ordered","version":1,"fields":[],"values":null,"source":{"system":"7","wal":{"timeline":3,"lsn":"1F/A0"},"database":5,"relation":7}}"#,
-            r#"{"mode":"ordered","version":1,"fields":[],"values":null,"source":{"database":5,"relation":7,"file":{"number":8,"next":"9","emptied_at":["1"]}}}"#,
+            r#"{"mode":"ordered","version":1,"fields":[],"values":null,"source":{"database":5,"relation":7,"columns":[2],"file":{"number":8,"next":"9","emptied_at":["1"]}}}"#,
             r#"{"mode":"exact","version":1,"system":"7","timeline":"00000001","database":5,"first":"740","next":"18446744073709551615","tables":{"16390":[16391,"ab"]},"gone":[1]}"#,
         ] {
             assert_eq!(Cursor::parse(json).unwrap().to_json().unwrap(), json);
@@ -535,14 +595,27 @@ mod tests {
             fields: vec![field],
             values: None,
         };
-        let fits = |from: Field, to: Field| cursor(from).check(&[to]).is_ok();
+        let here = Here {
+            identity: Identity {
+                system: None,
+                wal: None,
+                database: 5,
+                relation: 7,
+                columns: vec![1],
+                file: None,
+            },
+            numbers: BTreeMap::from([("a".into(), 1)]),
+            is_standby: false,
+            took_over_at: None,
+        };
+        let fits = |from: Field, to: Field| cursor(from).check(&[to], &here).is_ok();
         assert!(fits(field("int4", None), field("int8", None)));
         assert!(fits(field("text", Some("C")), field("varchar", Some("C"))));
         assert!(!fits(field("text", Some("C")), field("text", Some("C 2"))));
         assert!(!fits(field("int4", None), field("numeric", None)));
         assert!(!fits(field("timestamp", None), field("timestamptz", None)));
         let two = [field("int4", None), field("int4", None)];
-        let error = cursor(field("int4", None)).check(&two).unwrap_err();
+        let error = cursor(field("int4", None)).check(&two, &here).unwrap_err();
         assert_eq!(error.code, "cursor_changed");
     }
 }

@@ -5,7 +5,7 @@
 //! in the last part, between two different values. A read by windows has one part with one checkpoint after it, see
 //! [`crate::window`].
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use rapidbyte_pg::Column;
 use rapidbyte_pg::ident::{qualified, quote_literal};
@@ -23,7 +23,7 @@ use crate::relation::Relation;
 use crate::session::query;
 use crate::window;
 
-/// Asks for the server, the place in its log, the database and the relation. The inner query runs only if the role may
+/// Asks for the server, the place in its log, the database, the relation and the numbers of its columns. The inner query runs only if the role may
 /// call the function. Every role may, unless somebody revoked the privilege from PUBLIC.
 const IDENTITY: &str = "\
 SELECT pg_catalog.json_build_object('system', CASE
@@ -34,6 +34,8 @@ pg_catalog.pg_control_system() AS c', false, true, '')::text, '<id>([0-9]+)</id>
     'database', (SELECT d.oid::int8 FROM pg_catalog.pg_database d
         WHERE d.datname = pg_catalog.current_database()),
     'relation', $RELATION,
+    'columns', (SELECT pg_catalog.json_object_agg(a.attname, a.attnum) FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = $RELATION AND a.attnum > 0 AND NOT a.attisdropped),
     'file', (SELECT pg_catalog.json_build_object('number', pg_catalog.pg_relation_filenode(c.oid)::int8,
             'next', (pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot()) % 4294967296)::text)
         FROM pg_catalog.pg_class c WHERE c.oid = $RELATION AND c.relkind = 'r' AND NOT c.relhassubclass
@@ -80,6 +82,7 @@ struct Answer {
     log: Option<LogAnswer>,
     database: u32,
     relation: u32,
+    columns: BTreeMap<String, i16>,
     file: Option<TableFile>,
 }
 
@@ -171,7 +174,7 @@ pub(crate) fn plan(
                 (Some(Cursor::Ordered(at)), Some(json)) => Some((at, json)),
                 _ => None,
             };
-            let source = here(client, relation)?;
+            let source = here(client, relation, &keys)?;
             if at.is_none() && !was_tried {
                 warn_of_nulls(relation, &keys);
             }
@@ -272,7 +275,7 @@ fn by_order(
     }
     let fields: Vec<_> = keys.iter().map(|key| key.field.clone()).collect();
     if let Some((cursor, _)) = at {
-        cursor.check(&fields)?;
+        cursor.check(&fields, &here)?;
         if let Some(values) = cursor.values.as_deref() {
             // An earlier call has checked the cursor for this snapshot.
             if !was_tried {
@@ -320,7 +323,10 @@ fn by_order(
     }
     part(PartKind::Ordered, order::from(&keys, bound));
     let base = match at {
-        Some((at, json)) if at.source.as_ref().is_some_and(|at| source.is_kept_by(at)) => {
+        Some((at, json))
+            if at.fields == fields
+                && at.source.as_ref().is_some_and(|at| source.is_kept_by(at)) =>
+        {
             json.to_owned()
         }
         Some((at, _)) => cursor(&keys, at.values.clone(), Some(&source))?,
@@ -460,7 +466,7 @@ fn age(id: &str) -> String {
     format!("pg_catalog.age({}::pg_catalog.xid)", quote_literal(id))
 }
 
-fn here(client: &mut Client, relation: &Relation) -> Result<Here> {
+fn here(client: &mut Client, relation: &Relation, keys: &[Key]) -> Result<Here> {
     let may = LOG_FUNCTIONS
         .map(|name| format!("pg_catalog.has_function_privilege('pg_catalog.{name}', 'EXECUTE')"));
     let log = LOG
@@ -493,6 +499,8 @@ fn here(client: &mut Client, relation: &Relation) -> Result<Here> {
             lsn: log.lsn?,
         })
     });
+    let number = |key: &Key| answer.columns.get(&key.field.name).copied();
+    let numbers: Option<Vec<i16>> = keys.iter().map(number).collect();
     Ok(Here {
         is_standby: log.is_some_and(|log| log.is_standby),
         took_over_at: log.and_then(|log| log.took_over_at),
@@ -501,8 +509,10 @@ fn here(client: &mut Client, relation: &Relation) -> Result<Here> {
             wal,
             database: answer.database,
             relation: answer.relation,
+            columns: numbers.unwrap_or_default(),
             file: answer.file,
         },
+        numbers: answer.columns,
     })
 }
 

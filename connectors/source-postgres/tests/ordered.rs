@@ -506,6 +506,82 @@ fn a_cursor_of_another_database_or_table_is_refused_and_one_without_a_source_tak
     assert_eq!(error.code, "cursor_of_another_source");
 }
 
+/// The numbers of columns tell them apart: without them, a run would read nothing above the values of another column.
+#[test]
+fn another_column_with_the_name_of_the_cursors_column_is_refused() {
+    let database = shared().database();
+    let mut client = database.client();
+    let mut source = open(&database.url());
+    let fill = "CREATE TABLE t (id int, a int, b int); INSERT INTO t VALUES (1, 70, 1), (2, 80, 2)";
+    client.batch_execute(fill).unwrap();
+    let by = |name: &'static str| ordered(&[name], false);
+    let first = increase(&mut source, &news("public.t", &by("a"), None)).unwrap();
+    let cursor = first.cursor();
+    let more = "ALTER TABLE t RENAME a TO x; ALTER TABLE t RENAME b TO a;
+        INSERT INTO t (id, x, a) VALUES (3, 90, 3)";
+    client.batch_execute(more).unwrap();
+    let error = refused(&mut source, &news("public.t", &by("a"), Some(cursor)));
+    assert_eq!(
+        (error.code.as_str(), error.column.as_deref()),
+        ("cursor_changed", Some("a"))
+    );
+    assert!(error.message.contains("called \"x\" now"), "{error:?}");
+    assert!(error.hint.unwrap().contains("cursor_field to \"x\""));
+    // The same column under its new name goes on.
+    let second = increase(&mut source, &news("public.t", &by("x"), Some(cursor))).unwrap();
+    assert_eq!(second.ids, [3]);
+    assert!(
+        second.cursor().contains(r#""name":"x""#),
+        "{}",
+        second.cursor()
+    );
+    let third = increase(
+        &mut source,
+        &news("public.t", &by("x"), Some(second.cursor())),
+    )
+    .unwrap();
+    assert_eq!((third.ids.len(), third.cursor()), (0, second.cursor()));
+    // The name is new even if no row is.
+    client.batch_execute("ALTER TABLE t RENAME x TO y").unwrap();
+    let fourth = increase(
+        &mut source,
+        &news("public.t", &by("y"), Some(third.cursor())),
+    )
+    .unwrap();
+    assert!(
+        fourth.cursor().contains(r#""name":"y""#),
+        "{}",
+        fourth.cursor()
+    );
+    // A column that was dropped and added again.
+    let again = "ALTER TABLE t DROP y, ADD y int; UPDATE t SET y = id";
+    client.batch_execute(again).unwrap();
+    let error = refused(
+        &mut source,
+        &news("public.t", &by("y"), Some(fourth.cursor())),
+    );
+    assert_eq!(error.code, "cursor_changed");
+    assert!(error.message.contains("which was dropped"), "{error:?}");
+    assert!(error.hint.unwrap().contains("state rebind"));
+    let (bare, _) = fourth.cursor().split_once(r#","source""#).unwrap();
+    let bare = format!("{bare}}}");
+    let kept = increase(&mut source, &news("public.t", &by("y"), Some(&bare))).unwrap();
+    assert!(
+        kept.cursor().contains(r#""columns":[4]"#),
+        "{}",
+        kept.cursor()
+    );
+    // Another type under the new name is another change.
+    client
+        .batch_execute("ALTER TABLE t RENAME y TO z; ALTER TABLE t ALTER z TYPE text")
+        .unwrap();
+    let error = refused(
+        &mut source,
+        &news("public.t", &by("z"), Some(kept.cursor())),
+    );
+    assert!(error.message.contains("y (int4), but"), "{error:?}");
+}
+
 /// A cursor without the place in the log, which is another one each time.
 fn without_log(cursor: &str) -> serde_json::Value {
     let mut cursor: serde_json::Value = serde_json::from_str(cursor).unwrap();

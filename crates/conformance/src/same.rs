@@ -549,6 +549,7 @@ mod tests {
             statements: Vec::new(),
             notes: Vec::new(),
             is_new: false,
+            new_columns: Vec::new(),
         }
     }
 

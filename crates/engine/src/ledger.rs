@@ -66,6 +66,8 @@ pub(crate) struct Tally {
     pub(crate) was_let_in: bool,
     /// The statements that changed the columns of its target.
     pub(crate) changes: Vec<String>,
+    /// The run reads it from its first row, and the destination knows.
+    pub(crate) begins_anew: bool,
     /// The epoch of a newer run that came and went while this one planned.
     pub(crate) overtaken: Option<u64>,
     /// The epoch of an older run that fenced the stream after this run had planned.
@@ -131,6 +133,11 @@ impl Ledger<'_> {
             self.host.log(Some(stream), Level::Info, &text);
         }
         self.tally(stream, |tally| tally.changes.extend(statements));
+    }
+
+    /// The destination has forgotten the cursor of a stream that this run reads from its first row.
+    pub(crate) fn begins_anew(&self, stream: &str) {
+        self.tally(stream, |tally| tally.begins_anew = true);
     }
 
     /// A newer run came and went while this one planned.

@@ -86,6 +86,8 @@ pub struct StreamPlan {
     /// How far the destination was when it was planned; none when it knows nothing of the stream,
     /// or where it does not matter.
     pub progress: Option<Progress>,
+    /// The run adds columns to its target, and reads it from its first row to fill them.
+    pub backfills: bool,
     /// The transforms of its rows, in order.
     pub transforms: Vec<Step>,
     /// The columns that the destination gets, under their new names.
@@ -267,6 +269,7 @@ fn check_modes(
             format!("{name} does not fence older runs: one of them could commit after this run");
         return Err(cannot_replace_run(document, text));
     }
+    refuse_backfill(document, mode)?;
     let streams = document.source.streams.iter();
     let grows = |stream: &document::Stream| stream.sync_mode == document::SyncMode::Incremental;
     let incremental = streams.clone().position(grows);
@@ -303,6 +306,35 @@ fn check_modes(
         text,
     )
     .hint(format!("it knows {}", known.join(", "))))
+}
+
+/// Without a key, rows that come again would be new rows.
+fn refuse_backfill(document: &Document, mode: WriteMode) -> Result<(), Failure> {
+    if mode == WriteMode::Upsert {
+        return Ok(());
+    }
+    let streams = document.source.streams.iter().enumerate();
+    let mut of_streams = streams.map(|(index, stream)| {
+        let key = format!("source.streams[{index}].schema_changes.backfill");
+        (key, stream.schema_changes.unwrap_or_default())
+    });
+    let fills = |(_, policy): &(String, document::SchemaChanges)| policy.backfill == Some(true);
+    let all = Some((
+        "schema_changes.backfill".to_owned(),
+        document.schema_changes,
+    ));
+    let Some((key, _)) = all.filter(fills).or_else(|| of_streams.find(fills)) else {
+        return Ok(());
+    };
+    let text = format!(
+        "backfill updates rows that are there, and write_mode: {} cannot",
+        write_mode_name(mode)
+    );
+    Err(
+        Failure::at_key(document, &key, "backfill_needs_upsert", text).hint(
+            "set write_mode: upsert, or remove backfill: old rows then have NULL in new columns",
+        ),
+    )
 }
 
 /// The older run goes on, and nothing would stop its last commit.
@@ -408,7 +440,13 @@ fn place(
         return Err(cannot_replace_run(document, text).in_stream(&target.stream));
     }
     let progress = standing.filter(|_| increment.is_some());
-    let progress = progress.and_then(|standing| standing.progress);
+    let mut progress = progress.and_then(|standing| standing.progress);
+    let backfills = increment.is_some()
+        && !full_refresh
+        && fills_new_columns(document, asked, &mut placed, &target);
+    if let (true, Some(progress)) = (backfills, &mut progress) {
+        progress.cursor = None;
+    }
     if !full_refresh {
         let place = |target: &Target| {
             let placed = destination.plan(target).map_err(failed)?;
@@ -431,6 +469,7 @@ fn place(
         filter: asked.filter.clone(),
         increment,
         progress,
+        backfills,
         read_schema: ipc::encode_schema(&read).map_err(broken)?,
         transforms,
         schema,
@@ -440,6 +479,34 @@ fn place(
         placed,
         discovered,
     })
+}
+
+/// Whether the stream is read again to fill the columns that the run adds. Notes what becomes of the rows that are there.
+fn fills_new_columns(
+    document: &Document,
+    asked: &document::Stream,
+    placed: &mut Placed,
+    target: &Target,
+) -> bool {
+    if placed.new_columns.is_empty() || target.write_mode == WriteMode::Replace {
+        return false;
+    }
+    let policy = asked
+        .schema_changes
+        .unwrap_or_default()
+        .or(document.schema_changes);
+    let fills = policy.backfill == Some(true);
+    let names = placed.new_columns.join(", ");
+    let note = match (fills, target.is_incremental) {
+        (true, true) => format!(
+            "the run reads the stream from its first row, because schema_changes.backfill is true: new columns: {names}"
+        ),
+        // Every row comes anyway.
+        (true, false) => return false,
+        (false, _) => format!("rows that are in the table have NULL in the new columns: {names}"),
+    };
+    placed.notes.push(note);
+    fills
 }
 
 /// The source's key under the new names of its columns; none when one of them does not move,

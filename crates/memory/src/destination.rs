@@ -112,6 +112,7 @@ impl DestinationSession for Writing {
                 statements: Vec::new(),
                 notes: Vec::new(),
                 is_new: table.is_none(),
+                new_columns: Vec::new(),
             })
         })
     }

@@ -300,6 +300,11 @@ impl Destination {
             let text = format!("a plan of {} columns for {columns}", plan.columns.len());
             return broken(self.session.as_mut(), "session.plan", text);
         }
+        let is_column = |name: &String| plan.columns.iter().any(|column| column.column == *name);
+        if !plan.new_columns.iter().all(is_column) {
+            let text = "a plan with new columns that the stream does not have";
+            return broken(self.session.as_mut(), "session.plan", text);
+        }
         ended::shorten_plan(&mut plan, &self.session.sandbox().redact);
         Ok(plan)
     }

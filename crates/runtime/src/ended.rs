@@ -361,6 +361,7 @@ mod tests {
                 statements,
                 notes: Vec::new(),
                 is_new: true,
+                new_columns: Vec::new(),
             };
             shorten_plan(&mut plan, &no_secrets());
             plan.statements

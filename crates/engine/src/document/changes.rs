@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::declare::{Keys, Kind, keys, words};
 use super::error::Result;
-use super::kinds::word;
+use super::kinds::{flag, word};
 use super::node::NodeValue;
 use super::read::Spot;
 
@@ -33,6 +33,11 @@ keys! {
         /// default), or take it for a dropped and a new one (off).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub renamed: Option<Renamed> = word().optional(),
+        /// Where a run adds columns to the target of an incremental stream, read the stream from its first row, so
+        /// that old rows get their values, too. Needs write_mode: upsert. Without it (false, the default), old
+        /// rows have NULL in new columns.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub backfill: Option<bool> = flag().optional(),
     }
 }
 
@@ -93,6 +98,7 @@ impl SchemaChanges {
         dropped_column: Some(DroppedColumn::Fail),
         type_change: Some(TypeChange::Fail),
         renamed: Some(Renamed::Off),
+        backfill: Some(false),
     };
 
     /// The values of a stream, and those of `pipeline` where it has none.
@@ -102,6 +108,7 @@ impl SchemaChanges {
             dropped_column: self.dropped_column.or(pipeline.dropped_column),
             type_change: self.type_change.or(pipeline.type_change),
             renamed: self.renamed.or(pipeline.renamed),
+            backfill: self.backfill.or(pipeline.backfill),
         }
     }
 }

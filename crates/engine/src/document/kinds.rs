@@ -139,6 +139,22 @@ pub(super) fn word<T: Words>() -> Kind<T> {
     })
 }
 
+/// `true` or `false`.
+pub(super) fn flag() -> Kind<bool> {
+    let schema = || or_variable(vec![json!({ "type": "boolean" })]);
+    Kind::new(schema, |at| {
+        let text = at.text()?;
+        match text.text.as_str() {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => {
+                let error = at.bad_value(format!("{at} cannot be {}", text.shown()));
+                Err(error.hint("use one of: true, false"))
+            }
+        }
+    })
+}
+
 /// Names, each once.
 pub(super) fn names(example: &'static str) -> Kind<Vec<String>> {
     let distinct = Distinct {

@@ -80,6 +80,7 @@ pub(crate) mod tests {
         let plan = Placed {
             location: text(),
             is_new: true,
+            new_columns: Vec::new(),
             columns: vec![ColumnPlan {
                 column: text(),
                 target_type: text(),

@@ -113,6 +113,10 @@ fn begin<'a>(work: &Work<'a>, destination: &mut Destination) -> Result<Vec<Writt
             );
             continue;
         }
+        let progress = match stream.backfills && !work.ledger.of(&stream.name).begins_anew {
+            true => begin_anew(work, destination, (number, stream), progress)?,
+            false => progress,
+        };
         let cursor = work.goes_on(stream).then(|| progress.cursor.clone());
         written.push(Written {
             member,
@@ -131,6 +135,33 @@ fn begin<'a>(work: &Work<'a>, destination: &mut Destination) -> Result<Vec<Writt
         work.ledger.changed(&one.stream.name, changed);
     }
     Ok(written)
+}
+
+/// Takes the cursor of a stream back before the destination adds columns: if the run is killed after that, the next run
+/// still reads the rows that lack their values.
+fn begin_anew(
+    work: &Work<'_>,
+    destination: &mut Destination,
+    (number, stream): (u32, &StreamPlan),
+    mut progress: Progress,
+) -> Result<Progress, Stopped> {
+    if progress.cursor.is_some() {
+        let commit = StreamCommit {
+            stream: number,
+            parts: Vec::new(),
+            seq: progress.seq,
+            cursor: None,
+            complete: false,
+        };
+        let taken = destination.commit(&[commit]);
+        taken.map_err(|e| Stopped::because(work.failed(e, "destination")))?;
+        work.point("engine.begins_anew")?;
+        progress.seq += 1;
+        progress.cursor = None;
+        work.ledger.heal(&stream.name, &progress);
+    }
+    work.ledger.begins_anew(&stream.name);
+    Ok(progress)
 }
 
 /// The rows of a full refresh that earlier attempts of the run have appended. A run that was killed before it could say

@@ -46,6 +46,7 @@ impl GuestSession for Session {
             statements: Vec::new(),
             notes: plan.notes,
             is_new: plan.is_new,
+            new_columns: Vec::new(),
         })
     }
 

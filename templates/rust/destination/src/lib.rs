@@ -73,6 +73,7 @@ impl Destination for Lines {
             notes: Vec::new(),
             // Ask your system each time: a stream with a cursor whose target is new is refused (`target_missing`).
             is_new: files::find(&location)?.is_empty(),
+            new_columns: Vec::new(),
             location,
         })
     }

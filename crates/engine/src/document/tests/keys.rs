@@ -55,7 +55,7 @@ retry: { max_attempts: 2, backoff_seconds: 3, max_backoff_seconds: 4 }
 report: { directory: reports, keep: 5 }
 when_running: replace
 on_stream_failure: stop
-schema_changes: { new_column: ignore, dropped_column: drop, type_change: rewrite }
+schema_changes: { new_column: ignore, dropped_column: drop, type_change: rewrite, backfill: true }
 resources:
   memory: 1gb
   batch_bytes: 64KiB
@@ -93,7 +93,8 @@ resources:
                     "cursor_initial": ["2026-01-01", "7"],
                     "primary_key": ["id"],
                     "deleted_field": "gone",
-                    "schema_changes": {"new_column": "fail", "dropped_column": "fail", "type_change": "fail", "renamed": "off"},
+                    "schema_changes": {"new_column": "fail", "dropped_column": "fail", "type_change": "fail", "renamed": "off",
+                        "backfill": false},
                 },
             ],
         },
@@ -109,7 +110,7 @@ resources:
         "report": {"directory": "reports", "keep": 5},
         "when_running": "replace",
         "on_stream_failure": "stop",
-        "schema_changes": {"new_column": "ignore", "dropped_column": "drop", "type_change": "rewrite"},
+        "schema_changes": {"new_column": "ignore", "dropped_column": "drop", "type_change": "rewrite", "backfill": true},
         "resources": {
             "memory": 1_u64 << 30,
             "batch_bytes": 65536,

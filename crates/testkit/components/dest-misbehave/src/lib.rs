@@ -178,6 +178,7 @@ impl Destination for Misbehave {
             statements: Vec::new(),
             notes: Vec::new(),
             is_new: false,
+            new_columns: Vec::new(),
         })
     }
 

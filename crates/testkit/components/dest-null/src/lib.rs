@@ -64,6 +64,7 @@ impl Destination for Null {
             statements: Vec::new(),
             notes: vec!["rows are counted and dropped".into()],
             is_new: false,
+            new_columns: Vec::new(),
         })
     }
 

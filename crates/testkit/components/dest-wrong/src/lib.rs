@@ -338,6 +338,7 @@ impl GuestSession for Session {
         }
         Ok(Plan {
             is_new: is_new || self.config.deed == Deed::SaysNew,
+            new_columns: Vec::new(),
             location: place.rows,
             columns,
             statements: Vec::new(),
