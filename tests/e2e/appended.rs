@@ -128,3 +128,29 @@ fn a_manifest_without_its_cursor_does_not_append_all_rows_again() {
     runs(&folder, &["run", "p.yaml", "--quiet"]);
     assert_eq!(ids(&folder), [1, 1, 2, 2, 3, 3]);
 }
+
+#[test]
+fn a_folder_is_read_as_a_whole_after_its_stream_got_a_column() {
+    for ending in ["parquet", "arrow"] {
+        let database = shared().database();
+        let mut client = database.client();
+        let table = "CREATE TABLE t (id bigint PRIMARY KEY, old text NOT NULL); INSERT INTO t VALUES (1, 'x')";
+        client.batch_execute(table).expect("a table");
+        let folder = Folder::new();
+        let path = format!("out/p-{{part}}.{ending}");
+        folder.write("p.yaml", pipeline(&database.url(), &path));
+        runs(&folder, &["run", "p.yaml", "--quiet"]);
+        let change = "ALTER TABLE t ADD note text, DROP old; INSERT INTO t VALUES (2, 'n')";
+        client.batch_execute(change).expect("a change");
+        runs(&folder, &["run", "p.yaml", "--quiet"]);
+        let back = format!(
+            "version: 1\npipeline: b\n\
+             source: {{ use: source-file, config: {{ path: \"out/*.{ending}\", stream: s }}, streams: [s] }}\n\
+             destination: {{ use: dest-file, config: {{ path: back.jsonl }}, write_mode: replace }}\n"
+        );
+        folder.report(&back);
+        let rows =
+            "{\"id\":1,\"old\":\"x\",\"note\":null}\n{\"id\":2,\"old\":null,\"note\":\"n\"}\n";
+        assert_eq!(folder.read("back.jsonl"), rows, "{ending}");
+    }
+}

@@ -17,8 +17,8 @@ use crate::support::Ended;
 use crate::wired::{Bench, End, HANGS, NAMES, Run, end_of, named, sources};
 
 /// The deadlines, so short that a stalled connection is noticed soon.
-const READS: &str = ", connect_timeout: 2, read_timeout: 2";
-const WRITES: &str = ", connect_timeout: 2, write_timeout: 2, commit_timeout: 2";
+const READS: &str = ", connect_timeout: 4, read_timeout: 4";
+const WRITES: &str = ", connect_timeout: 4, write_timeout: 4, commit_timeout: 4";
 /// Cases at a time: most of their time they wait.
 const WORKERS: usize = 6;
 /// Cases of a run of all tests; `RAPIDBYTE_FAULTS_NETWORK` sets another number.

@@ -887,3 +887,60 @@ fn a_run_that_fails_in_part_reports_the_streams_that_it_committed() {
         "{ended:?}"
     );
 }
+
+#[test]
+fn each_stream_has_its_own_write_mode() {
+    let (source, target) = (shared().database(), shared().database());
+    let tables = "CREATE TABLE event (id int PRIMARY KEY, v text); CREATE TABLE client (id int PRIMARY KEY, v text); \
+        CREATE TABLE rate (id int PRIMARY KEY, v text); \
+        INSERT INTO event VALUES (1, 'a'); INSERT INTO client VALUES (1, 'a'), (2, 'b'); INSERT INTO rate VALUES (1, 'a')";
+    source.client().batch_execute(tables).expect("tables");
+    let pipeline = format!(
+        "version: 1\npipeline: p\nsource:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n  streams:\n    \
+         - {{ name: public.event, sync_mode: incremental, cursor_field: id, write_mode: append }}\n    \
+         - {{ name: public.client, write_mode: upsert }}\n    - public.rate\n\
+         destination:\n  use: dest-postgres\n  config: {{ url: \"{}\", schema: raw }}\n  write_mode: replace\n",
+        source.url(),
+        target.url()
+    );
+    let folder = Folder::new();
+    folder.report(&pipeline);
+    let change = "INSERT INTO event VALUES (2, 'b'); UPDATE event SET v = 'old' WHERE id = 1; \
+        DELETE FROM client WHERE id = 2; UPDATE client SET v = 'new'; \
+        DELETE FROM rate; INSERT INTO rate VALUES (7, 'c')";
+    source.client().batch_execute(change).expect("a change");
+    folder.report(&pipeline);
+    let mut client = target.client();
+    let mut rows = |table: &str| -> String {
+        let sql = format!("SELECT string_agg(x::text, ' ' ORDER BY id) FROM raw.{table} x");
+        client.query_one(&sql, &[]).expect("rows").get(0)
+    };
+    assert_eq!(rows("event"), "(1,a) (2,b)");
+    assert_eq!(rows("client"), "(1,new) (2,b)");
+    assert_eq!(rows("rate"), "(7,c)");
+    // Started over, the appended stream is replaced.
+    let again = folder.rapidbyte(&["run", "p.yaml", "--full-refresh"]);
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert_eq!(rows("event"), "(1,old) (2,b)");
+    assert_eq!(rows("client"), "(1,new) (2,b)");
+    let plan = folder.rapidbyte(&["plan", "p.yaml", "--output", "json"]);
+    let plan: Value = serde_json::from_str(&plan.stdout).expect("a plan");
+    let modes = plan["streams"].as_array().expect("streams").iter();
+    let modes: Vec<&Value> = modes.map(|stream| &stream["write_mode"]).collect();
+    assert_eq!(modes, ["append", "upsert", "replace"], "{plan:#}");
+}
+
+#[test]
+fn a_write_mode_that_the_destination_lacks_is_refused_at_its_stream() {
+    let folder = folder();
+    let text = pipeline("").replace(
+        "[a, b, c, d]",
+        "[a, { name: b, write_mode: upsert, primary_key: [n] }]",
+    );
+    let place = ["source.streams[1].write_mode"];
+    folder.refuses(&text, "unsupported_write_mode", 2, &place);
+    let limited = pipeline("").replace("[a, b, c, d]", "[{ name: a, write_mode: append }, b]");
+    folder.write("p.yaml", limited);
+    let refused = folder.rapidbyte(&["run", "p.yaml", "--limit", "1"]);
+    assert!(refused.stderr.contains("limit_replaces"), "{refused:?}");
+}

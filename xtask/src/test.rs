@@ -77,7 +77,8 @@ pub fn with(
     steps.program("test: workspace (shares the host's dependencies)", program)
 }
 
-/// All tests. Those of whole pipelines take most of the time and often wait, so the others run beside them.
+/// All tests. Those of whole pipelines take most of the time and often wait, so there is one more of them than processors,
+/// and the others run beside them.
 fn all(steps: &mut Steps, cargo: impl Fn(&[&str]) -> Command) -> Result<(), Failure> {
     steps.program(
         "build: tests (shares the host's dependencies)",
@@ -85,7 +86,11 @@ fn all(steps: &mut Steps, cargo: impl Fn(&[&str]) -> Command) -> Result<(), Fail
     )?;
     let others = ["--lib", "--bins", "--test", "[!e]*", "--test", "e[!2]*"];
     let others = Aside::start(&cargo(&others))?;
-    let pipelines = steps.program("test: whole pipelines", cargo(&["--test", "e2e"]));
+    let mut pipelines = cargo(&["--test", "e2e"]);
+    if let Ok(processors) = std::thread::available_parallelism() {
+        pipelines.env("RUST_TEST_THREADS", (processors.get() + 1).to_string());
+    }
+    let pipelines = steps.program("test: whole pipelines", pipelines);
     let others = steps.step("test: everything else, begun beside them", || others.end());
     let examples = steps.program("test: examples of the documentation", cargo(&["--doc"]));
     pipelines.and(others).and(examples)

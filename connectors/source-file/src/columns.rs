@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rapidbyte_columnar as columnar;
 use rapidbyte_columnar::{ColumnarError, File, Kind, Limits, Owner, ReadAt};
+use rapidbyte_formats::csv::Headers;
 use rapidbyte_sdk::files::{self, Input};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::type_name;
@@ -16,8 +17,9 @@ use crate::partition::{Partitions, Picked};
 use crate::sample::Known;
 
 /// What the files of a stream say: the columns of the first one, which all others must have too,
-/// in any order; a column is nullable if it is so in one of them.
-pub(crate) fn know(kind: Kind, stream: &FileStream) -> Result<Known> {
+/// in any order; a column is nullable if it is so in one of them. With [`Headers::Union`] a column that a file lacks is
+/// NULL in its rows.
+pub(crate) fn know(kind: Kind, headers: Headers, stream: &FileStream) -> Result<Known> {
     let mut known: Option<Known> = None;
     for (path, _) in &stream.files {
         let open = OpenFile::open(kind, path, &stream.name)?;
@@ -31,7 +33,7 @@ pub(crate) fn know(kind: Kind, stream: &FileStream) -> Result<Known> {
             });
             continue;
         };
-        known.schema = open.merge(&known.schema, &stream.files[0].0)?;
+        known.schema = open.merge(&known.schema, headers, &stream.files[0].0)?;
         // At most a few of each column.
         let new = open.file.notes().iter();
         let new: Vec<_> = new.filter(|note| !known.notes.contains(note)).collect();
@@ -45,6 +47,7 @@ pub(crate) fn know(kind: Kind, stream: &FileStream) -> Result<Known> {
 /// Reads the rows of one stream. Holds a page of each column of one file, and a batch.
 pub struct ColumnRows {
     kind: Kind,
+    headers: Headers,
     stream: String,
     /// Files that are still to be read, the next one last.
     files: Vec<String>,
@@ -54,6 +57,8 @@ pub struct ColumnRows {
     schema: SchemaRef,
     columns: Option<Vec<String>>,
     limits: Limits,
+    /// The wanted columns of the files.
+    wanted: SchemaRef,
     /// The wanted columns.
     given: SchemaRef,
     open: Option<(OpenFile, rapidbyte_columnar::Reader<Watched>)>,
@@ -70,7 +75,7 @@ struct Folders {
 
 impl ColumnRows {
     pub(crate) fn new(
-        kind: Kind,
+        (kind, headers): (Kind, Headers),
         stream: &FileStream,
         schema: SchemaRef,
         request: &ReadRequest,
@@ -88,12 +93,18 @@ impl ColumnRows {
         let mut files: Vec<String> = stream.files.iter().map(|file| file.0.clone()).collect();
         let first = files.first().cloned().unwrap_or_default();
         files.reverse();
+        let wanted = Arc::new(wanted_columns(&schema, columns.as_deref())?);
         let mut rows = Self {
             kind,
+            headers,
             stream: stream.name.clone(),
             files,
             first,
-            given: schema.clone(),
+            given: match &folders {
+                Some(folders) => folders.picked.schema.clone(),
+                None => wanted.clone(),
+            },
+            wanted,
             schema,
             columns,
             limits: Limits {
@@ -104,15 +115,7 @@ impl ColumnRows {
             open: None,
             folders,
         };
-        // The schema is asked for before the first batch.
-        if rows.open_next()?
-            && let Some((_, reader)) = &rows.open
-        {
-            rows.given = match &rows.folders {
-                Some(folders) => folders.picked.schema.clone(),
-                None => reader.schema().clone(),
-            };
-        }
+        rows.open_next()?;
         Ok(rows)
     }
 
@@ -127,18 +130,20 @@ impl ColumnRows {
         }
         let open = OpenFile::open(self.kind, &path, &self.stream)?;
         // A file that is another one since the schema was known.
-        if open.merge(&self.schema, &self.first)?.fields() != self.schema.fields() {
-            let text = format!(
-                "{path}: a column may now hold NULL, and did not in any file \
-                 before"
-            );
+        let merged = open.merge(&self.schema, self.headers, &self.first)?;
+        if merged.fields() != self.schema.fields() {
+            let what = match merged.fields().len() == self.schema.fields().len() {
+                true => "a column may now hold NULL, and did not in any file before",
+                false => "it has a column that no file had before",
+            };
+            let text = format!("{path}: {what}");
             return Err(Error::data("file_changed", text)
                 .hint("let its writer finish, and run again")
                 .in_stream(&self.stream)
                 .at(path));
         }
-        let wanted = self.columns.as_deref();
-        let reader = open.file.read_as(&self.schema, wanted, self.limits);
+        let here = open.columns_of(&self.wanted);
+        let reader = open.file.read_as(&self.schema, Some(&here), self.limits);
         let reader = reader.map_err(|error| open.told(error))?;
         let needed = {
             let _phase = phase::enter(phase::Kind::Decode);
@@ -200,6 +205,9 @@ impl Reader for ColumnRows {
                 let batch = batch.map_err(|error| open.told(error))?;
                 // Before the rows count: half of them may be of another state.
                 open.check_unchanged()?;
+                let batch = batch
+                    .map(|batch| complete(batch, &self.wanted))
+                    .transpose()?;
                 match (batch, &self.folders) {
                     (Some(batch), None) => return Ok(Event::Batch(batch)),
                     (Some(batch), Some(folders)) => {
@@ -216,6 +224,35 @@ impl Reader for ColumnRows {
             }
         }
     }
+}
+
+/// The wanted columns of the files, in the order in which they are wanted.
+fn wanted_columns(schema: &Schema, wanted: Option<&[String]>) -> Result<Schema> {
+    let Some(wanted) = wanted else {
+        return Ok(Schema::new(schema.fields().clone()));
+    };
+    let field = |name: &String| {
+        let found = schema.fields().find(name).map(|(_, field)| field.clone());
+        found.ok_or_else(|| Error::internal(format!("the column {name:?} is not there")))
+    };
+    let fields: Vec<arrow_schema::FieldRef> = wanted.iter().map(field).collect::<Result<_>>()?;
+    Ok(Schema::new(fields))
+}
+
+/// A batch of one file with all wanted columns: NULL in those that the file lacks.
+fn complete(batch: RecordBatch, wanted: &SchemaRef) -> Result<RecordBatch> {
+    if batch.schema().fields() == wanted.fields() {
+        return Ok(batch);
+    }
+    let rows = batch.num_rows();
+    let column = |field: &arrow_schema::FieldRef| match batch.column_by_name(field.name()) {
+        Some(column) => column.clone(),
+        None => new_null_array(field.data_type(), rows),
+    };
+    let columns = wanted.fields().iter().map(column).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(wanted.clone(), columns, &options)
+        .map_err(|error| Error::internal(format!("the columns of a file: {error}")))
 }
 
 /// A file with its footer.
@@ -260,14 +297,35 @@ impl OpenFile {
             .map_err(|error| error.in_stream(&self.stream))
     }
 
-    /// The columns of the files so far with those of this one, which must be the same but for
-    /// their order and whether they may be NULL; `first` is the stream's first file.
-    fn merge(&self, expected: &SchemaRef, first: &str) -> Result<SchemaRef> {
+    /// The wanted columns that this file has, and its first column if it has none of them: rows must be counted.
+    fn columns_of(&self, wanted: &Schema) -> Vec<String> {
+        let names = |schema: &Schema| -> Vec<String> {
+            let fields = schema.fields().iter();
+            fields.map(|field| field.name().clone()).collect()
+        };
+        let own = self.file.schema();
+        let mut here = names(wanted);
+        here.retain(|name| own.fields().find(name).is_some());
+        if here.is_empty() {
+            here = names(own);
+            here.truncate(1);
+        }
+        here
+    }
+
+    /// The columns of the files so far with those of this one. With [`Headers::Same`] these must be the same but for
+    /// their order and whether they may be NULL. `first` is the stream's first file.
+    fn merge(&self, expected: &SchemaRef, headers: Headers, first: &str) -> Result<SchemaRef> {
         let found = self.file.schema();
+        let unites = headers == Headers::Union;
         let mut merged = Vec::with_capacity(expected.fields().len());
         for field in expected.fields() {
             let name = field.name();
             let Some((_, here)) = found.fields().find(name) else {
+                if unites {
+                    merged.push(field.as_ref().clone().with_nullable(true));
+                    continue;
+                }
                 let text = format!("it is missing here, and {first} has it");
                 return Err(self.differs(name, &text));
             };
@@ -283,23 +341,27 @@ impl OpenFile {
             };
             merged.push(both);
         }
-        let names = found.fields().iter().map(|field| field.name());
-        match names
-            .into_iter()
-            .find(|name| expected.fields().find(name).is_none())
-        {
-            Some(name) => Err(self.differs(name, &format!("{first} does not have it"))),
-            None => Ok(Arc::new(Schema::new_with_metadata(
-                merged,
-                expected.metadata().clone(),
-            ))),
+        for field in found.fields() {
+            if expected.fields().find(field.name()).is_some() {
+                continue;
+            }
+            if !unites {
+                let what = format!("{first} does not have it");
+                return Err(self.differs(field.name(), &what));
+            }
+            merged.push(field.as_ref().clone().with_nullable(true));
         }
+        let metadata = expected.metadata().clone();
+        Ok(Arc::new(Schema::new_with_metadata(merged, metadata)))
     }
 
     fn differs(&self, column: &str, what: &str) -> Error {
         let text = format!("the files of a stream need one schema; column {column:?}: {what}");
         Error::schema("schema_differs", text)
-            .hint("read the files as several streams, with {stream} in the path")
+            .hint(
+                "if a column is only in some of the files, set headers: union; otherwise read the files as several \
+                 streams, with {stream} in the path",
+            )
             .in_stream(&self.stream)
             .in_column(column)
             .at(&self.path)

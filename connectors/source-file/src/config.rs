@@ -44,8 +44,9 @@ pub struct Config {
     /// CSV: unquoted fields with this string, or one of these, are NULL (default: the empty
     /// string).
     pub null_text: Option<NullText>,
-    /// CSV: `same` if all files of a stream have the same columns, in any order (the default);
-    /// `union` if they may differ: a column that a file lacks is NULL in its rows.
+    /// CSV, Parquet and Arrow: `same` if all files of a stream have the same columns, in any order (the
+    /// default); `union` if they may differ: a column that a file lacks is NULL in its rows. Parquet
+    /// and Arrow files of a directory with manifests may always differ.
     pub headers: Option<Headers>,
     /// CSV: strings that mean true in a bool column, in addition to `true`, `t` and `1`.
     pub true_values: Option<Vec<String>>,
@@ -76,7 +77,7 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FileFormat {
     Text(Format),
-    Columns(Kind),
+    Columns(Kind, Headers),
 }
 
 /// A configuration without open questions.
@@ -189,7 +190,7 @@ impl Config {
             ("sample_bytes", self.sample_bytes.is_some()),
         ];
         match options.iter().find(|(_, given)| *given) {
-            None => Ok(FileFormat::Columns(kind)),
+            None => Ok(FileFormat::Columns(kind, self.headers.unwrap_or_default())),
             Some((key, _)) => {
                 let text = format!(
                     "{key} is for CSV and JSON Lines: a {kind:?} file contains this \

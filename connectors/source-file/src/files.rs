@@ -1,6 +1,7 @@
 //! Which files there are, and which stream each belongs to.
 
 use rapidbyte_formats::Compression;
+use rapidbyte_formats::csv::Headers;
 use rapidbyte_sdk::files::{self, Entry};
 use rapidbyte_sdk::pattern;
 use rapidbyte_sdk::prelude::*;
@@ -21,6 +22,15 @@ pub(crate) struct FileStream {
 impl FileStream {
     pub(crate) fn bytes(&self) -> u64 {
         self.files.iter().map(|(_, size)| size).sum()
+    }
+
+    /// Whether its files may have different columns. Those of manifests may: a stream that grows keeps its files when it
+    /// gets a column.
+    pub(crate) fn headers(&self, asked: Headers) -> Headers {
+        match self.left_out {
+            Some(_) => Headers::Union,
+            None => asked,
+        }
     }
 
     /// What to know about which files are read.

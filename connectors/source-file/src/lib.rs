@@ -144,8 +144,9 @@ impl Source for Files {
         });
         let format = match &self.settings.format {
             FileFormat::Text(format) => format,
-            FileFormat::Columns(kind) => {
-                let rows = ColumnRows::new(*kind, stream, known.schema, request, folders)?;
+            FileFormat::Columns(kind, headers) => {
+                let files = (*kind, stream.headers(*headers));
+                let rows = ColumnRows::new(files, stream, known.schema, request, folders)?;
                 return Ok(FileReader::Columns(Box::new(rows)));
             }
         };

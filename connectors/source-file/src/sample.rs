@@ -47,7 +47,9 @@ const MAX_WINDOW_BYTES: usize = 32 << 20;
 pub(crate) fn know(settings: &Settings, stream: &FileStream) -> Result<Known> {
     let format = match &settings.format {
         FileFormat::Text(format) => format,
-        FileFormat::Columns(kind) => return columns::know(*kind, stream),
+        FileFormat::Columns(kind, headers) => {
+            return columns::know(*kind, stream.headers(*headers), stream);
+        }
     };
     let text = match format {
         Format::Csv(_) => "csv text",

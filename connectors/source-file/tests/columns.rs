@@ -43,8 +43,12 @@ fn texts(values: &[Option<&str>]) -> ArrayRef {
 }
 
 fn open(folder: &Path, ending: &str) -> Files {
+    open_as(folder, ending, "same")
+}
+
+fn open_as(folder: &Path, ending: &str, headers: &str) -> Files {
     let path = folder.join(format!("*.{ending}"));
-    let config = json!({"path": path.to_str(), "stream": "s"});
+    let config = json!({"path": path.to_str(), "stream": "s", "headers": headers});
     Files::open(serde_json::from_value(config).unwrap()).unwrap()
 }
 
@@ -157,5 +161,56 @@ fn missing_and_new_columns_and_other_types_name_file_and_column() {
         assert!(error.message.contains(part), "{}", error.message);
         assert!(error.message.contains("1.parquet"), "{}", error.message);
         assert!(error.location.unwrap().ends_with("2.parquet"));
+    }
+}
+
+#[test]
+fn a_union_has_all_columns_and_null_where_a_file_lacks_one() {
+    for ending in ["parquet", "arrow"] {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(format!("{name}.{ending}"));
+        write(
+            &at("1"),
+            &[
+                ("id", "int64!", ids(&[1, 2])),
+                ("old", "int64!", ids(&[7, 8])),
+            ],
+        );
+        let more = texts(&[Some("m")]);
+        write(
+            &at("2"),
+            &[("more", "string!", more), ("id", "int64!", ids(&[3]))],
+        );
+        let mut source = open_as(folder.path(), ending, "union");
+        let found = source.discover(&[]).unwrap();
+        let schema = ipc::decode_schema(&found[0].schema).unwrap();
+        assert_eq!(
+            shown(&schema),
+            "id int64!, old int64, more string",
+            "{ending}"
+        );
+        assert_eq!(found[0].estimated_rows, Some(3));
+        let batches = read(&mut source, None).unwrap();
+        assert_eq!(batches[0].column(0), &ids(&[1, 2]));
+        assert_eq!(batches[0].column(1), &ids(&[7, 8]));
+        assert_eq!(batches[0].column(2), &texts(&[None, None]));
+        assert_eq!(batches[1].column(0), &ids(&[3]));
+        assert_eq!(batches[1].column(1).null_count(), 1);
+        assert_eq!(batches[1].column(2), &texts(&[Some("m")]));
+        // In the wanted order, and from files that have none of the wanted columns.
+        let batches = read(&mut source, Some(&["more", "id"])).unwrap();
+        assert_eq!(shown(&batches[0].schema()), "more string, id int64!");
+        let batches = read(&mut source, Some(&["more"])).unwrap();
+        assert_eq!(shown(&batches[0].schema()), "more string");
+        let rows: Vec<_> = batches.iter().map(RecordBatch::num_rows).collect();
+        assert_eq!((rows, batches[0].column(0).null_count()), (vec![2, 1], 2));
+        // A type of its own is no other column.
+        write(&at("3"), &[("id", "string", texts(&[Some("x")]))]);
+        let mut source = open_as(folder.path(), ending, "union");
+        let error = source.read(&request(None)).err().unwrap();
+        assert_eq!(
+            (error.code.as_str(), error.column.as_deref()),
+            ("schema_differs", Some("id"))
+        );
     }
 }

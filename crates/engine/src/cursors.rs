@@ -79,7 +79,7 @@ impl<'a> Cursors<'a> {
         };
         let asked = &document.source.streams[asked];
         let mut target = target(stream, true)?;
-        target.write_mode = write_mode(document);
+        target.write_mode = write_mode(document, asked);
         let deleted = asked.deleted_field.as_ref();
         target.deleted_field = deleted
             .or(document.destination.deleted_field.as_ref())

@@ -2,9 +2,10 @@
 //!
 //! A choice only narrows what the pipeline file names; it never adds to it.
 
-use crate::document::{Document, SyncMode, WriteMode, covers_stream};
+use crate::document::{Document, Stream, SyncMode, WriteMode, covers_stream};
 use crate::failure::{Class, Failure};
 use crate::meant::did_you_mean;
+use crate::plan::write_mode_key;
 use rapidbyte_wire::pattern;
 
 /// A choice among the streams and columns of a pipeline, and of how many rows.
@@ -53,18 +54,21 @@ impl Narrowing {
                 ),
             );
         }
-        let replaces = document.destination.write_mode == WriteMode::Replace;
-        match self.limit {
-            Some(rows) if replaces && !self.limit_replaces => {
+        let replaces = |stream: &Stream| document.write_mode_of(stream) == WriteMode::Replace;
+        let replaced = document.source.streams.iter().position(replaces);
+        match (self.limit, replaced) {
+            (Some(rows), Some(index)) if !self.limit_replaces => {
                 let text = format!(
                     "with write_mode: replace, {} would replace all rows of a target",
                     rapidbyte_wire::counted(rows, "row")
                 );
-                let key = "destination.write_mode";
-                Err(Failure::at_key(document, key, "limit_replaces", text).hint(
-                    "remove --limit, or add --limit-replaces if the target may hold only these \
+                let key = write_mode_key(document, index);
+                Err(
+                    Failure::at_key(document, &key, "limit_replaces", text).hint(
+                        "remove --limit, or add --limit-replaces if the target may hold only these \
                          rows, for example because it is new",
-                ))
+                    ),
+                )
             }
             _ => Ok(()),
         }

@@ -186,11 +186,20 @@ fn refused_all(refused: Vec<Refused>, streams: usize, destination: &str) -> Fail
         .unwrap_or_else(|| Failure::new(Class::Run, "internal", "a refusal without a reason"))
 }
 
-pub(crate) fn write_mode(document: &Document) -> WriteMode {
-    match document.destination.write_mode {
+/// What happens to the rows that are already in the target of a stream.
+pub(crate) fn write_mode(document: &Document, stream: &document::Stream) -> WriteMode {
+    match document.write_mode_of(stream) {
         document::WriteMode::Append => WriteMode::Append,
         document::WriteMode::Replace => WriteMode::Replace,
         document::WriteMode::Upsert => WriteMode::Upsert,
+    }
+}
+
+/// The key that decides on the write mode of a stream.
+pub(crate) fn write_mode_key(document: &Document, entry: usize) -> String {
+    match document.source.streams[entry].write_mode {
+        Some(_) => format!("source.streams[{entry}].write_mode"),
+        None => "destination.write_mode".to_owned(),
     }
 }
 
@@ -261,7 +270,6 @@ fn check_modes(
     destination: &Stage,
     full_refresh: bool,
 ) -> Result<(), Failure> {
-    let mode = write_mode(document);
     let known = &destination.spec.write_modes;
     let name = destination.connector.name();
     if document.when_running == WhenRunning::Replace && !destination.spec.supports_checkpoints {
@@ -269,67 +277,59 @@ fn check_modes(
             format!("{name} does not fence older runs: one of them could commit after this run");
         return Err(cannot_replace_run(document, text));
     }
-    refuse_backfill(document, mode)?;
-    let streams = document.source.streams.iter();
-    let grows = |stream: &document::Stream| stream.sync_mode == document::SyncMode::Incremental;
-    let incremental = streams.clone().position(grows);
-    if known.contains(&mode) {
-        let Some(index) = incremental else {
-            return Ok(());
-        };
+    refuse_backfill(document)?;
+    for (index, stream) in document.source.streams.iter().enumerate() {
+        let mode = write_mode(document, stream);
+        let grows = stream.sync_mode == document::SyncMode::Incremental;
         let key = format!("source.streams[{index}]");
-        if !destination.spec.supports_checkpoints {
+        if !known.contains(&mode) {
+            let known: Vec<_> = known.iter().map(|mode| write_mode_name(*mode)).collect();
+            let text = format!(
+                "{name} does not support write_mode {}",
+                write_mode_name(mode)
+            );
+            let key = write_mode_key(document, index);
+            return Err(
+                Failure::at_key(document, &key, "unsupported_write_mode", text)
+                    .hint(format!("it knows {}", known.join(", "))),
+            );
+        }
+        if grows && !destination.spec.supports_checkpoints {
             let text = format!("{name} cannot store a cursor");
             return Err(
                 Failure::at_key(document, &key, "unsupported_sync_mode", text)
                     .hint("set sync_mode: full_refresh, or write to another destination"),
             );
         }
-        if full_refresh && mode == WriteMode::Append && !known.contains(&WriteMode::Replace) {
+        let replaces = grows && full_refresh && mode == WriteMode::Append;
+        if replaces && !known.contains(&WriteMode::Replace) {
             let text = format!("{name} cannot replace rows, which --full-refresh needs");
             return Err(
                 Failure::at_key(document, &key, "unsupported_write_mode", text)
                     .hint("empty the target yourself, then `rapidbyte state clear PIPELINE --all`"),
             );
         }
-        return refuse_repeats(document, destination);
     }
-    let known: Vec<_> = known.iter().map(|mode| write_mode_name(*mode)).collect();
-    let text = format!(
-        "{name} does not support write_mode {}",
-        write_mode_name(mode)
-    );
-    Err(Failure::at_key(
-        document,
-        "destination.write_mode",
-        "unsupported_write_mode",
-        text,
-    )
-    .hint(format!("it knows {}", known.join(", "))))
+    refuse_repeats(document, destination)
 }
 
 /// Without a key, rows that come again would be new rows.
-fn refuse_backfill(document: &Document, mode: WriteMode) -> Result<(), Failure> {
-    if mode == WriteMode::Upsert {
-        return Ok(());
-    }
+fn refuse_backfill(document: &Document) -> Result<(), Failure> {
     let streams = document.source.streams.iter().enumerate();
-    let mut of_streams = streams.map(|(index, stream)| {
-        let key = format!("source.streams[{index}].schema_changes.backfill");
-        (key, stream.schema_changes.unwrap_or_default())
-    });
-    let fills = |(_, policy): &(String, document::SchemaChanges)| policy.backfill == Some(true);
-    let all = Some((
-        "schema_changes.backfill".to_owned(),
-        document.schema_changes,
-    ));
-    let Some((key, _)) = all.filter(fills).or_else(|| of_streams.find(fills)) else {
-        return Ok(());
+    let mut appended =
+        streams.filter(|(_, stream)| document.write_mode_of(stream) != document::WriteMode::Upsert);
+    let fills = |policy: Option<document::SchemaChanges>| {
+        policy.is_some_and(|policy| policy.backfill == Some(true))
     };
-    let text = format!(
-        "backfill updates rows that are there, and write_mode: {} cannot",
-        write_mode_name(mode)
-    );
+    let has_upsert = appended.clone().count() < document.source.streams.len();
+    let key = match appended.find(|(_, stream)| fills(stream.schema_changes)) {
+        Some((index, _)) => format!("source.streams[{index}].schema_changes.backfill"),
+        None if fills(Some(document.schema_changes)) && !has_upsert => {
+            "schema_changes.backfill".to_owned()
+        }
+        None => return Ok(()),
+    };
+    let text = "backfill updates rows that are there, which needs write_mode: upsert";
     Err(
         Failure::at_key(document, &key, "backfill_needs_upsert", text).hint(
             "set write_mode: upsert, or remove backfill: old rows then have NULL in new columns",
@@ -400,7 +400,7 @@ fn place(
     let mut target = Target {
         stream: discovered.name.clone(),
         schema: relation.schema,
-        write_mode: write_mode(document),
+        write_mode: write_mode(document, asked),
         primary_key: relation.primary_key,
         deleted_field: None,
         dedup_fields: Vec::new(),
@@ -495,7 +495,7 @@ fn fills_new_columns(
         .schema_changes
         .unwrap_or_default()
         .or(document.schema_changes);
-    let fills = policy.backfill == Some(true);
+    let fills = policy.backfill == Some(true) && target.write_mode == WriteMode::Upsert;
     let names = placed.new_columns.join(", ");
     let note = match (fills, target.is_incremental) {
         (true, true) => format!(

@@ -124,13 +124,13 @@ impl Choice<'_> {
         let columns = match format {
             FormatName::Csv => return self.dialect(&ending).map(|d| Chosen::Text(Format::Csv(d))),
             FormatName::Jsonl => {
-                self.without_options("JSON Lines")?;
+                self.without_options("JSON Lines", false)?;
                 return Ok(Chosen::Text(Format::Jsonl));
             }
             FormatName::Parquet => ("Parquet", Chosen::Parquet),
             FormatName::Arrow => ("Arrow", Chosen::Arrow),
         };
-        self.without_options(columns.0)?;
+        self.without_options(columns.0, true)?;
         if compression != Compression::None {
             let text = format!(
                 "{:?}: {} is compressed inside its file, not as a whole",
@@ -182,13 +182,14 @@ impl Choice<'_> {
         Ok(dialect)
     }
 
-    fn without_options(&self, format: &str) -> Result<(), FormatError> {
+    /// `has_headers`: each file says which columns it has.
+    fn without_options(&self, format: &str, has_headers: bool) -> Result<(), FormatError> {
         let options = [
             ("delimiter", self.delimiter.is_some()),
             ("quote", self.quote.is_some()),
             ("header", self.header.is_some()),
             ("null_text", self.null_text.is_some()),
-            ("headers", self.headers.is_some()),
+            ("headers", self.headers.is_some() && !has_headers),
             ("true_values", self.true_values.is_some()),
             ("false_values", self.false_values.is_some()),
         ];

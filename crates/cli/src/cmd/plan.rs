@@ -223,6 +223,7 @@ fn stream_document(plan: &Plan, stream: &StreamPlan) -> Value {
         "estimated_bytes": stream.discovered.estimated_bytes,
         "columns": columns(stream).into_iter().map(column).collect::<Vec<_>>(),
         "statements": stream.placed.statements,
+        "new_columns": stream.placed.new_columns,
         "notes": notes(stream).collect::<Vec<_>>(),
     })
 }

@@ -411,7 +411,12 @@ pub(super) fn unknown<T: Keys + 'static>(entry: &Entry, at: &Spot<'_>) -> Docume
             "{key} is a setting of the destination: write it under destination.config, where it \
                  applies to every stream; use a second pipeline for streams that differ"
         )
-    } else if let Some((mapping, _)) = mappings().into_iter().find(is_elsewhere) {
+    } else if let Some((mapping, _)) = mappings()
+        .into_iter()
+        .filter(is_elsewhere)
+        // The one that holds for most.
+        .min_by_key(|(mapping, _)| mapping.matches('.').count())
+    {
         format!("move it to {mapping}")
     } else {
         format!("use one of these keys: {}", known.join(", "))

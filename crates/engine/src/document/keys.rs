@@ -47,13 +47,8 @@ keys! {
         #[serde(skip)]
         pub(super) defaults: Defaults = mapping().or(Defaults::default()),
         /// The destination of the rows.
-        pub destination: Destination = mapping()
-            .then(|at, destination: Destination| {
-                // Whether a key has a use for rows that are appended, the streams say.
-                ensure_upserts(at, destination.write_mode, true)?;
-                Ok(destination)
-            })
-            .required("add the destination of the rows: destination:"),
+        pub destination: Destination =
+            mapping().required("add the destination of the rows: destination:"),
         /// What happens if the columns of a stream and those of its target differ: a mapping, or
         /// frozen (nothing changes).
         ///
@@ -130,6 +125,8 @@ keys! {
         pub permissions: Permissions = permissions().or(Permissions::default()),
         /// Keep existing rows (append), replace them at the moment when the new rows become
         /// visible (replace), or update the rows that have the same key (upsert).
+        ///
+        /// For streams that do not say.
         pub write_mode: WriteMode = word().or(WriteMode::Append),
         /// For upsert: the columns that identify a row (default: the source's key). For append
         /// with a lag: the columns that identify rows that were read before.
@@ -190,13 +187,11 @@ fn ensure_fits(at: &Spot<'_>, document: &mut Document) -> Result<()> {
     let (Some(at), Some(destination_at)) = (streams, destination) else {
         return Ok(());
     };
-    let (mode, streams) = (
-        document.destination.write_mode,
-        &mut document.source.streams,
-    );
-    document.defaults.apply(streams, &at);
+    document.defaults.apply(&mut document.source.streams, &at);
+    let document = &*document;
+    let streams = &document.source.streams;
     for (stream, at) in streams.iter().zip(at.items()) {
-        streams::ensure_fits(stream, &at, mode)?;
+        streams::ensure_fits(stream, &at, document.write_mode_of(stream))?;
         let excludes = |pattern: &&String| covers_stream(pattern, &stream.name);
         if let Some(pattern) = document.source.exclude.iter().find(excludes)
             && !stream.is_pattern()
@@ -209,11 +204,26 @@ fn ensure_fits(at: &Spot<'_>, document: &mut Document) -> Result<()> {
             return Err(at.bad_value(message).hint(hint));
         }
     }
+    let mode_of = |stream: &Stream| document.write_mode_of(stream);
+    if streams
+        .iter()
+        .any(|stream| mode_of(stream) == WriteMode::Upsert)
+    {
+        return Ok(());
+    }
+    let repeats = |stream: &Stream| mode_of(stream) == WriteMode::Append && stream.is_read_again();
     ensure_upserts(
         &destination_at,
-        mode,
-        streams.iter().any(Stream::is_read_again),
+        document.destination.write_mode,
+        streams.iter().any(repeats),
     )
+}
+
+impl Document {
+    /// What happens to the rows that are already in the target of a stream.
+    pub fn write_mode_of(&self, stream: &Stream) -> WriteMode {
+        stream.write_mode.unwrap_or(self.destination.write_mode)
+    }
 }
 
 /// The name alone; the other keys are not read.
@@ -271,9 +281,9 @@ pub(super) fn connector(hint: &'static str) -> Key<String> {
     Kind::new(schema, |at| at.name()).required(hint)
 }
 
-/// Refuses the keys of an upsert in another mode. Rows that are read again may have a primary key.
-pub(super) fn ensure_upserts(at: &Spot<'_>, mode: WriteMode, reads_again: bool) -> Result<()> {
-    let repeats = mode == WriteMode::Append && reads_again;
+/// Refuses the keys of an upsert in another mode. `repeats`: rows are appended that are read again, and these may have a
+/// primary key.
+pub(super) fn ensure_upserts(at: &Spot<'_>, mode: WriteMode, repeats: bool) -> Result<()> {
     for (key, hint, has_use) in [
         (
             "primary_key",

@@ -62,6 +62,9 @@ keys! {
         /// In the source's own form; with `change_detection: cursor`.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub lag: Option<String> = value().optional(),
+        /// What happens to the rows that are already in the target (default: write_mode of destination).
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub write_mode: Option<WriteMode> = word().optional(),
         /// The columns that identify a row; for upsert, or append with a lag.
         ///
         /// Under their new names; else those of `destination`, else, with `upsert`, the source's
@@ -328,7 +331,8 @@ impl Defaults {
 /// `stream` in `source.streams`.
 pub(super) fn ensure_fits(stream: &Stream, at: &Spot<'_>, mode: WriteMode) -> Result<()> {
     let wrong = |key: &str, message: String, hint: &str| Err(at.bad_key(key, message).hint(hint));
-    ensure_upserts(at, mode, stream.is_read_again())?;
+    let repeats = mode == WriteMode::Append && stream.is_read_again();
+    ensure_upserts(at, mode, repeats)?;
     if stream.sync_mode != SyncMode::Incremental {
         let of_cursor = ["cursor_field", "cursor_initial", "change_detection", "lag"];
         let has_no_use = |key: &&str| {

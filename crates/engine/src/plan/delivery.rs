@@ -39,7 +39,7 @@ pub(crate) fn asked_increment(document: &Document, entry: usize) -> Increment {
             document::ChangeDetection::Cursor => LateRows::Lag(asked.lag.clone()),
             document::ChangeDetection::Xmin => LateRows::Exact,
         },
-        allow_duplicates: match document.destination.write_mode {
+        allow_duplicates: match document.write_mode_of(asked) {
             document::WriteMode::Upsert => true,
             document::WriteMode::Append => asked.is_read_again(),
             document::WriteMode::Replace => false,
@@ -192,12 +192,13 @@ fn dedup_fields(
 
 /// Refuses a lag where rows are appended to what does not leave out those that it has.
 pub(super) fn refuse_repeats(document: &Document, destination: &Stage) -> Result<(), Failure> {
-    let appends = document.destination.write_mode == document::WriteMode::Append;
-    if !appends || destination.spec.deduplicates_appends {
+    if destination.spec.deduplicates_appends {
         return Ok(());
     }
-    let mut streams = document.source.streams.iter();
-    let Some(index) = streams.position(document::Stream::is_read_again) else {
+    let repeats = |stream: &document::Stream| {
+        document.write_mode_of(stream) == document::WriteMode::Append && stream.is_read_again()
+    };
+    let Some(index) = document.source.streams.iter().position(repeats) else {
         return Ok(());
     };
     let name = destination.connector.name();

@@ -50,7 +50,7 @@ fn target(document: &Document, stream: &Stream) -> Option<Target> {
     Some(Target {
         stream: name.to_owned(),
         schema: ipc::encode_schema(&Schema::empty()).ok()?,
-        write_mode: write_mode(document),
+        write_mode: write_mode(document, stream),
         primary_key: Vec::new(),
         deleted_field: None,
         dedup_fields: Vec::new(),

@@ -41,6 +41,7 @@ source:
       cursor_field: [at, id]
       cursor_initial: [2026-01-01, 7]
       change_detection: cursor
+      write_mode: upsert
       primary_key: [id]
       deleted_field: gone
       schema_changes: frozen
@@ -91,6 +92,7 @@ resources:
                     "columns": null,
                     "cursor_field": ["at", "id"],
                     "cursor_initial": ["2026-01-01", "7"],
+                    "write_mode": "upsert",
                     "primary_key": ["id"],
                     "deleted_field": "gone",
                     "schema_changes": {"new_column": "fail", "dropped_column": "fail", "type_change": "fail", "renamed": "off",
@@ -175,8 +177,8 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
         (
             source("  streams:\n    - name: a\n      having: x > 1\n"),
             "p.yaml:7:7: unknown key \"having\" (use one of these keys: name, sync_mode, \
-             columns, where, rename, cursor_field, cursor_initial, change_detection, lag, primary_key, \
-             deleted_field, schema_changes, transforms)",
+             columns, where, rename, cursor_field, cursor_initial, change_detection, lag, write_mode, \
+             primary_key, deleted_field, schema_changes, transforms)",
         ),
         (
             LEAST.replace("version: 1\n", ""),
@@ -566,7 +568,26 @@ fn how_a_stream_goes_on() {
     assert_eq!(good(&keyed).source.streams[0].primary_key, ["id"]);
     let of_all = with_stream(&format!("{incremental}lag: 5")) + "  primary_key: [id]\n";
     assert_eq!(good(&of_all).destination.primary_key, ["id"]);
+    // A stream decides for itself.
+    let upserts =
+        good(&(with_stream("write_mode: upsert") + "  primary_key: [id]\n  deleted_field: gone\n"));
+    assert_eq!(
+        upserts.write_mode_of(&upserts.source.streams[0]),
+        WriteMode::Upsert
+    );
+    assert_eq!(upserts.destination.write_mode, WriteMode::Append);
+    let replaced = "use: dest-file\n  write_mode: replace";
+    let appends = with_stream(&format!(
+        "{incremental}lag: 5\nwrite_mode: append\nprimary_key: [id]"
+    ))
+    .replace("use: dest-file", replaced);
+    good(&appends);
     let cases = [
+        (
+            with_stream("write_mode: replace\nprimary_key: [id]"),
+            "p.yaml:8:7: primary_key has no effect with write_mode: replace (set write_mode: \
+             upsert, give an incremental stream a lag, or remove primary_key)",
+        ),
         (
             with_stream(&format!(
                 "{incremental}change_detection: xmin\nprimary_key: [id]"
