@@ -93,7 +93,8 @@ impl ColumnRows {
         let mut files: Vec<String> = stream.files.iter().map(|file| file.0.clone()).collect();
         let first = files.first().cloned().unwrap_or_default();
         files.reverse();
-        let wanted = Arc::new(wanted_columns(&schema, columns.as_deref())?);
+        let wanted = columnar::project(&schema, columns.as_deref());
+        let wanted = wanted.map_err(|error| convert(error).in_stream(&stream.name))?;
         let mut rows = Self {
             kind,
             headers,
@@ -224,19 +225,6 @@ impl Reader for ColumnRows {
             }
         }
     }
-}
-
-/// The wanted columns of the files, in the order in which they are wanted.
-fn wanted_columns(schema: &Schema, wanted: Option<&[String]>) -> Result<Schema> {
-    let Some(wanted) = wanted else {
-        return Ok(Schema::new(schema.fields().clone()));
-    };
-    let field = |name: &String| {
-        let found = schema.fields().find(name).map(|(_, field)| field.clone());
-        found.ok_or_else(|| Error::internal(format!("the column {name:?} is not there")))
-    };
-    let fields: Vec<arrow_schema::FieldRef> = wanted.iter().map(field).collect::<Result<_>>()?;
-    Ok(Schema::new(fields))
 }
 
 /// A batch of one file with all wanted columns: NULL in those that the file lacks.
@@ -390,19 +378,22 @@ fn told(error: ColumnarError, input: &Watched, path: &str, stream: &str) -> Erro
     if let Err(changed) = input.check_unchanged(path) {
         return changed.in_stream(stream);
     }
+    let location = match error.place() {
+        Some(place) => format!("{path}: {place}"),
+        None => path.to_owned(),
+    };
+    convert(error).in_stream(stream).at(location)
+}
+
+fn convert(error: ColumnarError) -> Error {
     let kind = match error.owner() {
         Owner::Config => ErrorKind::Config,
         Owner::Data => ErrorKind::Data,
         Owner::Internal => ErrorKind::Internal,
     };
-    let place = error.place();
-    let mut converted = Error::new(kind, error.code, &error.message).in_stream(stream);
+    let mut converted = Error::new(kind, error.code, &error.message);
     converted.hint = error.hint;
     converted.column = error.column;
-    converted.location = Some(match place {
-        Some(place) => format!("{path}: {place}"),
-        None => path.to_owned(),
-    });
     converted
 }
 

@@ -96,11 +96,10 @@ impl<R: ReadAt> File<R> {
         wanted: Option<&[String]>,
         limits: Limits,
     ) -> Result<Reader<R>, ColumnarError> {
-        let given = places(schema, wanted)?;
-        let given: Vec<_> = given.iter().map(|at| schema.field(*at).clone()).collect();
-        let names: Vec<_> = given.iter().map(|field| field.name().clone()).collect();
+        let given = project(schema, wanted)?;
+        let names = given.fields().iter().map(|field| field.name().clone());
+        let names: Vec<_> = names.collect();
         let places = places(self.schema(), Some(&names))?;
-        let given = Arc::new(Schema::new(given));
         Ok(Reader(match &self.0 {
             Footer::Parquet(file) => Either::Parquet(Box::new(file.read(&places, given, limits)?)),
             Footer::Arrow(file) => Either::Arrow(Box::new(file.read(&places, given, limits)?)),
@@ -135,6 +134,15 @@ impl<R: ReadAt> Reader<R> {
 }
 
 /// Where the wanted columns stand.
+/// The wanted columns of a schema, in the order in which they are wanted; all without `wanted`.
+///
+/// Errors: `unknown_column`, also for a column that is wanted twice.
+pub fn project(schema: &SchemaRef, wanted: Option<&[String]>) -> Result<SchemaRef, ColumnarError> {
+    let fields = places(schema, wanted)?;
+    let fields = fields.into_iter().map(|place| schema.field(place).clone());
+    Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
+}
+
 fn places(schema: &SchemaRef, wanted: Option<&[String]>) -> Result<Vec<usize>, ColumnarError> {
     let Some(wanted) = wanted else {
         return Ok((0..schema.fields().len()).collect());

@@ -39,7 +39,7 @@ mod read_at;
 mod write;
 
 pub use error::{ColumnarError, Owner};
-pub use file::{File, Kind, Reader};
+pub use file::{File, Kind, Reader, project};
 pub use merge::merge;
 pub use read_at::ReadAt;
 pub use write::{Compression, FileWriter, Fit, Form, WriteOptions, form};
