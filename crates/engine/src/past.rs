@@ -1,4 +1,4 @@
-//! What the history knows of earlier runs and attempts.
+//! Earlier runs and attempts, as the history knows them.
 
 use std::collections::HashSet;
 
