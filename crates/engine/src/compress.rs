@@ -2,8 +2,8 @@
 //!
 //! It owns the choice of the codec and its contexts, which are reused from batch to batch. A
 //! [`Frame`] lives in this process only, between a [`Compressor`] and a [`Decompressor`]. It is
-//! not a format for a disk or a network, and so has no checksum: a wrong structure or length is
-//! refused, a changed literal byte is not noticed.
+//! not a format for a disk or a network, and so carries no checksum: a wrong structure or length
+//! is refused, a changed literal byte is not noticed.
 //!
 //! Every length is bounded: a batch by [`MAX_ORIGINAL_BYTES`] and by the limit that the
 //! decompressor was made with, before anything is allocated.

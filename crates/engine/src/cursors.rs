@@ -219,7 +219,8 @@ fn incremental(document: &Document, stream: &str) -> Option<usize> {
     is_incremental.then_some(entry)
 }
 
-/// A target that asks for the cursor needs no columns. `is_incremental` says that rows behind the cursor follow.
+/// A target without columns, to ask for a cursor or to set it. With `is_incremental` the destination treats it as the
+/// target of a run that resumes.
 fn target(stream: &str, is_incremental: bool) -> Result<Target, Failure> {
     let schema = ipc::encode_schema(&Schema::empty())
         .map_err(|error| Failure::new(Class::Run, "internal", error))?;

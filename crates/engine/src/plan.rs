@@ -176,7 +176,8 @@ const TARGET_IS_SOURCE: &str = "target_is_source";
 /// `when_running: replace`, and the destination does not fence the run that is replaced.
 const CANNOT_REPLACE_RUN: &str = "cannot_replace_run";
 
-/// The failure where no stream can be moved. A transient failure is returned as it is, because planning is retried then.
+/// The failure where no stream can be moved. A transient failure is returned as it is, because planning is then
+/// retried.
 fn refused_all(refused: Vec<Refused>, streams: usize, destination: &str) -> Failure {
     let passes = |refused: &&Refused| refused.failure.passes_after_ms.is_some();
     if let Some(passing) = refused.iter().find(passes) {
