@@ -23,7 +23,7 @@ use crate::usage::Usage;
 
 /// How often a run says that it is at work.
 const EVERY: Duration = Duration::from_secs(5);
-/// What one call may take: the end of a run waits for the last one.
+/// The time limit of one call: the end of a run waits for the last call.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Memory of the session that says it: it holds no row.
 const MEMORY: usize = 16 << 20;
@@ -92,12 +92,12 @@ impl Beat {
 impl Drop for Beat {
     fn drop(&mut self) {
         drop(self.stop.take());
-        // It ends within its patience; one that panicked has said nothing more.
+        // The thread ends within its patience. A thread that panicked makes no more calls.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Beating {
     stage: Stage,
     document: Document,

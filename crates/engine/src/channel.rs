@@ -1,17 +1,17 @@
-//! A channel between two threads that is bounded by bytes, and in which an end is said.
+//! A channel between two threads that is bounded by bytes and has an explicit end.
 //!
 //! It owns the queue between a source's thread and a destination's thread. One producer, one
 //! consumer; both block on a condition variable, never in a loop. Two limits hold: the bytes of
 //! the messages in the queue, and their number. A message leaves the budget when it is received,
 //! so each side may hold one more message in its own hands.
 //!
-//! There are four ways for it to be over, and they are different things:
-//! - [`Sender::end`] says that there is no more and there was no error. Only then does the
+//! The channel can end in four ways:
+//! - [`Sender::end`] says that all messages were sent without an error. Only then does the
 //!   receiver get [`Received::End`], after the last message.
 //! - A sender that is dropped without `end` (an error, a panic) is [`Received::Aborted`]. The
 //!   receiver learns of it at once: what is still queued will not be committed anyway.
 //! - A receiver that is dropped makes [`Sender::send`] fail at once with [`SendError::Closed`].
-//! - [`Cancel::cancel`] wakes both sides at once, before anything else they could have had.
+//! - [`Cancel::cancel`] wakes both sides at once. It comes before all other results.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -21,11 +21,11 @@ use std::time::Instant;
 /// Messages between two stages at most, whatever their size.
 pub const MAX_MESSAGES: usize = 1024;
 
-/// Batches between two stages at most, by their bytes. A source that runs further ahead is no gain: where
-/// the destination is the slower one, the source's server takes its processor from it.
+/// Batches between two stages at most, by their bytes. A source that runs further ahead gains nothing: where
+/// the destination is slower, the source's server takes CPU time from it.
 pub const MAX_BATCHES: usize = 4;
 
-/// What a batch usually has above `resources.batch_bytes`: the last piece that was read, a header, padding.
+/// The usual excess of a batch over `resources.batch_bytes`: the last piece that was read, a header, padding.
 pub const BATCH_EXCESS: usize = 128 << 10;
 
 /// A channel that holds at most `max_messages` messages of `budget_bytes` in all.
@@ -73,12 +73,12 @@ pub struct Cancel {
     channel: Arc<dyn Cancellable + Send + Sync>,
 }
 
-/// What [`Receiver::recv`] found.
+/// The result of [`Receiver::recv`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received<T> {
     /// The next message, in the order of sending.
     Item(T),
-    /// There is no more, and there was no error.
+    /// The sender said `end`, and the receiver has all messages.
     End,
     /// The sender is gone and did not say `end`: nothing of this stream may be committed.
     Aborted,
@@ -120,9 +120,9 @@ impl<T> Sender<T> {
         Ok(())
     }
 
-    /// Says that there is no more and there was no error.
+    /// Says that all messages were sent without an error.
     ///
-    /// Fails as [`Sender::send`] does if nobody will hear it.
+    /// Fails as [`Sender::send`] does if the receiver is gone or the run was cancelled.
     pub fn end(self) -> Result<(), SendError> {
         let mut state = self.shared.lock();
         state.refusal()?;
@@ -157,19 +157,19 @@ impl<T> Drop for Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Waits for the next message or for the way in which the channel is over.
+    /// Waits for the next message or for the end of the channel.
     ///
-    /// What is not an item stays so: a later call gives the same again.
+    /// After a result that is not an item, later calls return it again, or `Cancelled` once the run is cancelled.
     pub fn recv(&mut self) -> Received<T> {
         loop {
-            // Without an end of the wait there is always something.
+            // Without a time limit the wait always returns a result.
             if let Some(received) = self.recv_until(None) {
                 return received;
             }
         }
     }
 
-    /// The same, but waits no longer than `until`: then it gives `None`.
+    /// The same, but waits no longer than `until`: then it returns `None`.
     pub fn recv_until(&mut self, until: Option<Instant>) -> Option<Received<T>> {
         let mut state = self.shared.lock();
         let (received, wake) = loop {
@@ -230,7 +230,7 @@ impl<T> Drop for Receiver<T> {
 }
 
 impl Cancel {
-    /// Wakes both sides; from now on each of their calls answers that it was cancelled.
+    /// Wakes both sides. From now on each of their calls returns `Cancelled`.
     pub fn cancel(&self) {
         self.channel.cancel();
     }

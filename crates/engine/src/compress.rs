@@ -1,9 +1,9 @@
 //! Compresses a batch on its way between two stages, and gives it back unchanged.
 //!
 //! It owns the choice of the codec and its contexts, which are reused from batch to batch. A
-//! [`Frame`] lives in this process only, between a [`Compressor`] and a [`Decompressor`]; it is
-//! no format for a disk or a network, and so carries no checksum: a frame whose structure or
-//! length is wrong is refused, a changed literal byte is not noticed.
+//! [`Frame`] lives in this process only, between a [`Compressor`] and a [`Decompressor`]. It is
+//! not a format for a disk or a network, and so carries no checksum: a wrong structure or length
+//! is refused, a changed literal byte is not noticed.
 //!
 //! Every length is bounded: a batch by [`MAX_ORIGINAL_BYTES`] and by the limit that the
 //! decompressor was made with, before anything is allocated.
@@ -44,7 +44,7 @@ pub enum Compression {
 /// A batch on its way, compressed or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// What is held in memory.
+    /// The bytes in memory.
     pub bytes: Vec<u8>,
     /// The length of the batch in bytes.
     pub original_len: usize,
@@ -55,7 +55,7 @@ pub struct Frame {
 /// Why a batch cannot be compressed or read back.
 #[derive(Debug, thiserror::Error)]
 pub enum CompressError {
-    /// The batch is longer than what may pass.
+    /// The batch is longer than the limit.
     #[error("a batch of {len} bytes exceeds the limit of {limit} bytes")]
     TooLarge {
         /// The length of the batch in bytes.
@@ -68,7 +68,7 @@ pub enum CompressError {
     Damaged {
         /// The codec that read it.
         compression: Compression,
-        /// What is wrong with it.
+        /// The defect.
         reason: String,
     },
     /// The codec could not be set up or refused its input.
@@ -79,7 +79,7 @@ pub enum CompressError {
         /// In its own words.
         reason: String,
     },
-    /// There is no memory for the batch.
+    /// The memory for the batch cannot be allocated.
     #[error("not enough memory for a batch of {len} bytes")]
     Memory {
         /// The length in bytes.

@@ -1,5 +1,5 @@
-//! Looking at the place where a stream goes on, and moving it: in the destination, which has the
-//! authority, and then in the local history.
+//! Shows and moves the cursor of a stream: in the destination, which has the authority, and then
+//! in the local history.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ impl<'a> Cursors<'a> {
     /// Opens the pipeline's destination. Only where the caller `changes` a cursor may it write files.
     ///
     /// # Errors
-    /// Those of opening, and `keeps_no_cursor`.
+    /// The errors of opening the destination, and `keeps_no_cursor`.
     pub fn open(document: &'a Document, host: &'a Host, changes: bool) -> Result<Self, Failure> {
         let (stage, session) = open_destination(document, host, &Clock::new(), changes)?;
         if !stage.spec.supports_checkpoints {
@@ -56,7 +56,7 @@ impl<'a> Cursors<'a> {
         &self.target
     }
 
-    /// How far a stream is; none when no run was ever let in. Changes nothing.
+    /// The progress of a stream. None: no run has fenced it yet. Changes nothing.
     pub fn of(&mut self, stream: &str) -> Result<Option<Progress>, Failure> {
         let target = target(stream, false)?;
         let found = self.session.progress(&target, &self.document.pipeline);
@@ -71,7 +71,7 @@ impl<'a> Cursors<'a> {
     /// Asks the destination what it says to the next run of an incremental stream.
     ///
     /// # Errors
-    /// Why that run is refused: `cursor_missing`, `target_lost_rows`, `checkpoint_invalid`; those of the destination.
+    /// The reason for a refusal: `cursor_missing`, `target_lost_rows`, `checkpoint_invalid`; errors of the destination.
     pub fn refuse_next(&mut self, stream: &str) -> Result<(), Failure> {
         let document = self.document;
         let Some(asked) = incremental(document, stream) else {
@@ -96,11 +96,11 @@ impl<'a> Cursors<'a> {
         }
     }
 
-    /// Asks the source whether it resumes a stream from a cursor. Gives the reason where the source cannot be asked; a
-    /// stream that the pipeline does not read incrementally has no source to ask.
+    /// Asks the source whether it resumes a stream from a cursor. Returns the reason if the source cannot be asked. It
+    /// does not ask about a stream that the pipeline does not read incrementally.
     ///
     /// # Errors
-    /// Why the source refuses the cursor.
+    /// The source's reason to refuse the cursor.
     pub fn refuse_unreadable(
         &self,
         stream: &str,
@@ -126,7 +126,7 @@ impl<'a> Cursors<'a> {
             let taken = source.snapshot(std::slice::from_ref(selection));
             taken.map_err(|e| Failure::from_runtime(e, document, "source").in_stream(stream))
         };
-        // What it refuses without a cursor is not the cursor's fault.
+        // If the source also refuses the stream without a cursor, the cursor is not the reason.
         if let Err(failure) = ask(&selection) {
             return Ok(Some(failure));
         }
@@ -138,11 +138,11 @@ impl<'a> Cursors<'a> {
         }
     }
 
-    /// Refuses to move cursors while a run of the pipeline is at work, which would be fenced: by the lock beside
-    /// `history`, or as the destination says. With `force` that run is named and nothing refused.
+    /// Refuses to move cursors while a run of the pipeline is active, because the move would fence that run. The lock
+    /// beside `history` or the destination shows an active run. With `force` only names the run.
     ///
     /// # Errors
-    /// `already_running`, and those of the destination.
+    /// `already_running`, and errors of the destination.
     pub fn refuse_at_work(
         &mut self,
         history: &Path,
@@ -158,11 +158,11 @@ impl<'a> Cursors<'a> {
         }
     }
 
-    /// Puts a stream to another place, or to its beginning. A run of the stream that is at work is
-    /// fenced.
+    /// Moves the cursor of a stream to another place, or to the first row. Fences an active run of the
+    /// stream.
     ///
     /// # Errors
-    /// `cursor_moved` where the stream has another commit than `shown`, and those of the destination.
+    /// `cursor_moved` where the stream has another commit than `shown`, and errors of the destination.
     pub fn put(
         &mut self,
         history: &State,
@@ -219,7 +219,8 @@ fn incremental(document: &Document, stream: &str) -> Option<usize> {
     is_incremental.then_some(entry)
 }
 
-/// Who only looks at the cursor needs no columns, and brings no rows behind it (`is_incremental`).
+/// A target without columns, to ask for a cursor or to set it. With `is_incremental` the destination treats it as the
+/// target of a run that resumes.
 fn target(stream: &str, is_incremental: bool) -> Result<Target, Failure> {
     let schema = ipc::encode_schema(&Schema::empty())
         .map_err(|error| Failure::new(Class::Run, "internal", error))?;

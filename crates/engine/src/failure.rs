@@ -9,7 +9,7 @@ use crate::document::{Document, DocumentError, Location};
 use crate::machine::{self, name_limit};
 use crate::report::{StreamReport, Warning};
 
-/// Who has to act; decides the exit code.
+/// The side that has to act. It decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
@@ -19,7 +19,7 @@ pub enum Class {
     Config,
     /// The operator: a server, a credential, a permission, a disk.
     Environment,
-    /// Whoever owns the data: it does not keep its declared schema.
+    /// The owner of the data: the data does not match its declared schema.
     Contract,
     /// Nobody: another run of the pipeline is at work.
     Busy,
@@ -30,13 +30,13 @@ pub enum Class {
 /// Why a plan or a run did not succeed.
 #[derive(Debug, Clone, Serialize)]
 pub struct Failure {
-    /// Who has to act.
+    /// The side that has to act.
     pub class: Class,
     /// Stable and short, such as `unknown_key`.
     pub code: String,
-    /// What happened.
+    /// The description of the failure.
     pub message: String,
-    /// What to do next.
+    /// The next action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     /// `file:line:column` of the pipeline, or a place in the data.
@@ -57,25 +57,25 @@ pub struct Failure {
     /// The function of the contract that was called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub export: Option<&'static str>,
-    /// What the connector said it was doing in it, such as `decode`.
+    /// The phase of that call as the connector reported it, such as `decode`.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "by_name")]
     pub phase: Option<Phase>,
-    /// It may pass: the same may succeed after so many milliseconds at least.
+    /// Set for a transient failure: a retry may succeed after this many milliseconds at least.
     #[serde(skip)]
     pub passes_after_ms: Option<u32>,
     /// It stops the run, whatever else there is to move: a server cannot be reached, a connector
     /// does not open, a newer run has taken over, or the run holds up others.
     #[serde(skip)]
     pub stops_run: bool,
-    /// What became of the streams of the run.
+    /// The streams of the run.
     #[serde(flatten)]
     pub streams: Box<Streams>,
 }
 
-/// What became of the streams of a run that failed.
+/// The outcome of the streams of a run that failed.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Streams {
-    /// Those that were committed before the run stopped: they stay.
+    /// The streams that were committed before the run stopped: they stay.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub committed: Vec<String>,
     /// The failures, where several streams failed; empty where one did.
@@ -84,17 +84,16 @@ pub struct Streams {
     /// The reports of the committed streams.
     #[serde(skip)]
     pub reports: Vec<StreamReport>,
-    /// What the operator has to know beside the failures.
+    /// Warnings for the operator beside the failures.
     #[serde(skip)]
     pub warnings: Vec<Warning>,
 }
 
-/// Somebody waits for a lock that the snapshot of the run holds, and everybody else behind them: only the end of the run
-/// frees the table.
+/// Other sessions queue for a lock that the snapshot of the run holds: only the end of the run frees the table.
 const LOCK_QUEUED: &str = "lock_queued";
 /// Rows before the cursor are not in the target any more: the engine says so, and connectors do.
 pub(crate) const LOST_ROWS: &str = "target_lost_rows";
-/// What to do about it, also where a connector gives no hint.
+/// The hint for it, also where a connector gives no hint.
 pub(crate) const LOST_ROWS_HINT: &str = "read this stream from its first row: `rapidbyte run PIPELINE --full-refresh \
      --select STREAM`; where a backup restored the table together with its checkpoint, or the rows are meant to be \
      gone, `rapidbyte state rebind PIPELINE STREAM` (or `--all`) lets it resume";
@@ -126,7 +125,7 @@ impl Failure {
         failure
     }
 
-    /// What a run comes to in which every stream was tried.
+    /// The failure of a run that tried every stream. None if no stream failed.
     pub(crate) fn of_streams(failures: Vec<Self>, streams: usize) -> Option<Self> {
         let text = format!("{} of {streams} streams failed", failures.len());
         let hint = "follow the hint of each error, then run again: the next run reads every stream, and resumes \
@@ -134,8 +133,8 @@ impl Failure {
         Self::of_several(failures, text, hint)
     }
 
-    /// The failure of the one stream that failed, or one failure that lists those of several. Its class
-    /// and code are theirs if they have them in common. None if no stream failed.
+    /// The failure of the only stream that failed, or one failure that lists several. It has the class
+    /// and the code of the listed failures where all are equal. None if no stream failed.
     pub(crate) fn of_several(mut failures: Vec<Self>, text: String, hint: &str) -> Option<Self> {
         let first = failures.first()?;
         if failures.len() == 1 {
@@ -359,8 +358,8 @@ fn shell_word(name: &str) -> String {
     }
 }
 
-/// A connector's name or code without secrets. One of words stays, because a short secret can be a part of it by chance,
-/// and somebody looks it up.
+/// A connector's name or code without secrets. A name of plain words stays, because people look it up, and it can
+/// contain a short secret by chance.
 fn shown_word(document: &Document, name: &str) -> String {
     let is_word = |byte: u8| byte.is_ascii_lowercase() || matches!(byte, b'_' | b'-');
     match name.bytes().all(is_word) {
@@ -423,7 +422,7 @@ fn by_name<S: Serializer>(phase: &Option<Phase>, serializer: S) -> Result<S::Ok,
 /// Where, what and what to do, on one to three lines.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What comes from a connector may have lines of its own: they are not to look like ours.
+        // Text of a connector may have line breaks: its lines must not look like lines of the engine.
         let flat = |text: &str| text.replace('\n', " ");
         write!(f, "error[{}]", flat(&self.code))?;
         if let Some(location) = &self.location {

@@ -1,4 +1,4 @@
-//! What every plan and run needs from outside: the runtime, the bundled connectors, the log.
+//! The environment of every plan and run: the runtime, the bundled connectors, the log.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,13 +25,13 @@ pub struct Host {
     pub embedded: &'static [Embedded],
     /// Connectors of the caller's own, before all others.
     pub native: Arc<[NativeConnector]>,
-    /// Who is told what happens.
+    /// The receiver of all events.
     pub events: EventSink,
     /// Interrupts everything.
     pub cancel: Cancel,
-    /// A server that asks to wait longer before the first row ends the command.
+    /// The longest pause before the first row. The command ends if a server asks for a longer pause.
     pub longest_pause: Duration,
-    /// What the run uses. It belongs to one run: clones count together.
+    /// CPU time and memory of the run. It belongs to one run: clones count together.
     pub usage: Usage,
 }
 
@@ -122,7 +122,7 @@ impl Host {
             clock: clock.clone(),
             cancel: self.cancel.clone(),
             log: self.log_sink(),
-            // It has no configuration yet.
+            // The connector does not get a configuration, so it knows no secrets.
             redact: no_secrets(),
             stream: None,
         }
@@ -160,7 +160,7 @@ impl Host {
         self.log(Some(stream), Level::Debug, message);
     }
 
-    /// What a loaded connector says of itself, within the limits of its stage.
+    /// The description that a loaded connector gives, within the limits of its stage.
     pub fn describe(
         &self,
         connector: &Connector,

@@ -5,7 +5,7 @@ use crate::failure::{Class, Failure};
 /// The code of all of them.
 pub(crate) const CODE: &str = "machine_limit";
 
-/// What the system says, and what to do about it. The numbers are those of Linux.
+/// The text of the system for each limit, with a hint. The numbers are Linux error numbers.
 const LIMITS: [(&str, &str); 4] = [
     (
         "(os error 12)",
@@ -30,7 +30,7 @@ const LIMITS: [(&str, &str); 4] = [
     ),
 ];
 
-/// Gives a failure behind which a limit of the machine stands the code `machine_limit`.
+/// Gives a failure the code `machine_limit` if a limit of the machine caused it.
 pub(crate) fn name_limit(failure: &mut Failure) {
     let found = LIMITS
         .iter()
@@ -42,7 +42,7 @@ pub(crate) fn name_limit(failure: &mut Failure) {
     if let Some(rest) = failure.message.strip_prefix("stopped: ") {
         failure.message = rest.into();
     }
-    // A file does not become smaller, nor does a limit of addresses pass.
+    // A retry does not help: the file stays too large, and the limit of addresses stays.
     if matches!(*said, "(os error 12)" | "(os error 27)") {
         failure.passes_after_ms = None;
     }

@@ -1,4 +1,4 @@
-//! What of a pipeline is moved this time: `--select`, `--exclude` and `--limit`.
+//! The part of a pipeline that a run moves: `--select`, `--exclude` and `--limit`.
 //!
 //! A choice only narrows what the pipeline file names; it never adds to it.
 
@@ -15,9 +15,9 @@ use rapidbyte_wire::pattern;
 /// that covers a stream as a whole means that stream, and only another one means columns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Narrowing {
-    /// What is moved; empty: everything.
+    /// The patterns to move; empty: everything.
     pub select: Vec<String>,
-    /// What is left out; wins over `select`.
+    /// The patterns to leave out; they override `select`.
     pub exclude: Vec<String>,
     /// Rows of each stream at most.
     pub limit: Option<u64>,
@@ -33,7 +33,7 @@ pub(crate) struct Candidate {
     pub columns: Vec<String>,
 }
 
-/// What a pattern covers: a stream by its position, and a column of it, or all of it.
+/// A match of a pattern: a stream by its position, and one of its columns, or none for the whole stream.
 type Covered = (usize, Option<usize>);
 
 impl Narrowing {
@@ -132,7 +132,7 @@ fn covered(pattern: &str, streams: &[Candidate], select: bool) -> Result<Vec<Cov
     if !whole.is_empty() {
         return Ok(whole);
     }
-    // From the right: the names of streams have dots more often than those of columns.
+    // From the right: names of streams have dots more often than names of columns.
     for (dot, _) in pattern.rmatch_indices('.') {
         let (of, wanted) = (&pattern[..dot], &pattern[dot + 1..]);
         let mut found = Vec::new();

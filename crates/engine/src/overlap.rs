@@ -1,8 +1,8 @@
 //! Runs of one pipeline that overlap: one of them works, and `when_running` says what the others do.
 //!
-//! A run is alive while its lock beside the history is held, or, where it works from another
-//! folder or machine, while the destination says so. Neither is needed for the rows to be right: the
-//! destination fences. It is about which run ends.
+//! A run is alive while it holds its lock beside the history. A run from another directory or
+//! machine is alive while the destination says so. The rows are right without both, because the
+//! destination fences. This module only decides which run ends.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::narrow::Narrowing;
 use crate::plan::{Prepared, fences_all, fences_runs};
 use crate::retry;
 
-/// How often a run that waits looks.
+/// How often a waiting run checks.
 const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) const CODE: &str = "already_running";
 const HINT: &str = "wait until that run has ended, or set `when_running: wait` in the pipeline file to \
@@ -26,11 +26,11 @@ const HINT: &str = "wait until that run has ended, or set `when_running: wait` i
 const HINT_TO_FENCE: &str = "wait until that run has ended; or set `when_running: wait` in the pipeline \
      file to wait for it, or `when_running: replace` to fence it";
 
-/// Plans a run once no other run of the pipeline is at work, or as `when_running` says. The turn is the
-/// folder's of the `history`, to be kept to the end of the run; none where the folder takes no lock.
+/// Plans a run once no other run of the pipeline is active, or as `when_running` says. The caller keeps the
+/// turn of the history's directory to the end of the run. None where the directory takes no lock.
 ///
 /// # Errors
-/// `already_running`, and those of planning.
+/// `already_running`, and errors of planning.
 pub fn plan_alone(
     document: Document,
     host: &Host,
@@ -67,8 +67,8 @@ pub fn plan_alone(
 pub struct Unplanned {
     /// Why.
     pub failure: Box<Failure>,
-    /// Where the attempt is recorded. None where another run is active, where the history cannot be written,
-    /// and for a mistake in the pipeline file where there is no history yet.
+    /// Where the attempt is recorded. None where another run is active, or where the history cannot be written.
+    /// None also for a mistake in the pipeline file before the first history.
     pub history: Option<State>,
 }
 
@@ -81,7 +81,7 @@ impl From<Failure> for Unplanned {
     }
 }
 
-/// Records the attempt, so that whoever looks at the history sees that the pipeline fails.
+/// Records the attempt, so that the history shows that the pipeline fails.
 fn record(
     pipeline: &str,
     history: &Path,
@@ -118,7 +118,7 @@ fn plan_in_turn(
     }
 }
 
-/// Refuses to plan while the destination says that a run of the pipeline is at work, unless it
+/// Refuses to plan while the destination says that a run of the pipeline is active, unless that run
 /// `has_died` on this machine.
 pub(crate) fn refuse_remote(
     document: &Document,
@@ -136,7 +136,7 @@ pub(crate) fn refuse_remote(
     }
 }
 
-/// The run of the pipeline that is at work, for people; none where nobody is.
+/// The active run of the pipeline, for people. None if no run is active.
 pub(crate) fn at_work(
     document: &Document,
     destination: &mut Destination,
@@ -145,7 +145,7 @@ pub(crate) fn at_work(
     let turn = match Turn::ask(history, &document.pipeline, false) {
         Ok(Asked::Held(worker)) => return Ok(Some(local(document, &worker))),
         Ok(Asked::Taken(turn)) => Some(turn),
-        // Such a folder has no lock that a run could hold.
+        // A run cannot hold a lock in a directory that takes no lock.
         Err(_) => None,
     };
     let has_died = |run: &str| has_died(turn.as_deref(), history, run);
@@ -153,7 +153,7 @@ pub(crate) fn at_work(
     Ok(worker.map(|worker| remote(document, &worker)))
 }
 
-/// A run that the destination says is at work, and of which this machine does not know better.
+/// A run that is active according to the destination, unless this machine knows that it has ended.
 fn alive(
     document: &Document,
     destination: &mut Destination,
@@ -168,8 +168,8 @@ fn alive(
     }))
 }
 
-/// The run worked in this folder, and does not any more. A run that still plans has no id at the destination: there it
-/// is the one whose turn was taken.
+/// Whether the run worked in this directory and has died. While a run plans, the destination knows an empty id: then
+/// the run has died if this run took its turn.
 fn has_died(turn: Option<&Turn>, history: &Path, run: &str) -> bool {
     let run = base(run);
     if run.is_empty() {
@@ -203,7 +203,7 @@ fn take_turn(document: &Document, history: &Path, host: &Host) -> Result<Option<
                 let fences = fences_runs(document, host);
                 return Err(refused(&local(document, &worker), fences));
             }
-            // A folder that cannot be written: whether the run needs its history is told later.
+            // The directory is not writable. A later step checks whether the run needs its history.
             Err(error) => {
                 let text = format!("this run cannot detect an overlapping run: {error}");
                 host.log(None, Level::Debug, &text);
@@ -247,7 +247,7 @@ fn remote(document: &Document, worker: &Remote) -> String {
     named(Some(&worker.run_id), &document.pipeline, &facts)
 }
 
-/// Says once for whom it waits.
+/// Says once which run it waits for.
 #[derive(Default)]
 struct Waits {
     is_told: bool,

@@ -1,4 +1,4 @@
-//! What the history knows of earlier runs and attempts.
+//! Earlier runs and attempts, as the history knows them.
 
 use std::collections::HashSet;
 
@@ -9,11 +9,11 @@ use crate::ledger::Ledger;
 use crate::plan::Plan;
 use crate::report::Warning;
 
-/// The streams that this run has committed to the end, perhaps in an earlier attempt, as far as the history knows. For a
-/// stream that resumes an earlier run, that run counts.
+/// The streams that this run has committed to the end, perhaps in an earlier attempt, as far as the history knows. For
+/// a stream that resumes an earlier run, that run counts.
 ///
-/// Such a stream has nothing left to do under its id, even if it failed in this attempt. Under that id the next run would
-/// find it complete and would not move its new rows.
+/// A complete stream has nothing left to do under its id, even if it failed in this attempt. Under that id the next
+/// run would find it complete and would not move its new rows.
 pub(crate) fn complete_streams(ledger: &Ledger<'_>) -> HashSet<String> {
     let known = ledger.history.map(|h| h.streams(&ledger.run.pipeline));
     // A history that cannot be read leaves them to the destination, which knows what it has.
@@ -27,8 +27,8 @@ pub(crate) fn complete_streams(ledger: &Ledger<'_>) -> HashSet<String> {
 /// Streams that were moved lately and that the source does not have any more. Only streams that a pattern covers count:
 /// one that the pipeline names is an error. Nothing else would say that their targets are not updated.
 ///
-/// Each run says so, as it does of a column, because nobody may have read what the first one said. It ends after
-/// [`DAYS_WARNED`], because a table may be gone for good.
+/// Each run repeats the warning, as for a column, because nobody may have read the first warning. The warnings end
+/// after [`DAYS_WARNED`], because a table may be gone for good.
 pub(crate) fn gone(plan: &Plan, ledger: &Ledger<'_>) -> Vec<Warning> {
     let source = &plan.document.source;
     let Some(history) = ledger.history else {
@@ -38,7 +38,7 @@ pub(crate) fn gone(plan: &Plan, ledger: &Ledger<'_>) -> Vec<Warning> {
         return Vec::new();
     }
     let pipeline = plan.document.pipeline.as_str();
-    // If the history cannot be read, this warning is missing, and no row.
+    // If the history cannot be read, only this warning is missing: every row moves.
     let moved = history.streams_since(pipeline, Some(DAYS_WARNED));
     let is_by_pattern = |stream: &str| {
         let entry = source.entry_for(stream);

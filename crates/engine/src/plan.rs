@@ -45,22 +45,22 @@ pub use step::Step;
 /// Everything that a run will do, settled before the first row. A plan is a value: it holds no session.
 #[derive(Clone)]
 pub struct Plan {
-    /// What was asked for.
+    /// The pipeline.
     pub document: Document,
     /// The reading side.
     pub source: Stage,
     /// The writing side.
     pub destination: Stage,
-    /// What moves, in order.
+    /// The streams that move, in order.
     pub streams: Vec<StreamPlan>,
-    /// Streams of the pipeline that could not be planned: one that the source does not have, or that the
-    /// destination refuses.
+    /// Streams of the pipeline that could not be planned: the source does not have them, or the destination
+    /// refuses them.
     pub refused: Vec<Refused>,
     /// The names of all streams that the source has and the pipeline asks for, also of those that do not move
     /// this time.
     pub(crate) found: HashSet<String>,
-    /// The native forms that all stages of the pipeline know, also those of streams that do not move this time: the
-    /// streams were found with them.
+    /// The native forms that all stages of the pipeline know, including stages of streams that do not move this time:
+    /// the streams were found with them.
     pub(crate) forms: Vec<String>,
     /// Rows of each stream at most.
     pub limit: Option<u64>,
@@ -77,11 +77,11 @@ pub struct StreamPlan {
     pub sync_mode: SyncMode,
     /// The wanted columns; none means all.
     pub columns: Option<Vec<String>>,
-    /// What the source said.
+    /// The stream as the source described it.
     pub discovered: Stream,
     /// Only rows that meet it.
     pub filter: Option<String>,
-    /// How it is gone on with, where it is.
+    /// How the stream resumes; none unless it is incremental.
     pub increment: Option<Increment>,
     /// How far the destination was when it was planned; none when it knows nothing of the stream,
     /// or where it does not matter.
@@ -96,16 +96,16 @@ pub struct StreamPlan {
     pub(crate) read_schema: Vec<u8>,
     /// The source's own names of the columns' types.
     pub source_types: Vec<String>,
-    /// What the destination is asked to write.
+    /// The request to the destination.
     pub target: Target,
-    /// What the destination will do. Its location is for the engine to compare.
+    /// The destination's plan. The engine compares its location, which may hold secrets.
     pub placed: Placed,
     /// The location without secrets, to be shown.
     pub location: String,
 }
 
 impl StreamPlan {
-    /// What the operator of a run has to know: the notes of the transforms and the destination that are warnings.
+    /// Warnings for the operator of a run, from the notes of the transforms and the destination.
     pub fn warnings(&self) -> impl Iterator<Item = &str> {
         let notes = self.placed.notes.iter();
         let placed = notes.filter_map(|note| note.strip_prefix(WARNING_NOTE));
@@ -176,7 +176,8 @@ const TARGET_IS_SOURCE: &str = "target_is_source";
 /// `when_running: replace`, and the destination does not fence the run that is replaced.
 const CANNOT_REPLACE_RUN: &str = "cannot_replace_run";
 
-/// The failure where no stream can be moved. A transient failure is returned as it is, because planning is retried then.
+/// The failure where no stream can be moved. A transient failure is returned as it is, because planning is then
+/// retried.
 fn refused_all(refused: Vec<Refused>, streams: usize, destination: &str) -> Failure {
     let passes = |refused: &&Refused| refused.failure.passes_after_ms.is_some();
     if let Some(passing) = refused.iter().find(passes) {
@@ -186,7 +187,7 @@ fn refused_all(refused: Vec<Refused>, streams: usize, destination: &str) -> Fail
         .unwrap_or_else(|| Failure::new(Class::Run, "internal", "a refusal without a reason"))
 }
 
-/// What happens to the rows that are already in the target of a stream.
+/// The write mode that the pipeline asks for.
 pub(crate) fn write_mode(document: &Document, stream: &document::Stream) -> WriteMode {
     match document.write_mode_of(stream) {
         document::WriteMode::Append => WriteMode::Append,
@@ -203,7 +204,7 @@ pub(crate) fn write_mode_key(document: &Document, entry: usize) -> String {
     }
 }
 
-/// What a destination does if the columns of a stream and those of its target differ.
+/// The policy for differences between the columns of a stream and the columns of its target.
 pub(crate) fn schema_changes(document: &Document, stream: &document::Stream) -> SchemaChanges {
     let asked = stream.schema_changes.unwrap_or_default();
     let asked = asked.or(document.schema_changes);
@@ -247,7 +248,7 @@ fn sync_mode(mode: document::SyncMode) -> SyncMode {
     }
 }
 
-/// A mode's name as it stands in the pipeline file.
+/// A mode's name in the pipeline file.
 pub fn sync_mode_name(mode: SyncMode) -> &'static str {
     match mode {
         SyncMode::FullRefresh => "full_refresh",
@@ -256,7 +257,7 @@ pub fn sync_mode_name(mode: SyncMode) -> &'static str {
     }
 }
 
-/// A mode's name as it stands in the pipeline file.
+/// A mode's name in the pipeline file.
 pub fn write_mode_name(mode: WriteMode) -> &'static str {
     match mode {
         WriteMode::Append => "append",
@@ -337,7 +338,7 @@ fn refuse_backfill(document: &Document) -> Result<(), Failure> {
     )
 }
 
-/// The older run goes on, and nothing would stop its last commit.
+/// The older run continues, and nothing would stop its last commit.
 fn cannot_replace_run(document: &Document, text: String) -> Failure {
     let key = "when_running";
     Failure::at_key(document, key, CANNOT_REPLACE_RUN, text)
@@ -459,7 +460,7 @@ fn place(
         increment.initial.is_some() || reached.is_some_and(|progress| progress.cursor.is_some())
     });
     if is_part {
-        // The source's estimates are those of all rows.
+        // The source estimates all rows, not only the rows that are left.
         (discovered.estimated_rows, discovered.estimated_bytes) = (None, None);
     }
     Ok(StreamPlan {
@@ -481,7 +482,7 @@ fn place(
     })
 }
 
-/// Whether the stream is read again to fill the columns that the run adds. Notes what becomes of the rows that are there.
+/// Whether the run reads the stream again to fill the columns that it adds. Adds a note about the rows that are there.
 fn fills_new_columns(
     document: &Document,
     asked: &document::Stream,
@@ -616,7 +617,7 @@ fn refuse_own_source(
 }
 
 impl StreamPlan {
-    /// What the source is asked for.
+    /// The request to the source.
     pub(crate) fn selection(&self, full_refresh: bool) -> Selection {
         let reached = self.progress.as_ref().filter(|_| !full_refresh);
         Selection {

@@ -1,4 +1,4 @@
-//! How far a run is, for whoever draws it.
+//! The progress of a run, for display.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ pub struct Progress {
 pub struct StreamProgress {
     /// The stream.
     pub name: String,
-    /// What the source guessed, for a percentage.
+    /// The source's estimate, for a percentage.
     pub estimated_rows: Option<u64>,
     rows: AtomicU64,
     bytes: AtomicU64,
@@ -23,7 +23,7 @@ pub struct StreamProgress {
     destination_waits: AtomicBool,
 }
 
-/// What a stream is doing.
+/// The state of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum StreamState {
@@ -57,7 +57,7 @@ impl StreamProgress {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// What it is doing.
+    /// Its state.
     pub fn state(&self) -> StreamState {
         match self.state.load(Ordering::Relaxed) {
             0 => StreamState::Waiting,

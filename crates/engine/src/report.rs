@@ -1,4 +1,4 @@
-//! What a run did and where its time went, with keys that stay.
+//! The result of a run and where its time went, with stable keys.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub struct Report {
     pub status: &'static str,
     /// The pipeline's name.
     pub pipeline: String,
-    /// As in the history; a run that went on after a crash has the id of the first.
+    /// As in the history. A run that resumed after a crash has the id of the first run.
     pub run_id: String,
     /// From the start of planning to the last commit.
     pub total_secs: f64,
@@ -33,16 +33,15 @@ pub struct Report {
     /// The most memory that the whole process had resident so far, where the system tells.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_rss_bytes: Option<u64>,
-    /// Processor time of the run: of its threads that plan, read, transform and write. Compiling a connector is not
-    /// part of it.
+    /// CPU time of the run's threads that plan, read, transform and write. It does not include compiling a connector.
     pub cpu_secs: f64,
-    /// Processor time that the whole process took so far.
+    /// CPU time that the whole process took so far.
     pub process_cpu_secs: f64,
     /// How the connectors were loaded.
     pub connectors: Vec<ConnectorReport>,
     /// Sums over planning and all streams.
     pub timing: Map<String, Value>,
-    /// What the operator has to know although the run succeeded.
+    /// Warnings for the operator, although the run succeeded.
     pub warnings: Vec<Warning>,
     /// In the plan's order.
     pub streams: Vec<StreamReport>,
@@ -62,7 +61,7 @@ pub struct Warning {
 pub struct ConnectorReport {
     /// Its name.
     pub name: String,
-    /// `source` or `destination`.
+    /// `source`, `transform` or `destination`.
     pub role: &'static str,
     /// False when it was compiled in this run.
     pub from_cache: bool,
@@ -120,7 +119,7 @@ pub struct StreamReport {
     pub batches: u64,
     /// Times that rows became visible.
     pub commits: u64,
-    /// How often it was begun.
+    /// How many times the run tried to move it.
     pub attempts: u32,
     /// This run had committed it before it was killed: nothing was moved now.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -135,12 +134,12 @@ pub struct StreamReport {
     pub start_secs: f64,
     /// From its start to its commit.
     pub wall_secs: f64,
-    /// The reading stage; its parts sum to its wall time.
+    /// The reading stage; its phases sum to its wall time.
     pub source: StageReport,
-    /// The transforms in their order; the parts of each sum to its wall time.
+    /// The transforms in their order; the phases of each sum to its wall time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub transforms: Vec<TransformReport>,
-    /// The writing stage; its parts sum to its wall time.
+    /// The writing stage; its phases sum to its wall time.
     pub destination: StageReport,
 }
 
@@ -164,7 +163,7 @@ pub struct TransformReport {
     pub stage: StageReport,
 }
 
-/// One stage's wall time and its parts, in seconds.
+/// One stage's wall time and its phases, in seconds.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct StageReport {
     /// From the stage's start to its end.
@@ -173,7 +172,7 @@ pub struct StageReport {
     pub parts: Map<String, Value>,
 }
 
-/// What a stage does decides the names of some parts.
+/// The side of a stage, which decides the names of some phases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// Reading.

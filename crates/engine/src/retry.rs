@@ -10,7 +10,7 @@ use crate::event::Event;
 use crate::failure::Failure;
 use crate::host::Host;
 
-/// What a server may ask us to wait: one that asks for more is told as the error that it is.
+/// The longest pause that a server may ask for. If it asks for a longer pause, its error ends the attempts.
 const LONGEST_ASKED_MS: u32 = 3_600_000;
 
 /// Counts attempts; each pause is twice the one before, and half of it is left to chance, so that
@@ -19,7 +19,7 @@ pub(crate) struct Backoff {
     retry: Retry,
     since_commit: u32,
     pause: Duration,
-    /// Also those before a commit.
+    /// Also attempts before a commit.
     attempts: u32,
     random: RandomState,
 }
@@ -40,14 +40,14 @@ impl Backoff {
         self.attempts
     }
 
-    /// Something was committed: it goes forward.
+    /// A commit starts the attempts and the pauses anew.
     pub(crate) fn begin_anew(&mut self) {
         self.since_commit = 1;
         self.pause = first(self.retry);
     }
 
-    /// How long to wait after a failure, and what to say of it; none when it does not pass, when it was the
-    /// last attempt, or when the run is cancelled. `kept` is what became of the rows.
+    /// How long to wait after a failure, and the message. None if the failure is not transient, if it was the
+    /// last attempt, or if the run is cancelled. `kept` says which rows stay.
     pub(crate) fn after(
         &mut self,
         failure: &Failure,
@@ -101,8 +101,8 @@ fn first(retry: Retry) -> Duration {
     Duration::from_secs(retry.backoff_seconds.min(retry.max_backoff_seconds))
 }
 
-/// Does `work`, given the number of the attempt, as long as it fails for a reason that may pass: what
-/// stands before the first row, so that each attempt begins anew.
+/// Retries `work` while its failure is transient and attempts are left. `work` gets the number of the attempt.
+/// Only for steps before the first row, because each attempt starts anew.
 pub(crate) fn until_it_passes<T>(
     document: &Document,
     host: &Host,

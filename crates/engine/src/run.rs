@@ -325,7 +325,7 @@ fn skipped(streams: &[StreamReport], run: &str, host: &Host) -> Vec<Warning> {
     skipped
 }
 
-/// What was told about streams while they were moved.
+/// The warnings about streams from the time that they moved.
 fn told(plan: &Plan, ledger: &Ledger<'_>) -> Vec<Warning> {
     let warning = |stream: &StreamPlan| {
         let message = ledger.of(&stream.name).warning?;
@@ -359,7 +359,8 @@ fn warnings(stream: &StreamPlan) -> impl Iterator<Item = Warning> {
     })
 }
 
-/// The state that the workers share: the groups of streams to come, what is done, what failed, and what stopped the run.
+/// The state that the workers share: the groups of streams to come, the done and the failed streams, and the cause
+/// that stopped the run.
 struct Shared {
     queue: Mutex<VecDeque<Vec<usize>>>,
     moved: Mutex<Vec<(usize, Moved)>>,
@@ -467,7 +468,7 @@ fn move_streams(
                             let goes_on = plan.document.on_stream_failure
                                 == OnStreamFailure::Continue
                                 && !failure.stops_run;
-                            // What fails behind an interruption fails by it.
+                            // After an interruption, the interruption counts as the cause of a failure.
                             if host.cancel.is_cancelled() {
                                 shared.stop(interrupted());
                             } else if goes_on && !shared.stop.is_cancelled() {
@@ -510,7 +511,7 @@ fn move_streams(
     let failed = failed.into_iter().map(|(_, failure)| failure);
     let failed: Vec<Failure> = of_plan.chain(failed).collect();
     let failure = match cause.or_else(|| is_cut_off.then(interrupted)) {
-        // What stopped the run decides, and the streams that failed before are listed.
+        // The failure that stopped the run decides. It lists the streams that failed before.
         Some(mut cause) => {
             cause.streams.failures = failed;
             Some(cause)

@@ -80,7 +80,7 @@ pub(crate) struct Work<'a> {
     pub memory: Arc<MemoryBudget>,
     pub snapshot: &'a str,
     pub ledger: &'a Ledger<'a>,
-    /// What the worker's last group left open.
+    /// Sessions that the worker's last group left open.
     pub sessions: &'a Sessions,
 }
 
@@ -126,7 +126,7 @@ impl Work<'_> {
         }
     }
 
-    /// Where the read of a stream begins is for the destination to say.
+    /// Whether the destination decides where the read of a stream begins.
     fn goes_on(&self, stream: &StreamPlan) -> bool {
         stream.increment.is_some() && !self.plan.full_refresh
     }
@@ -136,8 +136,8 @@ impl Work<'_> {
         self.plan.streams.len() > self.members.len()
     }
 
-    /// The session that holds the snapshot, to read the only streams there are. An incremental read has another session,
-    /// so that a retry reads in the same snapshot.
+    /// The session that holds the snapshot, if the group reads all streams of the run. An incremental read has another
+    /// session, so that a retry reads in the same snapshot.
     fn take_coordinator(&self) -> Option<Source> {
         let mut members = self.members.iter();
         let is_whole = members.all(|member| member.stream.increment.is_none());
@@ -145,7 +145,7 @@ impl Work<'_> {
         is_alone.then(|| self.held.take_coordinator()).flatten()
     }
 
-    /// Reaches a named point, where a test may inject a fault.
+    /// Reaches a failpoint, where a test may inject a fault.
     fn point(&self, name: &str) -> Result<(), Stopped> {
         let failed = |failure| Stopped::because(self.named(failure));
         ledger::point_of_run(name).map_err(failed)
@@ -173,8 +173,8 @@ fn message_bytes(message: &Message) -> usize {
         }
 }
 
-/// Whether the columns are those of the plan. What else a schema says of a table, such as its comment or which run of a
-/// server it was read from, may change while rows are moved.
+/// Whether the columns match the plan. The rest of a schema may change while rows move, for example the comment of a
+/// table, or which run of a server it was read from.
 fn has_same_columns(found: &[u8], planned: &[u8]) -> bool {
     let fields = |schema| ipc::decode_schema(schema).map(|schema| schema.fields);
     found == planned || matches!((fields(found), fields(planned)), (Ok(a), Ok(b)) if a == b)

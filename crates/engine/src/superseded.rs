@@ -1,8 +1,8 @@
-//! A run that a newer one has overtaken.
+//! A run that a newer run has overtaken.
 //!
-//! What such a run meets first looks like something else: a file that the newer run has moved, a
-//! cursor beyond its snapshot, a commit that the server refuses. So the destination is asked, and
-//! the error says which run it was.
+//! The first error of an overtaken run looks like something else: a file that the newer run has
+//! moved, a cursor beyond its snapshot, a commit that the server refuses. So the engine asks the
+//! destination, and the error names the newer run or its epoch.
 
 use rapidbyte_runtime::{Clock, Destination, Progress, Run};
 
@@ -22,8 +22,8 @@ pub(crate) struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// A run that counts as dead has committed all of a stream that is added once: this run takes its place. One that is
-    /// alive and is replaced may still end well, and this run is another one.
+    /// Whether a run that counts as dead has committed all of a stream that is added once: this run takes its place. A
+    /// run that is alive may still succeed, so a run that replaces it does not take its place.
     pub(crate) fn is_done(&self, destination: &mut Destination) -> Result<bool, Failure> {
         let is_alive = self.plan.document.when_running == WhenRunning::Replace;
         let Some(dead) = self.ledger.replaces.as_deref().filter(|_| !is_alive) else {
@@ -37,9 +37,9 @@ impl Asking<'_> {
         Ok(found.is_some_and(|found| found.complete && found.run_id == id))
     }
 
-    /// Refuses to let the run in behind a newer one: it would shut out the newer run and write rows
-    /// that are older. A run that was let in before, or that planned with the stream's progress,
-    /// knows which epoch it expects. Gives the epoch that is there, where it matters.
+    /// Refuses to fence behind a newer run: this run would fence the newer run and write older rows.
+    /// A run that has fenced before, or that planned with the stream's progress, knows which epoch it
+    /// expects. Returns the epoch in the destination, where it matters.
     pub(crate) fn refuse(&self, destination: &mut Destination) -> Result<Option<u64>, Failure> {
         let turn = self.ledger.turn.as_ref();
         if turn.is_some_and(|turn| turn.is_lost()) {
@@ -51,7 +51,7 @@ impl Asking<'_> {
         }
         let tally = self.ledger.of(&self.stream.name);
         let was_let_in = tally.was_let_in;
-        // Of a stream that is read whole nobody asked the destination while planning.
+        // Planning keeps the destination's progress of incremental streams only.
         if !was_let_in && self.stream.increment.is_none() {
             return Ok(None);
         }
@@ -73,14 +73,14 @@ impl Asking<'_> {
         }
     }
 
-    /// This run took the turn from that one, which has begun the stream since. What it commits may be newer
-    /// than the snapshot of this run.
+    /// Whether this run took the turn from `run`, which has fenced the stream since. Commits of `run` may be
+    /// newer than the snapshot of this run.
     fn is_replaced(&self, run: &Progress) -> bool {
         let replaced = self.ledger.replaces.as_deref();
         run.run_id != self.run().id && replaced == Some(base(&run.run_id))
     }
 
-    /// Passes with a later snapshot.
+    /// A transient failure: a retry takes a later snapshot.
     fn trails(&self, older: &Progress) -> Failure {
         let text = format!(
             "the run {}, which this run replaces, began this stream after this run had planned",
@@ -91,8 +91,8 @@ impl Asking<'_> {
         failure.hint(NEWER)
     }
 
-    /// Remembers that a newer run has come and gone between the question, whose answer was `before`, and
-    /// the fence. This run is the newest now, and may go on; but what it reads is older.
+    /// Remembers that a newer run fenced the stream after `before` was read and before this run fenced it. This
+    /// run is the newest now and may continue, but it reads older rows.
     pub(crate) fn let_in(&self, before: Option<u64>, fenced: &Progress) {
         if let Some(before) = before
             && fenced.epoch > before + 1
@@ -101,8 +101,8 @@ impl Asking<'_> {
         }
     }
 
-    /// `run_superseded` for a failure of a run that was let in, if a newer run was let in since;
-    /// `failure` if not, or if the destination cannot be asked.
+    /// `run_superseded` for a failure of a run that has fenced, if a newer run has fenced too.
+    /// Otherwise, and if the destination cannot be asked, `failure`.
     pub(crate) fn explain(&self, failure: Failure, host: &Host) -> Failure {
         let is_known = failure.class == Class::Cancelled || failure.code == CODE;
         let supports_checkpoints = self.plan.destination.spec.supports_checkpoints;
@@ -124,8 +124,8 @@ impl Asking<'_> {
         }
     }
 
-    /// The newest run that was let in, if it is another one. The failed session may be of no use: another
-    /// one asks.
+    /// The run that fenced last, if it is another run. A new session asks, because the failed session may be
+    /// unusable.
     fn ask(&self, host: &Host) -> Result<Option<Progress>, Failure> {
         let failed = |e| Failure::from_runtime(e, &self.plan.document, "destination");
         let stage = &self.plan.destination;

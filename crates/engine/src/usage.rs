@@ -1,4 +1,4 @@
-//! The processor time and the memory of one run, in a process that may have many of them.
+//! The CPU time and the memory of one run, in a process that may have many runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use rapidbyte_runtime::RunMemory;
 use rustix::time::{ClockId, clock_gettime};
 
-/// What one run uses. Clones count together.
+/// The CPU time and the memory of one run. Clones count together.
 #[derive(Debug, Clone, Default)]
 pub struct Usage {
     cpu_nanos: Arc<AtomicU64>,
@@ -16,7 +16,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Counts the processor time of the calling thread from now on, until the guard is dropped on the same thread.
+    /// Counts the CPU time of the calling thread from now on, until the guard is dropped on the same thread.
     #[must_use]
     pub(crate) fn of_thread(&self) -> OfThread<'_> {
         OfThread {
@@ -25,7 +25,7 @@ impl Usage {
         }
     }
 
-    /// The processor time of all threads whose guards have been dropped.
+    /// The CPU time of all threads whose guards have been dropped.
     pub(crate) fn cpu_secs(&self) -> f64 {
         Duration::from_nanos(self.cpu_nanos.load(Ordering::Acquire)).as_secs_f64()
     }
@@ -56,7 +56,7 @@ pub(crate) fn cpu_time(clock: ClockId) -> Duration {
 mod tests {
     use super::*;
 
-    /// Takes processor time until the thread has taken `most` of it.
+    /// Uses the CPU until the thread has taken `most` CPU time.
     fn work(most: Duration) {
         let begun = cpu_time(ClockId::ThreadCPUTime);
         while cpu_time(ClockId::ThreadCPUTime) - begun < most {

@@ -6,14 +6,14 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Returns once the sender stands in its wait.
+/// Returns once the sender waits.
 fn until_sender_waits<T>(shared: &Shared<T>) {
     while !shared.lock().sender_waits {
         thread::yield_now();
     }
 }
 
-/// Returns once the receiver stands in its wait.
+/// Returns once the receiver waits.
 fn until_receiver_waits<T>(shared: &Shared<T>) {
     while !shared.lock().receiver_waits {
         thread::yield_now();

@@ -1,5 +1,4 @@
-//! What `check` asks: both sides look at what they need, and then it is planned with the same
-//! instances.
+//! `rapidbyte check`: both sides check what they need, and then the same instances plan a run.
 
 use std::sync::Arc;
 
@@ -12,32 +11,33 @@ use crate::failure::Failure;
 use crate::host::Host;
 use crate::narrow::Narrowing;
 
-/// What both sides found, and whether a run could be planned.
+/// The findings of both sides, and whether a run could be planned.
 pub struct Checked {
-    /// What was looked at, the source first.
+    /// The checked items, the source's first.
     pub looked: Vec<Looked>,
-    /// What the source and the destination may reach.
+    /// The grants of the source and of the destination.
     pub grants: [Arc<Grants>; 2],
-    /// How many streams a run would move, or why it cannot; asked only where both sides are well.
+    /// How many streams a run would move, or why it cannot. None where a side has a problem other than a missing
+    /// privilege.
     pub planned: Option<Result<usize, Failure>>,
 }
 
-/// Something that one side looked at.
+/// An item that one side checked.
 pub struct Looked {
     /// `source` or `destination`.
     pub side: &'static str,
-    /// What it was.
+    /// The name of the item.
     pub name: String,
-    /// What was found.
+    /// The finding.
     pub detail: String,
     /// None when it is well.
     pub problem: Option<Failure>,
 }
 
-/// Opens both sides, lets each look at what it needs, and plans. Nothing is written.
+/// Opens both sides, lets each check what it needs, and plans. Nothing is written.
 ///
 /// # Errors
-/// A side that cannot be opened, or that cannot look.
+/// A side that cannot be opened, or that cannot check.
 pub fn check(document: &Document, host: &Host) -> Result<Checked, Failure> {
     let clocks = Clocks::new();
     let mut opened = open_all(document, host, &clocks, true)?;
@@ -82,7 +82,7 @@ fn found(mut item: CheckItem, side: &'static str, stage: &Stage, document: &Docu
     }
 }
 
-/// How many streams would move; what only the source's moment and the columns' types tell counts.
+/// How many streams would move. Fails if the source's moment or the types of the columns refuse a stream.
 fn planned(document: &Document, opened: Opened, clocks: Clocks) -> Result<usize, Failure> {
     let everything = Narrowing::default();
     let document = document.clone();

@@ -203,7 +203,7 @@ pub(super) fn readable<T>(
     Ok((readable, refused))
 }
 
-/// A schema that cannot be read is told where it is used.
+/// False for an unreadable schema: the code that uses the schema reports the error.
 fn is_columnless(stream: &Stream) -> bool {
     let schema = ipc::decode_schema(&stream.schema);
     schema.is_ok_and(|schema| schema.fields().is_empty())
@@ -239,7 +239,7 @@ pub(super) struct Chosen {
     pub(super) left_out: Vec<String>,
 }
 
-/// What is left of the selected streams and their columns, and of those that the source does not have.
+/// The selected streams and columns that `narrowing` keeps, and the missing streams that it keeps.
 pub(super) fn narrow(
     document: &Document,
     selected: Selected,

@@ -1,4 +1,4 @@
-//! How a stream goes on, and what tells its rows apart.
+//! How a stream resumes, and which columns tell its rows apart.
 
 use arrow_schema::Schema;
 use rapidbyte_runtime::{Increment, LateRows, Plan as Placed, Progress, Stream, Target, WriteMode};
@@ -8,7 +8,7 @@ use crate::document::{self, Document};
 use crate::failure::{Class, Failure, LOST_ROWS, LOST_ROWS_HINT};
 use crate::meant::did_you_mean;
 
-/// How a stream is gone on with; none when it is read whole. `all` are its columns.
+/// How a stream resumes; none unless it is incremental. `all` are its columns.
 pub(super) fn increment(
     document: &Document,
     entry: usize,
@@ -47,10 +47,10 @@ pub(crate) fn asked_increment(document: &Document, entry: usize) -> Increment {
     }
 }
 
-/// What tells rows apart where they may come again: with `upsert` the columns that identify a row, and
-/// the one that says that it is deleted; with `append` and a lag the key and the cursor. `target` comes
-/// with the source's own key. `read` and `renamed` are the columns that move, under their names in the source and
-/// after `rename`; `schema` has the columns behind the transforms.
+/// Sets the columns that tell rows apart where rows may come again. For `upsert`: the key, and the column that
+/// marks a deleted row. For `append` with a lag: the key and the cursor. `target` comes with the source's own key.
+/// `read` and `renamed` are the columns that move, under their names in the source and after `rename`. `schema` has
+/// the columns behind the transforms.
 pub(super) fn identify(
     document: &Document,
     entry: usize,
@@ -62,7 +62,7 @@ pub(super) fn identify(
     let appends = target.write_mode == WriteMode::Append;
     match target.write_mode {
         WriteMode::Upsert => {}
-        // A lag asks for a key by name: it is a word about rows that never change without their cursor.
+        // A lag needs a key that the pipeline names: the key promises that a row never changes without its cursor.
         WriteMode::Append if asked.is_read_again() => target.primary_key.clear(),
         _ => return Ok(()),
     }
@@ -119,8 +119,8 @@ pub(super) fn identify(
     Ok(())
 }
 
-/// Refuses an append with a lag whose transforms compute the cursor: the destination tells a changed row by it. A computed
-/// column has no type of the source any more.
+/// Refuses an append with a lag whose transforms compute the cursor: the destination recognizes a changed row by its
+/// cursor. A computed column does not carry a type of the source any more.
 pub(super) fn refuse_computed(
     document: &Document,
     entry: usize,
@@ -154,7 +154,7 @@ fn unmoved(document: &Document, key: &str, column: &str) -> Failure {
     failure
 }
 
-/// Nobody said what identifies a row.
+/// The failure of a stream without a key.
 fn keyless(document: &Document, entry: usize, appends: bool) -> Failure {
     if appends {
         let key = format!("source.streams[{entry}].lag");
@@ -190,7 +190,7 @@ fn dedup_fields(
     asked.cursor_field.iter().map(moved).collect()
 }
 
-/// Refuses a lag where rows are appended to what does not leave out those that it has.
+/// Refuses a lag where the destination appends rows and cannot drop rows that it already has.
 pub(super) fn refuse_repeats(document: &Document, destination: &Stage) -> Result<(), Failure> {
     if destination.spec.deduplicates_appends {
         return Ok(());
@@ -229,7 +229,7 @@ pub(super) fn refuse_lost(
     if !placed.is_new {
         return Ok(());
     }
-    // A run that is at work may have made it since it was looked for.
+    // An active run may have created the target since the plan.
     *placed = place(target)?;
     if !placed.is_new {
         return Ok(());

@@ -1,5 +1,5 @@
-//! The moment of a run: the one point in time as of which all streams are read. The source fixes it, and may refuse
-//! streams.
+//! The moment of a run: the source reads all streams in one consistent snapshot. The source fixes the moment, and may
+//! refuse streams.
 
 use rapidbyte_runtime::{Cancel, Clock, Phase, Selection, Source};
 
@@ -28,7 +28,7 @@ impl Prepared {
         let mut first = self.taken.take();
         until_it_passes(&self.plan.document, host, |attempt| {
             if attempt > 1 {
-                // The older one goes first: its role may have one connection alone.
+                // Close the older session first: its role may have only one connection.
                 drop(self.sessions.take_coordinator());
                 let (_, session) = open_source(&self.plan.document, host, &self.clocks.source)?;
                 self.sessions.replace_coordinator(session);
@@ -73,7 +73,7 @@ impl Prepared {
 /// `first` is an answer that is there already, of these streams at least.
 ///
 /// # Errors
-/// A failure that stops the whole run, and a refusal of several streams each of which the source takes alone.
+/// A failure that stops the whole run, and a refusal of several streams that the source accepts one by one.
 pub(super) fn take_readable(
     names: &[&str],
     mut left: Vec<usize>,

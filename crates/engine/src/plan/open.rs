@@ -19,7 +19,7 @@ use crate::meant::did_you_mean;
 use crate::retry::until_it_passes;
 use crate::usage::Usage;
 
-/// One clock for each side: both are opened at a time, and wait for each other.
+/// One clock for each side: both sides open at the same time, and wait for each other.
 #[derive(Clone)]
 pub struct Clocks {
     /// Of the source.
@@ -35,13 +35,13 @@ pub struct Stage {
     pub key: String,
     /// The loaded connector.
     pub connector: Connector,
-    /// What it says of itself.
+    /// The description that the connector gives.
     pub spec: Spec,
     /// Its configuration as JSON.
     pub config: String,
-    /// What it may reach.
+    /// The grants of the connector.
     pub grants: Arc<Grants>,
-    /// What it may reach, a line for each grant, without the secrets of the pipeline.
+    /// The grants as text, a line for each grant, without the secrets of the pipeline.
     pub may: Vec<String>,
     /// The limits of each of its instances.
     pub limits: Limits,
@@ -102,9 +102,9 @@ pub(super) struct Reading {
     pub(super) session: Source,
     /// Stops the session.
     pub(super) cancel: Cancel,
-    /// What it looked at, if it was asked to.
+    /// The checked items; empty unless the caller asked for a check.
     pub(super) checked: Vec<CheckItem>,
-    /// What it has, or why it could not say; nothing where it is not well.
+    /// Its streams, or why it could not list them. Empty where a check found a problem or another stage failed.
     pub(super) found: Result<Vec<Stream>, Failure>,
 }
 
@@ -112,7 +112,7 @@ pub(super) struct Reading {
 pub(super) struct Writing {
     pub(super) stage: Stage,
     pub(super) session: Destination,
-    /// What it looked at, if it was asked to.
+    /// The checked items; empty unless the caller asked for a check.
     pub(super) checked: Vec<CheckItem>,
 }
 
@@ -128,10 +128,10 @@ pub(super) fn common_forms<'a>(
     forms
 }
 
-/// Opens both sides at a time, each on a thread: most of it is loading code and logging in. The
-/// transforms, which reach nothing, are loaded beside them. A failure of the source is told first.
-/// With `look` each side looks at what it needs before anything else, because its role may have one
-/// connection alone.
+/// Opens both sides at the same time, each on a thread: most of the work is loading code and logging
+/// in. The destination's thread also loads the transforms, which reach nothing. A failure of the source
+/// comes first. With `look` each side checks what it needs before anything else, because its role may
+/// have only one connection.
 pub(super) fn open_all(
     document: &Document,
     host: &Host,
@@ -211,8 +211,8 @@ fn load_transforms(
         .collect()
 }
 
-/// `others` waits for the descriptions of the transforms and the destination; nothing when one of them has
-/// failed, and its failure is the one that is told then.
+/// `others` waits for the descriptions of the transforms and the destination. It returns none if one of them
+/// failed; the caller then returns that failure.
 fn begin_source(
     document: &Document,
     host: &Host,
@@ -229,7 +229,7 @@ fn begin_source(
     let before = clock.enter(Phase::ChannelWait);
     let others = others();
     clock.enter(before);
-    // With privileges alone missing, the plan goes on and names all of them.
+    // If only privileges are missing, planning continues and names all of them.
     let stops = |item: &CheckItem| {
         let problem = item.problem.as_ref();
         problem.is_some_and(|error| !privileges::is_code(&error.code))
@@ -250,7 +250,7 @@ fn begin_source(
     })
 }
 
-/// What a source has.
+/// The streams of a source.
 pub struct Discovered {
     /// The streams whose columns are known.
     pub streams: Vec<Stream>,
@@ -258,7 +258,7 @@ pub struct Discovered {
     pub unreadable: Option<Failure>,
 }
 
-/// What the source has, whatever the destination: begun again as `retry` says.
+/// Lists the streams of the source without the destination. Transient failures are retried as `retry` says.
 pub fn discover(document: &Document, host: &Host) -> Result<Discovered, Failure> {
     let clock = Clock::new();
     until_it_passes(document, host, |attempt| {
@@ -493,7 +493,7 @@ fn open_stage(
     let config_key = format!("{key}.config");
     check_keys(document, &schema, &schema, config, &config_key, 0)?;
     let mut grants = Grants::from_config(&schema, config, &document.base_dir).with(permissions);
-    // Only a text that came from no file has no name.
+    // Fails only for an empty name: the text does not come from a file.
     if let Ok(pipeline) = std::path::absolute(&document.file) {
         grants = grants.protecting(&pipeline);
     }
@@ -531,7 +531,7 @@ fn refuse_grants(connector: &Connector, schema: &Value) -> Result<(), Failure> {
 /// Bytes of what one call may hand over while planning: names and schemas of streams, no batch.
 const PLAN_BYTES: usize = 32 << 20;
 
-/// As [`working_sandbox`], to look alone: nobody has seen yet what may be written.
+/// As [`working_sandbox`], but it changes no file: nobody has seen yet what the run may write.
 pub(crate) fn planning_sandbox(
     document: &Document,
     host: &Host,

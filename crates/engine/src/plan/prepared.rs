@@ -264,8 +264,8 @@ struct Placing {
     refused: Vec<Refused>,
 }
 
-/// Lets the transforms and the destination plan each stream. If it refuses a stream, the others are planned too, so that the operator sees
-/// all faults at once.
+/// Lets the transforms and the destination plan each stream. If one of them refuses a stream, they plan the other
+/// streams too, so that the operator sees all faults at once.
 ///
 /// # Errors
 /// A failure that does not belong to a stream: the server is unreachable, the connector is broken, or the command is

@@ -46,7 +46,7 @@ pub(super) fn merged(missing: Vec<(&'static str, Failure)>) -> Option<Failure> {
                 }
             }
             for line in failure.hint.iter().flat_map(|hint| hint.lines()) {
-                // What is no statement is a comment of the script.
+                // Lines that are not statements become comments of the script.
                 let line = match line.ends_with(';') || line.starts_with("--") {
                     true => line.to_owned(),
                     false => format!("-- {line}"),

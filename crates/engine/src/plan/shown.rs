@@ -1,8 +1,8 @@
-//! What connectors hand over for people to read, without the secrets of the pipeline.
+//! Texts of connectors for people to read, without the secrets of the pipeline.
 //!
-//! Every such text is redacted where the answer is taken, so that whoever shows it cannot forget to. What the engine
-//! itself looks up or compares stays as it is: names of streams and columns, keys, cursors, and the location of a
-//! plan, of which [`StreamPlan::location`](super::StreamPlan::location) is the text to show.
+//! The engine redacts each text as soon as it gets the answer, so that no caller can forget to redact it. It does not
+//! redact values that it looks up or compares: names of streams and columns, keys, cursors, and the location of a
+//! plan. [`StreamPlan::location`](super::StreamPlan::location) is the location to show.
 
 use rapidbyte_runtime::{CheckItem, Plan as Placed, Stream};
 

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 pub struct Step {
     /// The transform.
     pub stage: Stage,
-    /// What was asked for.
+    /// Its entry in the pipeline file.
     pub asked: document::Transform,
     /// The rows before it.
     pub input: Relation,

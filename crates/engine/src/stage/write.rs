@@ -335,7 +335,7 @@ struct Pump<'a> {
     clock: &'a Clock,
     tell: &'a Tell<Answer>,
     written: Vec<Written<'a>>,
-    /// What is committed, and the source has not been told.
+    /// Committed positions that the source does not know yet.
     untold: Vec<Position>,
     /// The last commit.
     since: Instant,
