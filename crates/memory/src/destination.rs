@@ -242,7 +242,7 @@ impl DestinationSession for Writing {
     }
 }
 
-/// What a commit makes of one stream.
+/// The change that a commit makes to one stream.
 struct Change {
     key: (String, String),
     progress: Progress,

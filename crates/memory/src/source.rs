@@ -21,7 +21,7 @@ pub(crate) struct Reading {
     spec: Spec,
     /// The snapshot that this session took. It ends with the session.
     snapshot: Option<u64>,
-    /// The streams of the read, by the numbers of their requests. The one whose turn it is comes first: they take turns.
+    /// The streams of the read, by the numbers of their requests. They take turns, and the next stream comes first.
     rows: VecDeque<(u32, Rows)>,
 }
 

@@ -175,7 +175,7 @@ impl Engine {
     /// Plans a run. Nothing is written.
     ///
     /// # Errors
-    /// What would stop a run, or all of its streams; a stream that cannot be moved is in [`Plan::refused`].
+    /// An error that would stop a run, or all of its streams. A stream that cannot be moved is in [`Plan::refused`].
     pub fn plan(
         &self,
         pipeline: &Pipeline,
@@ -190,8 +190,8 @@ impl Engine {
     /// Runs a pipeline to its end, on threads of its own.
     ///
     /// # Errors
-    /// What stopped the run, or the failures of its streams. Streams that were committed before stay, and the
-    /// failure lists them.
+    /// The error that stopped the run, or the failures of its streams. Streams that committed before stay committed,
+    /// and the failure lists them.
     pub fn run(
         &self,
         pipeline: &Pipeline,

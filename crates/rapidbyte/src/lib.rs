@@ -1,8 +1,8 @@
 //! Rapidbyte as a library: pipelines are checked, planned and run from a Rust program.
 //!
 //! An [`Engine`] has the connectors and the cache of their compiled code. A [`Pipeline`] is a pipeline file that was
-//! read. Each call takes a [`Control`], which receives its events and can cancel it. This crate prints nothing, does
-//! not exit, handles no signals and has no process-wide state.
+//! read. Each call takes a [`Control`], which receives its events and can cancel it. This crate does not print, exit
+//! the process, handle signals or keep process-wide state.
 //!
 //! # Run a file
 //!

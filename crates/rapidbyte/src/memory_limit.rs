@@ -12,7 +12,7 @@ pub(crate) struct MemoryOfRuns {
     changed: Condvar,
 }
 
-/// What one run has taken.
+/// The memory that one run has taken.
 pub(crate) struct Taken {
     of: Arc<MemoryOfRuns>,
     bytes: u64,
@@ -42,7 +42,7 @@ impl MemoryOfRuns {
         }
         let of = Arc::clone(self);
         let _woken = cancel.on_cancel(move || {
-            // Whoever is about to wait holds the lock, and hears of it.
+            // A run that is about to wait holds the lock. Taking the lock first makes sure that the run is notified.
             drop(of.taken.lock());
             of.changed.notify_all();
         });

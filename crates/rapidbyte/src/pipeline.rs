@@ -34,11 +34,11 @@ impl Pipeline {
         Ok(Self { document })
     }
 
-    /// Reads a pipeline that a program made: the same keys as in a file. Variables in texts (`${NAME}`) get their values,
-    /// as in a file. Its paths are relative to `folder`, whose `.env` is read.
+    /// Reads a pipeline that a program made, with the same keys as in a file. Variables in strings (`${NAME}`) get
+    /// their values, as in a file. Its paths are relative to `folder`, whose `.env` is read.
     ///
     /// # Errors
-    /// The first mistake, with its key; its line is that of the value as indented JSON.
+    /// The first mistake, with its key. Its line number counts in the value as indented JSON.
     pub fn from_value(
         value: &Value,
         folder: &Path,

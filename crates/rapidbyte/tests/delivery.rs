@@ -40,13 +40,13 @@ struct Fault {
     is_together: bool,
     /// The native forms with which the streams were found.
     forms: Arc<Mutex<Vec<String>>>,
-    /// What was acknowledged, by stream.
+    /// The cursors that the engine has acknowledged, by stream.
     acknowledged: Arc<Mutex<BTreeMap<String, String>>>,
     /// The number of streams of each commit.
     commits: Arc<Mutex<Vec<usize>>>,
-    /// Tells of a commit.
+    /// Notified at each commit.
     has_committed: Arc<Condvar>,
-    /// The source has no event behind its first checkpoints before a commit.
+    /// After its first checkpoints, the source emits only `idle` until a commit.
     pauses: bool,
     /// An answer that breaks the contract.
     lie: Option<Lie>,
@@ -601,7 +601,7 @@ fn a_commit_is_due_by_time_also_if_no_event_comes() {
     assert_eq!(report.expect("it ends well").rows, 3 * ROWS as u64);
 }
 
-/// What the contract says of a group is checked, and no row of a group that breaks it is committed before.
+/// The host checks each answer about a group. A wrong answer before the commit leaves no row of the group.
 #[test]
 fn an_answer_about_other_streams_ends_the_run() {
     let names = &["a", "b", "c"];

@@ -30,7 +30,7 @@ fn end_of(run: usize) -> End {
     }
 }
 
-/// One row more for each run, so that reports are told apart.
+/// One row more for each run, so that each report differs.
 fn rows_of(run: usize) -> u64 {
     1_000 + run as u64
 }
@@ -81,14 +81,14 @@ fn entries(folder: &str) -> usize {
 fn fifty_runs_at_a_time_leave_nothing_behind_and_do_not_mix() {
     let cache = rapidbyte::user_cache().ok();
     let engine = Engine::builder().cache(cache).build().expect("an engine");
-    // What is made once for the process is there after the first of each.
+    // The first runs, one of each end, create everything that exists once per process.
     for first in 0..5 {
         let _ = run(&engine, first);
     }
     let now = || (entries("/proc/self/fd"), entries("/proc/self/task"));
     let before = now();
     let (next, all) = (AtomicUsize::new(0), Mutex::new(HashSet::new()));
-    // Processor time: of the runs one by one, and of the process at the end of the last one.
+    // CPU time: the sum over the runs, and the process's at the end of the last run.
     let times = Mutex::new((0.0, 0.0_f64));
     std::thread::scope(|scope| {
         for _ in 0..AT_A_TIME {

@@ -1,4 +1,4 @@
-//! What the host refuses of a transform that does not keep the contract.
+//! The host rejects answers of a transform that break the contract.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use rapidbyte_runtime::{
 };
 use rapidbyte_wire::ipc;
 
-/// What a transform does wrong.
+/// The mistake of a transform.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wrong {
     /// A batch without rows.
@@ -22,9 +22,9 @@ enum Wrong {
     Schema,
     /// A plan of another stream.
     Stream,
-    /// A plan with a key that is no column.
+    /// A plan with a key that is not a column.
     Key,
-    /// A plan with a type of a column too many.
+    /// A plan with one source type too many.
     Types,
     /// A config schema that grants a file.
     Grant,

@@ -1,14 +1,14 @@
 //! The cache of ahead-of-time compiled connectors.
 //!
-//! Compiled code is native code: loading it is trusting it. So the folder belongs to the user
+//! Compiled code is native code: to load it is to trust it. So the folder belongs to the user
 //! alone (0700), a file's name is a hash of the `.wasm`, of wasmtime's compatibility hash and of
 //! our own engine settings, and a file's content ends with a keyed BLAKE3 hash of the rest, under
-//! a key that lies outside the folder (0600). Whatever does not fit is compiled again; a `.cwasm`
-//! from elsewhere is never accepted. That holds for compiled functions too, which are parts of native
-//! code (`functions.rs`).
+//! a key outside the folder (0600). The connector is compiled again if its entry does not match. The
+//! cache never accepts a `.cwasm` from elsewhere. The same holds for compiled functions, which are
+//! parts of native code (`functions.rs`).
 //!
-//! What is authenticated is mapped as it lies there: an entry takes its place by a rename and is
-//! never written to again, and whoever could change it in between, this user, has the key as well.
+//! An authenticated entry is mapped in place. A rename puts it there, and nothing writes to it again.
+//! Only this user could change it in between, and this user has the key as well.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -26,14 +26,14 @@ pub struct Cache {
     key: [u8; KEY_BYTES],
 }
 
-/// What is in a cache.
+/// The contents of a cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
     /// The folder.
     pub dir: PathBuf,
     /// Compiled connectors.
     pub entries: usize,
-    /// The size of all entries, those of compiled functions included.
+    /// The size of all entries, including entries of compiled functions.
     pub bytes: u64,
     /// Files that will not be used, because they are cut off, changed, or not of this key.
     pub damaged: Vec<PathBuf>,
@@ -178,7 +178,7 @@ impl Cache {
         Ok(found)
     }
 
-    /// Keeps what was used last. What cannot be removed is tried again next time.
+    /// Keeps the entries that were used last. The next call retries a removal that fails.
     fn prune(&self) {
         let Ok(entries) = fs::read_dir(&self.dir) else {
             return;
@@ -209,7 +209,7 @@ impl Cache {
         self.hasher(name).update(code).finalize()
     }
 
-    /// The name is part of it, so that no entry can stand in for another.
+    /// The hash includes the name, so that no entry can replace another.
     fn hasher(&self, name: &str) -> blake3::Hasher {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(name.as_bytes());
@@ -217,7 +217,7 @@ impl Cache {
     }
 }
 
-/// What is used stays: the oldest entries are removed. Without it the entry is compiled again one day, no more.
+/// Marks an entry as used, because the oldest entries are removed first. A failure only means a compile some day.
 fn keep(file: &File) {
     let _ = file.set_modified(SystemTime::now());
 }
@@ -225,7 +225,7 @@ fn keep(file: &File) {
 /// The BLAKE3 hash of all that is read.
 ///
 /// # Errors
-/// Those of reading.
+/// When reading fails.
 pub fn hash(from: impl Read) -> io::Result<[u8; 32]> {
     let mut hasher = blake3::Hasher::new();
     copy_hashed(from, &mut hasher, &mut io::sink())?;
@@ -368,7 +368,7 @@ mod tests {
         let found = cache.inspect().unwrap();
         assert_eq!((found.entries, found.bytes), (2, 3 + 4 + MAC_BYTES as u64));
         assert_eq!(found.damaged, [cache.path("bad")]);
-        // Functions take room too, and are no connector.
+        // Functions take room too, but do not count as connectors.
         let pack = format!("pack{PACK}");
         cache.put(&pack, b"functions").unwrap();
         let found = cache.inspect().unwrap();

@@ -257,7 +257,7 @@ impl Transform {
 
 /// How far a destination is with a stream.
 pub struct Standing {
-    /// None when no run was ever let in.
+    /// None when no run has fenced yet, or the destination does not fence runs of the target.
     pub progress: Option<Progress>,
     /// False if the destination does not fence runs of the target: an older run can then commit after a newer one.
     pub fences: bool,
@@ -314,7 +314,7 @@ impl Destination {
         self.session.hand_over(sandbox)
     }
 
-    /// How far a stream is; none when no run was ever let in, also because the destination lets none in.
+    /// The progress of a stream; none when no run has fenced yet, or the destination does not fence runs of the target.
     pub fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
         Ok(self.standing(target, pipeline)?.progress)
     }

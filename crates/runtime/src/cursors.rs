@@ -1,9 +1,9 @@
-//! What can be told of a read's cursors without knowing what they mean.
+//! Checks a read's cursors without knowing their meaning.
 //!
-//! A cursor is a JSON document that only its source reads, so that the host cannot say which of two
-//! is further. It can say that a read without checkpoints gives one, that one is no JSON or too
-//! long for every destination to keep, and that the read is back where it has been: a cursor that
-//! comes again after another one would have rows between the two delivered twice.
+//! A cursor is a JSON document that only its source reads, so the host cannot compare two cursors.
+//! The host rejects a cursor of a read without checkpoints, a cursor that is not JSON, and a cursor
+//! that is too long for some destination. It also rejects a cursor that returns after another one:
+//! the rows between the two would be delivered twice.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ const MAX_REMEMBERED: usize = 65_536;
 /// Whether every destination can keep it.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem, in words.
 pub(crate) fn check_length(cursor: &str) -> Result<(), String> {
     let len = cursor.len();
     match len > MAX_CURSOR_BYTES {
@@ -44,7 +44,7 @@ impl Cursors {
     /// Takes the next one.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem, in words.
     pub fn take(&mut self, cursor: &str) -> Result<(), String> {
         if !self.due {
             return Err("a checkpoint in a read without checkpoints".into());

@@ -154,11 +154,11 @@ pub(crate) fn failed(state: &State, export: &'static str, mut error: ConnectorEr
     }
 }
 
-/// `resources.memory` is told in steps of this.
+/// Hints round `resources.memory` up to a multiple of this.
 const MEMORY_STEP: usize = 16 << 20;
 
-/// The setting that the hint names where a part of it, the budget, was too small: enough for twice the budget, because
-/// what was refused is seldom the last that a connector asks for.
+/// The `resources.memory` that the hint names where a budget, which is a share of it, was too small. It is enough for
+/// twice the budget, because a connector seldom stops at the first request that was refused.
 fn enough_memory(setting: usize, budget: usize, wanted: usize) -> usize {
     let enough = budget.saturating_mul(2).max(wanted) as u128;
     let setting = enough * setting as u128 / budget.max(1) as u128;
@@ -226,7 +226,7 @@ pub(crate) fn trapped(state: &State, export: &'static str, trap: &wasmtime::Erro
     } else if let Some(message) = panic_message(&said, &state.sandbox.redact) {
         internal("panicked", format!("panicked: {message}"))
     } else if !trap.is::<Trap>() && !trap.is::<std::io::Error>() && !trap.is::<Errno>() {
-        // What it handed over could not be taken out of its memory.
+        // The host could not read the value that the guest handed over.
         let cause = trap.root_cause();
         internal("contract_broken", format!("broke the contract: {cause}"))
             .hint("report it to the connector's author: the connector has a bug")
@@ -257,7 +257,7 @@ fn is_full(trap: &wasmtime::Error) -> bool {
     matches!(full, Some(ResourceTableError::Full)) || format!("{trap:#}").contains(NO_HANDLE)
 }
 
-/// What an operator can do about a limit.
+/// The hint for an operator about a limit.
 const RAISE_LIMITS: &str = "if this is normal here, raise the limit under permissions: { limits: … }; otherwise report \
          it to the connector's author";
 
@@ -292,9 +292,8 @@ fn last_words(stderr: &str) -> Option<ConnectorError> {
 /// Bytes of a panic's message that are shown.
 const MAX_PANIC: usize = 4 << 10;
 
-/// What a guest said on standard error before it ended, on one line: the last line of a Python
-/// traceback, or the message of the last Rust panic with its place. Secrets of several lines are taken out before the
-/// lines are joined.
+/// The last words of a guest on standard error, on one line: the first line after the frames of a Python traceback, or
+/// the message of the last Rust panic with its place. Secrets of several lines are removed before the lines are joined.
 fn panic_message(stderr: &str, redact: &Redact) -> Option<String> {
     const TRACEBACK: &str = "Traceback (most recent call last)";
     const PANIC: &str = "panicked at ";

@@ -16,11 +16,11 @@ pub enum Error {
         /// The connector's file name without `.wasm`.
         connector: String,
         /// The function of the contract that was called, such as `reader.next`; `load` before
-        /// there is an instance.
+        /// the instance exists.
         export: &'static str,
-        /// What the connector said it was doing, such as `decode`; none before there is an instance.
+        /// The phase that the connector reported, such as `decode`; none before the instance exists.
         phase: Option<Phase>,
-        /// What happened.
+        /// The error.
         error: Box<ConnectorError>,
     },
 }

@@ -14,10 +14,10 @@ use std::time::Duration;
 /// The variable that names points and actions.
 const VARIABLE: &str = "RAPIDBYTE_FAULTS";
 
-/// Longer than it takes until a process that is told to stop stands still.
+/// Longer than a process needs to stop after the stop signal.
 const STOPPING: Duration = Duration::from_millis(200);
 
-/// What happens at a point.
+/// The action at a failpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     /// The caller gets an error.
@@ -41,21 +41,21 @@ struct Fault {
     hits: AtomicU64,
 }
 
-/// What a point answers when an error was asked for.
+/// The error of a failpoint whose action is `error`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a fault was injected at {0}")]
 pub struct Injected(pub String);
 
-/// Reaches a named point.
+/// Reaches a failpoint.
 ///
 /// # Errors
-/// When the environment asks for one here.
+/// When the environment asks for an error here.
 ///
 /// # Panics
-/// When the environment asks for it.
+/// When the environment asks for a panic here.
 pub fn point(name: &str) -> Result<(), Injected> {
     static FAULTS: OnceLock<Vec<Fault>> = OnceLock::new();
-    // Who embeds the host has called `check`, or asks for no fault.
+    // A program that embeds the host has called `check`, or does not inject faults.
     let faults = FAULTS.get_or_init(|| asked_for().unwrap_or_default());
     for fault in faults.iter().filter(|fault| fault.point == name) {
         if fault.hits.fetch_add(1, Ordering::Relaxed) + 1 == fault.hit {
@@ -65,7 +65,7 @@ pub fn point(name: &str) -> Result<(), Injected> {
     Ok(())
 }
 
-/// Looks at what the environment asks for: a test with a mistake in it must not pass for one without faults.
+/// Checks the variable of the environment: a test with a typo in it must not run without its faults.
 ///
 /// # Errors
 /// The entry that cannot be read, in a sentence.

@@ -1,9 +1,9 @@
 //! The compiled functions of an interpreter, kept for the next build of a connector.
 //!
 //! A component in Python or JavaScript is an interpreter and a script, and compiling it takes many seconds. The next
-//! build changes the script, which is data, and nearly all functions stay as they were. The compiler finds those in a
-//! *pack*: one entry of the cache with all functions of the last compilation. It looks a function up by the SHA-256 of all
-//! that its code depends on, so a pack can save time and cannot change code.
+//! build changes the script, which is data, and nearly all functions stay as they were. The compiler finds these
+//! functions in a *pack*: one entry of the cache with all functions of the last compilation. It looks a function up by
+//! the SHA-256 of all that its code depends on, so a pack can save time and cannot change code.
 //!
 //! Functions of a pack become native code, so a pack is authenticated as compiled connectors are, see [`crate::cache`].
 //! A pack that does not authenticate, or does not parse, is as good as none.
@@ -34,11 +34,11 @@ const FORMAT: &str = "functions 1: ";
 
 type Key = [u8; KEY_BYTES];
 
-/// The name of the pack for a component under these settings. None if the component has no code or cannot be parsed.
+/// The name of the pack for a component under these settings. None if the component lacks code or cannot be parsed.
 ///
-/// The largest code section of a component is the interpreter's, which a new build of the same connector leaves as it is.
-/// So each interpreter has a pack, and the pack of an older one ages in the cache. The index of its module counts too: the
-/// keys of functions depend on it, and sources and destinations have different ones.
+/// The largest code section of a component is the interpreter's. A new build of the same connector does not change it.
+/// So each interpreter has a pack, and the pack of an older interpreter ages in the cache. The index of its module
+/// counts too: the keys of functions depend on it, and sources and destinations have different ones.
 pub fn pack_name(wasm: &[u8], compatibility: u64, settings: &str) -> Option<String> {
     let (module, code) = largest_code(wasm)?;
     let code = blake3::hash(code);
@@ -204,7 +204,7 @@ fn largest_code(wasm: &[u8]) -> Option<(usize, &[u8])> {
     const CODE: u8 = 10;
     let mut largest: Option<(usize, &[u8])> = None;
     let mut modules = 0;
-    // What is left of binaries that lie in each other.
+    // The unread rest of each nested binary.
     let mut open = vec![binary(wasm)?];
     while let Some((is_component, rest)) = open.pop() {
         let Some((id, after)) = rest.split_first() else {
@@ -261,8 +261,8 @@ pub(crate) mod tests {
         [header, &[section][..], &len, &[0], binary].concat()
     }
 
-    /// A component whose module has functions that differ, some of them with calls, tables and constants in memory; `more`
-    /// stands before them, and `data` is not code.
+    /// A component whose module has different functions, some with calls, tables and constants in memory. `more` comes
+    /// before the functions, and `data` is not code.
     fn component(more: &str, data: &str) -> Vec<u8> {
         let mut functions = String::new();
         for n in 0..60 {
@@ -310,9 +310,9 @@ pub(crate) mod tests {
 
     /// Compiles it with a pack. Gives how many functions the pack had, how many had to be compiled, and the next pack.
     ///
-    /// One thread compiles, and the host calls no function. After a trampoline from the host, cranelift forgets to clear a
-    /// part of what it hashes of the next function, and between threads chance decides which function that is. So some
-    /// in a hundred functions of an interpreter are compiled although they did not change.
+    /// One thread compiles, and the host calls no function. After a trampoline from the host, cranelift forgets to
+    /// clear a part of its hash input for the next function. Between threads, chance decides which function is next.
+    /// So some in a hundred functions of an interpreter are compiled although they did not change.
     fn compiled(pack: &[u8], wasm: &[u8]) -> (usize, usize, Option<Vec<u8>>) {
         let mut config = config();
         config.parallel_compilation(false);

@@ -1,14 +1,18 @@
-//! What the operator allowed, read from the configuration by the marks in its schema.
+//! The operator's grants, read from the configuration by the marks in its schema.
 //!
 //! A property of the connector's config schema may carry `x-grant`: `read` or `write` for a path
-//! or pattern, `host`, `port` or `url` for a server. Exactly the values that the operator wrote
-//! there are granted; nothing else is. A `default` of the schema is the connector's word: it grants
-//! nothing, but for one port of a host that was written. `folders` grants nothing by itself: each item adds a folder
-//! `<item>=*` before the file's name to the `write` paths beside it. `x-beside`, a name with `_` before
-//! it, grants the files of a folder of this name too, in the folder of a `write` path with `{part}` (to
-//! read and write) or of a `read` pattern (to read), there also above folders `name=value` at its end. `tls-mode`, `tls-root-cert`, `tls-cert` and `tls-key`, and
-//! the parameters `sslmode`, `sslrootcert`, `sslcert` and `sslkey` of a `url`, grant nothing: they
-//! say how the host does TLS with the servers named beside them.
+//! or pattern, `host`, `port` or `url` for a server. The host grants exactly the values that the operator
+//! wrote there. A `default` of the schema comes from the connector and grants nothing, with one exception:
+//! the default port of a host that the operator wrote.
+//!
+//! `folders` grants nothing by itself: each item adds a folder `<item>=*` before the file's name to the
+//! `write` paths next to it. `x-beside`, a name with `_` before it, also grants the files of a folder
+//! of this name. The folder is in the folder of a `write` path with `{part}` (to read and write) or of a
+//! `read` pattern (to read), there also above folders `name=value` at its end.
+//!
+//! `tls-mode`, `tls-root-cert`, `tls-cert` and `tls-key`, and the parameters `sslmode`, `sslrootcert`,
+//! `sslcert` and `sslkey` of a `url`, grant nothing: they say how the host does TLS with the servers of the
+//! same object.
 
 pub(crate) mod address;
 mod network;
@@ -28,7 +32,7 @@ use address::Class;
 use network::{Server, servers};
 use tls::Settings;
 
-/// What one stage of a pipeline may reach.
+/// The files, servers and variables that one stage of a pipeline may reach.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grants {
     network: Vec<Server>,
@@ -36,21 +40,21 @@ pub struct Grants {
     /// The same with `{stream}` as it was written.
     read_by_stream: Vec<String>,
     write: Vec<String>,
-    /// Those of `read` and `write` that an `x-beside` added: their last folder was not written by
-    /// the operator.
+    /// The paths of `read` and `write` that an `x-beside` added: the operator did not write their last
+    /// folder.
     beside: Vec<String>,
     /// Variables that the connector sees.
     env: Hidden,
     /// The folder that relative paths are relative to: the pipeline file's.
     base_dir: PathBuf,
-    /// Who owns that folder: links of this user on the way to a granted folder are the operator's.
+    /// The owner of that folder: links of this user on the way to a granted folder are the operator's.
     owner: Option<u32>,
     /// Files of the operator's that nothing grants for writing, named as the disk has them; of a
     /// folder all of it.
     own: Vec<String>,
-    /// Whoever has them only looks: what may be written is written later.
+    /// The stage is only planned: it may not change the disk yet.
     looks_only: bool,
-    /// Whoever has them says what it is: neither time nor chance changes that.
+    /// The connector describes itself: neither time nor chance may change the description.
     describes: bool,
 }
 
@@ -73,7 +77,7 @@ const MAX_DEPTH: usize = 16;
 const MAX_PATH_BYTES: usize = 4096;
 /// A longer host is none: RFC 1035, 2.3.4.
 const MAX_HOST_BYTES: usize = 255;
-/// What the program reads beside a pipeline, and the folder of its history.
+/// The files that the program reads next to a pipeline, and the folder of its history.
 const OWN_FILES: [&str; 3] = [".env", "rapidbyte.lock", ".rapidbyte"];
 /// Stands for a stream's name in a path.
 const STREAM: &str = "{stream}";
@@ -86,8 +90,8 @@ impl Grants {
         Self::default()
     }
 
-    /// Not even the time, and random numbers that are always the same: for what a connector says of
-    /// itself, so that it says the same each time.
+    /// A clock that stands still, and random numbers that are always the same. A connector describes itself
+    /// with these grants, so that it gives the same description each time.
     pub fn to_describe() -> Self {
         Self {
             describes: true,
@@ -99,7 +103,7 @@ impl Grants {
         self.describes
     }
 
-    /// These, to look with: a file that may be written is neither begun, renamed nor removed.
+    /// These grants for planning: the stage neither creates, renames nor removes a file.
     #[must_use]
     pub fn to_look(&self) -> Self {
         Self {
@@ -112,7 +116,7 @@ impl Grants {
         self.looks_only
     }
 
-    /// What `config` names, by the marks of its JSON Schema. Paths are relative to `base_dir`,
+    /// Grants the values in `config` that its JSON Schema marks. Paths are relative to `base_dir`,
     /// which must be absolute; `{stream}` and `{part}` in a path stand for any part of a name.
     pub fn from_config(schema: &Value, config: &Map<String, Value>, base_dir: &Path) -> Self {
         let mut grants = Self {
@@ -218,7 +222,7 @@ impl Grants {
                 }
             }
         }
-        // Several would open several doors of a host of which the operator wrote the name alone.
+        // With several default ports, the name of a host alone would grant several servers.
         if let (true, [usual]) = (ports.is_empty(), usual_ports.as_slice()) {
             ports.push(("", *usual));
         }
@@ -262,8 +266,8 @@ impl Grants {
         self.tls(host, port).is_some()
     }
 
-    /// What was written about TLS with a server; nothing when the server is not granted. Where
-    /// it was named twice, the stricter counts.
+    /// The TLS settings of a server; none when the server is not granted. If it was named twice, the
+    /// stricter settings count.
     pub(crate) fn tls(&self, host: &str, port: u16) -> Option<&Settings> {
         if host.len() > MAX_HOST_BYTES {
             return None;
@@ -333,7 +337,7 @@ impl Grants {
         &self.env.0
     }
 
-    /// A path as it was written: relative where it lies in the pipeline's folder.
+    /// A path for people: relative if it is in the pipeline's folder.
     pub(crate) fn shown<'a>(&self, path: &'a str) -> &'a str {
         let base = self.base_dir.to_str().unwrap_or_default();
         path.strip_prefix(base)
@@ -365,7 +369,7 @@ impl Grants {
         };
         let target = on_disk(&target.path);
         let is_read = |pattern: &String| pattern::matches(pattern, &target);
-        // What is written is a pattern too where it is a folder of files.
+        // The target is a pattern too if the destination writes a folder of files.
         let is_pattern = pattern::is_pattern(&target);
         let holds = |file: &String| pattern::matches(&target, file);
         read.exact.contains(&target)
@@ -394,7 +398,7 @@ impl Grants {
         self.rooted(found?)
     }
 
-    /// A folder beside a file is no word of the operator: a link in its place may not lead out.
+    /// The operator did not write the name of an `x-beside` folder: a link in its place may not lead out.
     fn rooted(&self, mut granted: Granted) -> Option<Granted> {
         let is_beside = |grant: &str| self.beside.iter().any(|beside| beside == grant);
         let plain = granted
@@ -426,7 +430,7 @@ impl Grants {
         self.own.iter().any(|own| is_within(&path, own))
     }
 
-    /// A folder that may be replaced as a whole: all files of the pattern, which lies below it,
+    /// A folder that may be replaced as a whole: the pattern is below it, and all files of the pattern
     /// may be written.
     pub(crate) fn folder(&self, folder: &str, pattern: &str) -> Option<GrantedFolder> {
         if folder.len() > MAX_PATH_BYTES {
@@ -600,7 +604,7 @@ pub fn unmarked_tls(schema: &Value) -> Option<&'static str> {
     None
 }
 
-/// True for the path itself and for what lies in it.
+/// True for the folder itself and for each path below it.
 fn is_within(path: &str, folder: &str) -> bool {
     let rest = path.strip_prefix(folder);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -1056,7 +1060,7 @@ mod tests {
         ] {
             assert!(out.writable(path).is_none(), "{path}");
         }
-        // Its hidden files are the connector's own, those of other folders are not.
+        // Hidden files in this folder are the connector's own, hidden files in other folders are not.
         for path in ["out/s/_manifest/.1.json.2-0.tmp", "out/s/_manifest/.*.tmp"] {
             assert!(out.writable(path).is_some(), "{path}");
             assert!(out.readable(path).is_some(), "{path}");

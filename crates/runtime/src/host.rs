@@ -1,4 +1,4 @@
-//! What a connector may import, one file for each interface.
+//! The interfaces that a connector may import, one file for each.
 
 pub(crate) mod apart;
 pub mod connection;

@@ -1,12 +1,12 @@
 //! Runs connectors: a `.wasm` file becomes a typed, limited, sandboxed instance.
 //!
 //! [`Runtime::load`] checks that a file is a component of a world the host knows, compiles it
-//! ahead of time into the [`cache`] and gives a [`Connector`]; [`Connector::source`],
-//! [`Connector::transform`] and [`Connector::destination`] instantiate it with a [`Sandbox`]: what it may reach, how much
-//! memory and time it may use, which clock it is timed by and what cancels it.
+//! ahead of time into the [`cache`] and gives a [`Connector`]. [`Connector::source`],
+//! [`Connector::transform`] and [`Connector::destination`] instantiate it with a [`Sandbox`]: its
+//! grants, its limits of memory and time, its clock and the token that cancels it.
 //!
-//! The crate owns everything that names wasmtime. It knows no pipeline file and no connector, and
-//! it looks at no value of a batch: it checks a batch's header and passes the bytes on.
+//! The crate owns everything that names wasmtime. It does not know pipeline files or connectors, and
+//! it does not read the values of a batch: it checks a batch's header and passes the bytes on.
 
 mod bindings;
 pub mod cache;
@@ -50,5 +50,5 @@ pub use native::{Native, NativeConnector, NativeSession};
 pub use session::{DestinationSession, Session, SourceSession, TransformSession};
 pub use state::{Redact, Sandbox, no_secrets};
 
-/// What every fallible call gives.
+/// The result of every fallible call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,4 +1,4 @@
-//! What an instance may use: memory from a shared budget, and time without progress.
+//! The limits of an instance: memory from a shared budget, and time without progress.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,15 +14,15 @@ pub struct Limits {
     /// Time without anything moving, waiting included: no byte, row or file. A connector that
     /// waits for a lock and asks who holds it moves bytes.
     pub stall: Duration,
-    /// What `abort` may take after a run was given up: it is waited for on top of the limit that
-    /// ended the run.
+    /// The time that `abort` may take after a run was given up, on top of the limit that ended the
+    /// run.
     pub abort: Duration,
     /// Log messages; further ones are dropped.
     pub log_lines: u32,
     /// Bytes of log messages; further ones are dropped.
     pub log_bytes: usize,
-    /// What all instances with these limits have said. However many streams and attempts there are,
-    /// together they may say ten times as much as one.
+    /// The log messages of all instances with these limits. With any number of streams and attempts,
+    /// together they may log ten times as much as one instance.
     pub said: Said,
     /// Open connections at a time.
     pub connections: u32,
@@ -63,7 +63,7 @@ impl Default for Limits {
     }
 }
 
-/// So many times what one instance may say is what all of a stage may say in a run.
+/// All instances of a stage may log this many times as much in a run as one instance.
 pub(crate) const ALL_MAY_SAY: u64 = 10;
 
 /// Messages and their bytes. Clones count together.
@@ -80,7 +80,7 @@ pub(crate) enum Room {
 }
 
 impl Said {
-    /// Counts one message of so many bytes, if there is room for it.
+    /// Counts one message of this size, if it has room.
     pub(crate) fn add(&self, bytes: u64, most_lines: u64, most_bytes: u64) -> Room {
         let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_full = |(lines, bytes): (u64, u64)| lines > most_lines || bytes > most_bytes;
@@ -116,16 +116,16 @@ impl Begun {
 /// Threads of this process that look names up. One whose resolver is silent outlives the guest that
 /// asked, by as much as the system waits for it.
 const MOST_LOOKUPS: u32 = 256;
-/// And of one stage, so that it leaves some to the other.
+/// And threads of one stage, so that it leaves some to the other stages.
 const MOST_LOOKUPS_OF_STAGE: u32 = 128;
-/// Those of all stages.
+/// The lookups of all stages.
 static LOOKUPS: AtomicU32 = AtomicU32::new(0);
 
 /// Names that are being looked up for one stage. Clones count together.
 #[derive(Debug, Clone, Default)]
 pub struct Lookups(Arc<AtomicU32>);
 
-/// One lookup, until it has an end, whoever still waits for it.
+/// One lookup, until it ends, even if nobody waits for it any more.
 pub(crate) struct Lookup(Lookups, &'static AtomicU32);
 
 impl Lookups {
@@ -245,7 +245,7 @@ pub(crate) struct MemoryLimiter {
     held: usize,
     /// Set when the budget refused: the trap that follows is then explained by it.
     pub refused: AtomicBool,
-    /// What the whole budget would have had to be when it refused; 0 before.
+    /// The size that the whole budget would have needed when it refused; 0 before.
     wanted: AtomicUsize,
 }
 

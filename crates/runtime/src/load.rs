@@ -27,7 +27,7 @@ use crate::{
     Destination, Error, Grants, Result, Sandbox, Source, Transform, functions, host, regular,
 };
 
-/// What a component exports.
+/// The interface that a component exports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `rapidbyte:connector/source`.
@@ -117,14 +117,14 @@ struct Kept {
     stamp: Option<Stamp>,
 }
 
-/// What changes when a file is written or replaced: device, inode, bytes, and the times of its last change in
+/// It changes when a file is written or replaced: device, inode, bytes, and the times of its last change in
 /// seconds and nanoseconds.
 type Stamp = (u64, u64, u64, (i64, i64), (i64, i64));
 
 /// Hears the name of a connector that is about to be compiled.
 type Tell = dyn Fn(&str) + Send + Sync;
 
-/// Dropped with the last that has it, which ends the epoch thread.
+/// The last owner drops it, which ends the epoch thread.
 type Ticker = Arc<Sender<()>>;
 
 /// A connector that is loaded and checked. Clones share the code.
@@ -136,7 +136,7 @@ pub struct Connector {
     /// BLAKE3 of the `.wasm` that was loaded.
     hash: [u8; 32],
     imports: Arc<[String]>,
-    /// The hash of what it said of itself first.
+    /// The hash of its first description.
     described: Arc<OnceLock<blake3::Hash>>,
     /// A connector may outlive its runtime, and its guests must be stopped all the same.
     _ticker: Ticker,
@@ -394,10 +394,10 @@ impl Origin {
         }
     }
 
-    /// The BLAKE3 of the `.wasm` in hexadecimal: what identifies a connector for a person.
+    /// The BLAKE3 of the `.wasm` in hexadecimal: it identifies a connector for a person.
     ///
     /// # Errors
-    /// Those of reading a file.
+    /// When the file cannot be read.
     pub fn hash_text(&self) -> Result<String> {
         let hash = self
             .hash()
@@ -405,11 +405,11 @@ impl Origin {
         Ok(blake3::Hash::from_bytes(hash).to_hex().to_string())
     }
 
-    /// The SHA-256 of the `.wasm` in hexadecimal, if it is what `connector` was loaded from; none
-    /// where the file has changed since.
+    /// The SHA-256 of the `.wasm` in hexadecimal, if `connector` was loaded from it; none if the
+    /// file has changed since.
     ///
     /// # Errors
-    /// Those of reading a file.
+    /// When the file cannot be read.
     pub fn sha256_of(&self, connector: &Connector) -> Result<Option<String>> {
         let wasm = self
             .wasm()
@@ -465,7 +465,7 @@ impl Connector {
         &self.name
     }
 
-    /// What it exports.
+    /// The interface that it exports.
     pub fn kind(&self) -> Kind {
         match &self.world {
             World::Source(_) => Kind::Source,
@@ -484,7 +484,7 @@ impl Connector {
         }
     }
 
-    /// What it asks the host for, such as `connection` and `files`, in order.
+    /// The interfaces that it imports from the host, such as `connection` and `files`, in order.
     pub fn imports(&self) -> &[String] {
         &self.imports
     }
@@ -494,11 +494,11 @@ impl Connector {
         self.loaded
     }
 
-    /// What it is and takes. It is asked without a grant, a running clock or chance, whatever the
-    /// sandbox has, and says the same each time.
+    /// Its description and the settings that it takes. It runs without a grant, a running clock or chance,
+    /// whatever the sandbox has, so its answer is the same each time.
     ///
     /// # Errors
-    /// `contract_broken` for another answer than the first one.
+    /// `contract_broken` for an answer that differs from the first one.
     pub fn describe(&self, sandbox: Sandbox) -> Result<Spec> {
         let sandbox = Sandbox {
             grants: Arc::new(Grants::to_describe()),
@@ -685,7 +685,7 @@ fn open(path: &Path, limit: u64) -> Result<Take<File>, ConnectorError> {
     if size > limit {
         return Err(too_large(path, Some(size), limit));
     }
-    // It may grow since it was looked at.
+    // The file may have grown since the check.
     Ok(file.take(limit + 1))
 }
 
@@ -730,8 +730,8 @@ pub const CONTRACT: &str = "0.2.0";
 /// The interfaces of the contract.
 const INTERFACES: &str = "rapidbyte:connector/";
 
-/// Refuses a component that was built for another version of the contract, before it takes seconds to compile. The names
-/// of its exports stand in it as they are.
+/// Refuses a component that was built for another version of the contract, before it takes seconds to compile. The
+/// file contains the names of its exports as plain text.
 fn refuse_other_contract(wasm: &[u8], origin: &Origin) -> Result<(), ConnectorError> {
     let Some(found) = other_contract(wasm) else {
         return Ok(());
@@ -760,7 +760,7 @@ fn other_contract(wasm: &[u8]) -> Option<String> {
                 .take_while(is_part)
                 .collect();
             let version = String::from_utf8(version).unwrap_or_default();
-            // Whatever follows the name in the file may look like a part of it.
+            // The bytes after the version in the file may look like a part of it.
             if version.starts_with(CONTRACT) {
                 return None;
             }
@@ -793,7 +793,7 @@ mod tests {
             error.message
         );
         assert!(error.hint.is_some_and(|hint| hint.contains(".wasm")));
-        // Its size is said to be zero, and it has more.
+        // The system reports the size zero, but the file has more.
         let endless = Path::new("/proc/self/maps");
         if endless.exists() {
             let error = read(endless, 100).expect_err("too large");

@@ -1,8 +1,8 @@
 //! Opens files of the operator's: regular ones, without waiting.
 //!
-//! A pipe waits for its other end, and whoever may write to the folder can put one in the place of a
-//! file between a look at it and its opening. So the opening itself does not wait, and the open file
-//! is what is looked at.
+//! A pipe waits for its other end. Another user of the folder can put a pipe in the place of a file
+//! between a check and the opening. So the opening itself does not wait, and the check is on the open
+//! file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Result};
@@ -19,7 +19,7 @@ pub const OWN: i32 = NONBLOCK | OFlags::NOFOLLOW.bits().cast_signed();
 /// Opens a file to read it.
 ///
 /// # Errors
-/// Those of the system, and `InvalidInput` for what is no regular file.
+/// The system's errors, and `InvalidInput` for anything but a regular file.
 pub fn open(path: &Path) -> Result<File> {
     check(
         OpenOptions::new()

@@ -17,10 +17,10 @@ use crate::host::wasi::Stderr;
 use crate::limits::MemoryLimiter;
 use crate::{Cancel, Clock, Grants, Limits, MemoryBudget, Registration};
 
-/// What an instance may reach and use, and who watches it.
+/// The grants and limits of an instance, and the receivers of its messages.
 #[derive(Clone)]
 pub struct Sandbox {
-    /// What it may reach.
+    /// The files, servers and variables that it may reach.
     pub grants: Arc<Grants>,
     /// The memory it shares with other instances.
     pub memory: Arc<MemoryBudget>,
@@ -28,7 +28,7 @@ pub struct Sandbox {
     pub limits: Limits,
     /// The stage's clock.
     pub clock: Clock,
-    /// What stops it.
+    /// The token that stops it.
     pub cancel: Cancel,
     /// Where its messages go.
     pub log: LogSink,
@@ -89,7 +89,7 @@ pub(crate) struct State {
     busy_ticks: u32,
     /// When something moved last.
     moved: Instant,
-    /// What it waited for last, for messages.
+    /// The file, server or pause that it waited for last, for messages.
     pub waits_for: Option<String>,
     /// When its last call has to be over.
     ends_at: Option<Instant>,
@@ -131,9 +131,9 @@ impl State {
         }
     }
 
-    /// Goes on for another stage. Its connections were told what stops them when they were made, so
-    /// that token stays and is cancelled with the stage's. False, and nothing changes, if the
-    /// stage's share of memory has no room for what the instance holds.
+    /// Moves the instance to another stage. Its connections keep the token that they were made with, so
+    /// this token is cancelled with the stage's. Returns false, and changes nothing, if the stage's share
+    /// of memory is too small for the memory that the instance holds.
     pub fn hand_over(&mut self, sandbox: Sandbox) -> bool {
         if !self.memory.move_to(&sandbox.memory) {
             return false;
@@ -168,7 +168,7 @@ impl State {
         }
     }
 
-    /// What follows is its last call, and takes no longer than that.
+    /// Limits the time of the instance's next call, which is its last one.
     pub fn ends_after(&mut self, time: Duration) {
         self.ends_at = Some(Instant::now() + time);
     }

@@ -64,7 +64,7 @@ impl Instance {
         let state = self.store.data_mut();
         let time = state.sandbox.limits.abort;
         state.ends_after(time);
-        // Whatever it does then, the instance is dropped.
+        // The instance is dropped, whatever the call returns.
         let _ = self.finish("session.drop", session);
     }
 
@@ -93,7 +93,7 @@ impl Instance {
         let result = call(&mut self.store);
         clock.enter(before);
         match result {
-            // A pause that was cut off at the limit is no end of waiting.
+            // A pause that the host cut off at the limit counts as a stall.
             Ok(Ok(_)) if self.store.data().patience().is_zero() => {
                 self.dead = true;
                 let error = ended::stalled(self.store.data());

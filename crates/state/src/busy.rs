@@ -74,7 +74,7 @@ fn exclusive(line: &str) -> Option<(u32, u64, u64)> {
 /// Whether a process of this machine is stopped; none where the system does not tell.
 pub(crate) fn is_stopped(pid: u32) -> Option<bool> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Its name stands in parentheses and may hold some itself.
+    // The name is in parentheses, and may contain parentheses itself.
     let (_, rest) = stat.rsplit_once(") ")?;
     Some(rest.starts_with(['T', 't']))
 }

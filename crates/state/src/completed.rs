@@ -63,7 +63,7 @@ pub(crate) fn forget(
 }
 
 impl State {
-    /// What runs that have not finished have appended, by stream.
+    /// The ids under which unfinished runs have appended each stream.
     ///
     /// # Errors
     /// When the history cannot be read.

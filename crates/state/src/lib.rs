@@ -1,13 +1,13 @@
-//! What a pipeline did, on this machine: its runs, and how far each stream is.
+//! The history of a folder's pipelines on this machine: their runs, and the progress of each stream.
 //!
-//! The destination is the authority on how far a stream is, because the cursor commits there with
-//! the rows. What is kept here is a history for people, a copy of each stream's progress, and the
-//! one thing that a destination cannot know: which run did not finish, so that running again goes
-//! on with it under its id instead of beginning another.
+//! The destination is the authority on the progress of a stream, because it commits the cursor with
+//! the rows. This crate keeps a history for people, a copy of each stream's progress, and the
+//! one fact that a destination cannot know: which run did not finish. The next run resumes that run
+//! under its id.
 //!
-//! One SQLite file for all pipelines of a folder, usually `.rapidbyte/state.db` beside them. While
-//! a run lives it holds a lock on a file of its own, which the system gives back when the process
-//! dies, however it dies.
+//! One SQLite file serves all pipelines of a folder, usually `.rapidbyte/state.db` in that folder. A
+//! live run holds a lock on a file of its own. The system releases the lock when the process dies,
+//! however it dies.
 
 mod attempts;
 mod busy;
@@ -44,10 +44,10 @@ pub struct State {
     untold: Mutex<Untold>,
 }
 
-/// What the history did not take, because another process kept it busy.
+/// Writes that the history missed, because another process kept it busy.
 #[derive(Debug, Default)]
 struct Untold {
-    /// Who kept it busy. It was waited for once: from then on a write is tried and not waited for.
+    /// The error that names the process. The first write waited for it; later writes are tried without a wait.
     why: Option<String>,
     rows: u64,
     bytes: u64,
@@ -59,7 +59,7 @@ struct Untold {
 pub struct StateError {
     /// The file or folder.
     pub path: String,
-    /// What the system or SQLite said.
+    /// The error text of the system or of SQLite.
     pub problem: String,
     /// Another process holds the history's lock, and was waited for.
     pub is_busy: bool,
@@ -102,7 +102,7 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// What every fallible call gives.
+/// The result of every fallible call.
 pub type Result<T, E = StateError> = std::result::Result<T, E>;
 
 /// A run that is at work: it lives until this is dropped or [`State::finish`] is called.
@@ -130,7 +130,7 @@ pub struct RunRecord {
     /// `running`, `ok`, `partial` when some streams failed and all others are complete, `failed`, or
     /// `unfinished` when the run died before it recorded an outcome.
     pub status: String,
-    /// How often it was begun: more than once when a later command went on with it.
+    /// The number of attempts: more than one when a later command resumed the run.
     pub attempts: u64,
     /// Rows that were committed.
     pub rows: u64,
@@ -145,9 +145,9 @@ pub struct RunRecord {
 pub struct StreamRecord {
     /// The stream.
     pub stream: String,
-    /// The run that was let in last.
+    /// The run that fenced last.
     pub run_id: String,
-    /// Runs that were let in.
+    /// The number of runs that have fenced.
     pub epoch: u64,
     /// Commits.
     pub seq: u64,
@@ -159,10 +159,10 @@ pub struct StreamRecord {
     pub updated_at: String,
 }
 
-/// What a destination has said of a stream.
+/// The progress of a stream, as its destination reported it.
 #[derive(Debug, Clone, Copy)]
 pub struct Known<'a> {
-    /// Runs that were let in.
+    /// The number of runs that have fenced.
     pub epoch: u64,
     /// Commits.
     pub seq: u64,
@@ -256,8 +256,8 @@ impl State {
         Self::checked(path, db, found)
     }
 
-    /// Opens the history in a file to look at it; none if there is no file yet. Nothing is made or
-    /// written: who may only read may look.
+    /// Opens the history in a file for reading. Returns none if the file does not exist. It creates and
+    /// writes nothing, so read permission is enough.
     ///
     /// # Errors
     /// When it cannot be read, or belongs to a newer program.
@@ -312,12 +312,12 @@ impl State {
         })
     }
 
-    /// Begins a run of a pipeline, or resumes its newest one if that did not finish and is not alive.
-    /// With the `turn` of the pipeline a busy history stops no run: the turn remembers it instead. The `settings` of a
-    /// new run are kept for those that resume it.
+    /// Begins a run of a pipeline, or resumes its newest run if that run did not finish and is not alive.
+    /// With the `turn` of the pipeline, a busy history does not stop a run: the turn remembers the run instead. The
+    /// history keeps the `settings` of a new run for the attempts that resume it.
     ///
     /// # Errors
-    /// When the history cannot be read, or cannot be written and there is no `turn`.
+    /// When the history cannot be read, or cannot be written and `turn` is absent.
     pub fn begin(
         &self,
         pipeline: &str,
@@ -368,7 +368,7 @@ impl State {
         self.sql(|db| settings::of(db, run))
     }
 
-    /// Who keeps the history busy, so that it does not hear of this run as it goes.
+    /// The error of a history that another process keeps busy: the history does not record this run while it runs.
     pub fn behind(&self) -> Option<String> {
         self.untold().why.clone()
     }
@@ -432,8 +432,8 @@ impl State {
         self.sql(|db| unfinished::of(db, pipeline))
     }
 
-    /// Lets a write be missing that a busy history did not take, where that `may_be`. The first one was
-    /// waited for; those after it are tried only.
+    /// Ignores the error of a busy history, where `may_be` allows it. The first write waited for the other
+    /// process; later writes do not wait.
     fn told(&self, may_be: bool, told: Result<()>) -> Result<()> {
         match told {
             Err(error) if error.is_busy && may_be => {
@@ -444,15 +444,15 @@ impl State {
         }
     }
 
-    /// Keeps what the destination has said of a stream when the run was let in.
+    /// Keeps the progress that the destination reported for a stream when the run fenced older runs.
     pub fn heal(&self, pipeline: &str, stream: &str, run: &str, known: Known<'_>) -> Result<()> {
         let told = self.sql(|db| keep(db, pipeline, stream, run, known));
         self.told(true, told)
     }
 
-    /// Keeps what was committed of a stream under the id `of`, and counts its rows for `run`: the
-    /// two differ where the stream failed in an earlier run. What a busy history does not take is
-    /// counted with the next commit that it takes.
+    /// Keeps a commit of a stream under the id `of`, and counts its rows for `run`. The two ids differ
+    /// where the stream failed in an earlier run. Rows that a busy history misses are counted with the
+    /// next commit that it takes.
     pub fn committed(
         &self,
         pipeline: &str,
@@ -554,12 +554,12 @@ impl State {
         Ok(runs)
     }
 
-    /// What is known of a pipeline's streams, by name.
+    /// The records of a pipeline's streams, by name.
     pub fn streams(&self, pipeline: &str) -> Result<Vec<StreamRecord>> {
         self.streams_since(pipeline, None)
     }
 
-    /// The same, of those that a run has committed in the last `days` alone; none means all.
+    /// The same, but only streams that a run has committed in the last `days`; none means all.
     pub fn streams_since(&self, pipeline: &str, days: Option<u32>) -> Result<Vec<StreamRecord>> {
         let sql = "SELECT stream, run_id, epoch, seq, cursor, complete, updated_at FROM streams \
                    WHERE pipeline = :pipeline AND (:days IS NULL OR \

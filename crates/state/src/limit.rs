@@ -1,5 +1,5 @@
-//! Which limit of the process stands behind an error of SQLite, which does not say what the system
-//! said.
+//! Finds the limit of the process that caused an SQLite error: SQLite does not pass on the system's
+//! error.
 
 use std::fs::{self, File};
 use std::io;
@@ -38,8 +38,8 @@ fn is_too_large(history: &Path) -> bool {
     sizes.max().unwrap_or(0) + STEP > limit
 }
 
-/// That so many more files cannot be opened. The history is not opened to find out: closing it would
-/// drop the locks that this process has on it.
+/// The error if the process cannot open as many files as a history needs. It does not open the history
+/// itself: closing it would drop the locks that this process has on it.
 fn no_more_files() -> Option<Errno> {
     let opened: io::Result<Vec<File>> = FILES.iter().map(|_| File::open("/")).collect();
     let errno = Errno::from_io_error(&opened.err()?)?;

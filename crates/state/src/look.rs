@@ -1,4 +1,4 @@
-//! A look at a history before SQLite has it, and at what is in it before it is used: other users may write to the
+//! Checks a history before SQLite opens it, and its tables before they are used: other users may write to the
 //! folder.
 
 use std::os::unix::fs::MetadataExt;
@@ -36,7 +36,7 @@ pub(crate) fn refuse_links(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what is no regular file: SQLite would wait for the other end of a pipe.
+/// Refuses anything but a regular file: SQLite would wait for the other end of a pipe.
 pub(crate) fn refuse_special(path: &Path) -> Result<()> {
     refuse_links(path)?;
     for end in FILES {
@@ -47,7 +47,7 @@ pub(crate) fn refuse_special(path: &Path) -> Result<()> {
             Ok(found) if !found.is_file() => {
                 return Err(StateError::at(&name, "not a regular file"));
             }
-            // What cannot be looked at cannot be opened either: SQLite says why.
+            // If `metadata` fails, opening the file fails too, and SQLite says why.
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! This process among those of its machine, for runs that know of each other by a destination alone.
+//! Names this process and checks whether others have ended, for runs that meet only at a destination.
 
 use std::fs;
 use std::process::Command;
@@ -53,7 +53,7 @@ fn machine() -> Option<String> {
 /// The state of a process, and when it began, in ticks since the machine did.
 fn status(pid: u32) -> Option<(char, String)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Its name stands in parentheses and may hold some itself. The state is the third field, the time the 22nd.
+    // The name is in parentheses, and may contain parentheses itself. The state is field 3, the start time is field 22.
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
     let state = fields.next()?.chars().next()?;

@@ -390,7 +390,7 @@ fn a_run_that_a_busy_history_did_not_take_ends_once_and_is_counted_later() {
         .committed("orders", "a", (&id, &id), NOTHING, (7, 70))
         .unwrap();
     assert!(state.finish(again, Outcome::Ok).unwrap_err().is_busy);
-    // It ended, and must not be resumed: its rows would be taken for those of the next run.
+    // The run ended and must not be resumed: its rows would count as rows of the next run.
     let next = open(&folder).begin("orders", turn(&folder), "").unwrap();
     assert_ne!(next.id(), id);
     drop(next);

@@ -1,11 +1,11 @@
 //! Which addresses nobody reaches by accident: the machine itself, its neighbours, the services
 //! that clouds keep for it.
 //!
-//! A name is a word of whoever answers for it, not of the operator. So an address of one of these
-//! classes is reached only where the operator wrote the address itself, `localhost` for this
-//! machine, or a range of `permissions.network` that holds it. Private ranges are where databases
-//! live: they are no class of their own. IPv6 addresses that stand for an IPv4 address (mapped,
-//! compatible, translated, NAT64, 6to4, Teredo, ISATAP) are judged by it too.
+//! A DNS server, not the operator, decides about the addresses of a name. So an address of one of these
+//! classes is reached only if the operator wrote the address itself, `localhost` for this machine, or a
+//! range of `permissions.network` that contains it. Private ranges are where databases live: they are not
+//! a class. IPv6 addresses that stand for an IPv4 address (mapped, compatible, translated, NAT64, 6to4,
+//! Teredo, ISATAP) are also checked as this IPv4 address.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -99,7 +99,7 @@ fn embedded(address: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
         Some(Ipv4Addr::new(a, b, c, d))
     };
     match address.segments() {
-        // Loopback and unspecified are no IPv4-compatible addresses.
+        // Loopback and unspecified are not IPv4-compatible addresses.
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => [None, None],
         // Compatible (RFC 4291, 2.5.5.1), mapped (2.5.5.2), translated (RFC 2765).
         [0, 0, 0, 0, 0, 0, high, low]

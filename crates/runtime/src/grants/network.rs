@@ -1,5 +1,4 @@
-//! Servers that may be reached: those that the configuration names, and those of
-//! `permissions.network`.
+//! Servers that may be reached: the servers of the configuration and of `permissions.network`.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -40,11 +39,11 @@ impl Server {
     }
 
     /// An entry of `permissions.network`: `db.internal:5432`, `10.1.2.3:5432`, `[fd00::1]:5432`,
-    /// `*.example.com:443` (names below it, at any depth) or `10.0.0.0/8:5432` (addresses, and
-    /// what names granted elsewhere may resolve to).
+    /// `*.example.com:443` (names below it, at any depth) or `10.0.0.0/8:5432` (addresses, also
+    /// the addresses that granted names may resolve to).
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem, in words.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let (host, port) = text.rsplit_once(':').ok_or("it has no port")?;
         let port = port.parse().ok().filter(|port| *port > 0);

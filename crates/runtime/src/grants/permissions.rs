@@ -1,4 +1,4 @@
-//! What the operator allows beside the configuration, or takes away from what it names.
+//! The operator's `permissions`: they add grants to the configuration's, or take some away.
 
 use std::fmt;
 use std::time::Duration;
@@ -44,11 +44,11 @@ pub enum Limit {
 
 impl Permissions {
     /// Adds an entry of `network`: `db.internal:5432`, `10.1.2.3:5432`, `[fd00::1]:5432`,
-    /// `*.example.com:443` (names below it, at any depth), or `10.0.0.0/8:5432` (addresses, and
-    /// what granted names may lead to).
+    /// `*.example.com:443` (names below it, at any depth), or `10.0.0.0/8:5432` (addresses, also
+    /// the addresses that granted names may resolve to).
     ///
     /// # Errors
-    /// What is wrong with it, such as `it has no port`.
+    /// The problem, in words.
     pub fn add_network(&mut self, text: &str) -> Result<(), &'static str> {
         self.network.push(Server::parse(text)?);
         Ok(())

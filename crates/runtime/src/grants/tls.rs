@@ -1,4 +1,4 @@
-//! What the operator wrote about TLS with a server, and what follows from it.
+//! The operator's TLS settings for a server, and the policy that follows from them.
 //!
 //! The names and meanings are libpq's (PostgreSQL manual, "SSL Support"), with the differences
 //! that `docs/guides/tls.md` names.
@@ -34,14 +34,14 @@ pub(crate) struct Settings {
     pub promised: bool,
 }
 
-/// Whose signature on a server's certificate is believed.
+/// The authorities whose signature on a server's certificate is trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Roots {
-    /// Nobody's is looked at.
+    /// The signature is not checked.
     Unchecked,
-    /// The public authorities that browsers believe.
+    /// The public authorities that browsers trust.
     Public,
-    /// Those of a PEM file.
+    /// The authorities of a PEM file.
     File(Written),
 }
 
@@ -101,7 +101,7 @@ impl Policy {
 const SYSTEM: &str = "system";
 
 impl Settings {
-    /// What the query of a URL says: `sslmode=…&sslrootcert=…`; the last of a name counts.
+    /// The settings in the query of a URL: `sslmode=…&sslrootcert=…`. If a name repeats, its last value counts.
     pub fn from_query(query: &str, at: &str) -> Self {
         let mut settings = Self::default();
         for pair in query.split('&') {
@@ -157,7 +157,7 @@ impl Settings {
         .policy()
     }
 
-    /// What is to be done. Without a mode it is `prefer`, as in libpq; but `verify-full` where a
+    /// The policy of these settings. Without a mode it is `prefer`, as in libpq; but `verify-full` where a
     /// root certificate is named or the scheme promises it. Error: `tls_bad_setting`.
     pub fn policy(&self) -> Result<Policy, Error> {
         let mode = match &self.mode {

@@ -1,9 +1,9 @@
 //! File calls on a thread that nobody has to wait for.
 //!
-//! The system cannot be asked to give a file call up: a network file system whose server went away
-//! may hold one for ever. So an instance's file calls run on a thread of their own, one at a time.
-//! Whoever waits for one gives up when the run is cancelled or nothing has moved for too long, and
-//! leaves that thread behind; it ends with its call, or with the process.
+//! The system cannot cancel a file call: a network file system whose server went away may hold it
+//! for ever. So an instance's file calls run on a thread of their own, one at a time. The waiting
+//! instance gives up when the run is cancelled or nothing has moved for too long. It leaves that
+//! thread behind, which ends with its call, or with the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +14,8 @@ use wasmtime::component::ResourceTable;
 
 use crate::state::{Cancelled, Stalled, State};
 
-/// What a call of a disk that is well may still take after the run was cancelled: it then ends as it
-/// would have, and its temporary file is removed.
+/// The time that a call to a healthy disk may still take after the run was cancelled: the call then
+/// ends as usual, and its temporary file is removed.
 const GRACE: Duration = Duration::from_secs(2);
 /// Most calls are over by then, and need nothing that wakes the waiting thread.
 const USUAL: Duration = Duration::from_millis(50);
@@ -30,8 +30,8 @@ pub(crate) struct Apart {
     has_lost_one: bool,
 }
 
-/// Whether the guest that asked for a call has been given up. A call with several steps looks at it
-/// before the one that others can see.
+/// Whether the guest that made a call has been given up. A call with several steps checks this before
+/// the step that others can see.
 #[derive(Clone, Default)]
 pub(crate) struct Abandoned(Arc<AtomicBool>);
 
@@ -94,7 +94,7 @@ impl Apart {
 }
 
 impl State {
-    /// Makes a file call where it can be given up. `what` is said when nothing moves for too long.
+    /// Makes a file call on a thread that can be given up. The error names `what` when nothing moves for too long.
     pub(crate) fn apart<T: Send + 'static>(
         &mut self,
         what: &str,

@@ -1,8 +1,8 @@
 //! `connection`: TCP to a granted `host:port`, and TLS over it.
 //!
-//! Sockets are non-blocking and waited for with `poll(2)`, so that a time-out is exact and a
-//! shut-down socket, which is how a run is cancelled, wakes the waiting guest at once. What the
-//! operator wrote about TLS is enforced here, whatever the guest does.
+//! Sockets are non-blocking and waited for with `poll(2)`, so that a timeout is exact. To cancel a run,
+//! the host shuts its sockets down, which wakes the waiting guest at once. The host enforces the
+//! operator's TLS settings here, whatever the guest does.
 
 use std::io::{ErrorKind as Io, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -40,7 +40,7 @@ pub struct Connection {
 enum Channel {
     Plain(Opening),
     Tls(Box<Session>),
-    /// TLS was begun and did not come about; nothing may follow in plaintext.
+    /// The TLS handshake failed; nothing may follow in plaintext.
     Failed,
 }
 
@@ -67,7 +67,7 @@ impl Drop for Place {
 
 /// The most that one `read` gives.
 const MAX_READ: u32 = 4 << 20;
-/// What the host holds for a connection at most: the buffers of a TLS session in both directions.
+/// The host's memory for a connection, at most: the buffers of a TLS session in both directions.
 const HELD_BYTES: usize = 192 << 10;
 /// The least that one `read` may give, however much the host holds.
 const MIN_READ: usize = 4 << 10;
@@ -358,7 +358,7 @@ impl HostConnection for State {
             }
             let mut buffer = vec![0; len];
             let read = self.drive(&this, timeout_ms, "nothing came", |c| c.read(&mut buffer))?;
-            // Whoever reads behind the end for ever does not get on.
+            // Reading past the end is not progress.
             if read.as_ref().is_ok_and(|len| *len > 0) {
                 self.progress();
             }
@@ -402,8 +402,8 @@ impl HostConnection for State {
             let flags = interest.iter().map(flag_of);
             let flags = flags.fold(PollFlags::empty(), |a, b| a | b);
             loop {
-                // What TLS has decrypted already is not in the socket any more, and not all that
-                // is in the socket becomes something to read.
+                // Bytes that TLS has already decrypted are no longer in the socket, and not all bytes
+                // in the socket become plaintext.
                 let Connection {
                     stream, channel, ..
                 } = self.table.get_mut(&this)?;

@@ -1,5 +1,5 @@
-//! From a granted name to a connection: looked up once, every address looked at, connected to
-//! exactly what was looked at.
+//! From a granted name to a connection. The host resolves the name once, checks each address, and
+//! connects to exactly the address that it checked.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -9,10 +9,10 @@ use crate::Grants;
 use crate::bindings::types::{Error, ErrorKind};
 use crate::grants::address::Class;
 
-/// Addresses of one name that are looked at; servers have a few.
+/// Addresses of one name that are checked; servers have a few.
 const MAX_ADDRESSES: usize = 64;
 
-/// Why there is no connection.
+/// Why a connection failed.
 #[derive(Debug)]
 pub enum Refused {
     /// The name stands for nothing but addresses that are out of reach: the first of them.
@@ -37,7 +37,7 @@ impl Refused {
         Self::Io(io::Error::other(text))
     }
 
-    /// What the guest hears.
+    /// The error for the guest.
     pub fn explain(&self, host: &str, port: u16) -> Error {
         match self {
             Self::Address(address, class) => {
@@ -88,7 +88,7 @@ pub fn connect(
 ) -> Result<TcpStream, Refused> {
     let mut last = Refused::Io(io::Error::other("the name has no address"));
     let addresses = resolve(host, port)?;
-    // In the end the reason of one that was tried says more than that of one that was not.
+    // The error of an address that was tried says more than the refusal of a forbidden address.
     let mut tried = false;
     for address in addresses.into_iter().take(MAX_ADDRESSES) {
         if let Some(class) = grants.forbidden(host, address) {

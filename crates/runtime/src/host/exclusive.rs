@@ -89,7 +89,7 @@ pub(super) fn rename(from: &Granted, to: &Granted) -> std::io::Result<()> {
         return Err(std::io::Error::new(Io::InvalidInput, "not a regular file"));
     }
     let moved = || {
-        // What was made for it goes again unless it is moved.
+        // The new folders are removed again unless the file is moved.
         let mut made = Made::default();
         let (to_dir, to) = parent(to, Some(&mut made))?;
         move_new(&from_dir, &from, &to_dir, &to)?;

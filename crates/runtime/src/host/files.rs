@@ -101,7 +101,7 @@ pub struct Output {
 const MAX_READ: u32 = 16 << 20;
 /// The least that one `read` may give, however much the host holds.
 const MIN_READ: usize = 4 << 10;
-/// What the host holds for an open file beside its path: handles, names, what waits to be synced.
+/// The host's memory for an open file without its path: handles, names, the entry that waits for a sync.
 const HELD_BYTES: usize = 8 << 10;
 /// Files that one pattern may find.
 pub(super) const MAX_ENTRIES: usize = 100_000;
@@ -110,7 +110,7 @@ pub(super) type Outcome<T> = wasmtime::Result<Result<T, Error>>;
 
 impl Host for State {
     fn find(&mut self, asked: String) -> Outcome<Vec<Entry>> {
-        // Whoever may write a file may know that it is there.
+        // A guest that may write a file may also know that the file exists.
         let grants = &self.sandbox.grants;
         let Some(granted) = grants.readable(&asked).or_else(|| grants.writable(&asked)) else {
             return Ok(Err(self.not_granted("read", &asked)));
@@ -481,7 +481,7 @@ fn find(granted: &Granted, room: usize) -> std::io::Result<Found> {
             }
             Ok(_) => {}
             Err(error) if error.kind() == Io::NotFound => {}
-            // The refusal of a link has no number: it is not the system's own.
+            // The refusal of a link comes from the library, not the system, so its error number is absent.
             Err(error)
                 if is_pattern
                     && error.kind() == Io::PermissionDenied
@@ -588,14 +588,14 @@ fn remove_stale(dir: &Dir, name: &Path) {
             continue;
         };
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            // What cannot be removed is tried again by the next run.
+            // The next run retries a removal that fails.
             let _ = dir.remove_file(&found);
         }
     }
 }
 
-/// Opens what may be a stale file to lock it: since it was looked at, a neighbour may have put a pipe
-/// or a link in its place.
+/// Opens a file that may be stale, to lock it. Since the check, a neighbour may have put a pipe or a link
+/// in its place.
 fn open_stale(dir: &Dir, name: &Path) -> Option<File> {
     let mut options = OpenOptions::new();
     options.write(true).custom_flags(OWN);
@@ -678,7 +678,7 @@ impl HostInput for State {
             let most = (len.min(MAX_READ) as usize).min(room);
             let read = self.apart(&shown, move |_| read_at(&file, offset, most))?;
             let result = read.map_err(|error| failed(&shown, &error));
-            // Whoever reads behind the end for ever does not get on.
+            // Reading past the end is not progress.
             if result.as_ref().is_ok_and(|read| !read.is_empty()) {
                 self.progress();
             }
@@ -693,7 +693,7 @@ impl HostInput for State {
     }
 }
 
-/// At most so many bytes from a place on.
+/// At most `most` bytes from `offset` on.
 fn read_at(file: &std::fs::File, offset: u64, most: usize) -> std::io::Result<Vec<u8>> {
     let mut buffer = vec![0; most];
     loop {
@@ -870,7 +870,7 @@ pub(super) fn failed(path: &str, error: &std::io::Error) -> Error {
 
 #[cfg(test)]
 impl Output {
-    /// What a guest does with two calls.
+    /// Writes and commits, as a guest does with two calls.
     pub(super) fn write_and_commit(&mut self, bytes: &[u8]) {
         self.file.write_all(bytes).expect("written");
         self.commit(&Abandoned::default()).expect("committed");
@@ -947,7 +947,7 @@ mod tests {
             drop(output);
         }
         assert_eq!(names(), 0);
-        // What somebody else has put there meanwhile stays.
+        // A file that somebody else has put there in the meantime stays.
         let output = create(&granted("o/d/x"), "x").expect("a file");
         std::fs::write(folder.path().join("o/d/other"), "x").expect("a file");
         drop(output);

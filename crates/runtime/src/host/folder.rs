@@ -1,9 +1,9 @@
 //! Folders of `files`: written beside their place and put there as a whole.
 //!
-//! The new folder has a hidden name beside the older one until its commit, which exchanges the two
-//! names in one step of the file system. So whoever reads finds the older files or the new ones,
-//! never some of each, and a run that is killed leaves the older ones. What belongs into a folder is
-//! said by a pattern; a folder with anything else in it is not ours to replace.
+//! The new folder has a hidden name next to the older folder until its commit, which exchanges the two
+//! names in one step of the file system. So a reader finds the older files or the new files, never
+//! some of each, and a killed run leaves the older files. A pattern says which files belong into a
+//! folder; a folder with any other file is not ours to replace.
 
 use std::io::ErrorKind as Io;
 use std::os::fd::AsFd;
@@ -132,7 +132,7 @@ struct Walk<'a> {
     files: Vec<PathBuf>,
     /// Each after the folders in it.
     folders: Vec<PathBuf>,
-    /// What the pattern does not cover.
+    /// Entries that the pattern does not cover.
     foreign: Vec<PathBuf>,
 }
 
@@ -236,8 +236,8 @@ fn remove_stale(parent: &Dir, name: &Path, pattern: &str, folder: &str) {
     }
 }
 
-/// Removes the files of the pattern and the folders that are then empty. What cannot be removed
-/// is tried again by the next run; what came into the folder from elsewhere stays.
+/// Removes the files of the pattern and the folders that are then empty. The next run retries a
+/// removal that fails; files that came into the folder from elsewhere stay.
 fn remove_known(parent: &Dir, name: &Path, pattern: &str, folder: &str) {
     let Ok(dir) = parent.open_dir(name) else {
         return;
@@ -296,8 +296,8 @@ impl OutputFolder {
         synced.map_err(told)
     }
 
-    /// What came into the older folder between the look at it and the exchange is not ours: the
-    /// exchange is undone, so that it is where it was put.
+    /// Files that came into the older folder between the check and the exchange are not ours: the
+    /// exchange is undone, so that they are in their place again.
     fn refuse_displaced(&self) -> Result<(), Error> {
         let displaced = refuse_foreign(&self.parent, &self.temporary, &self.granted, &self.shown);
         let Err(error) = displaced else {
@@ -350,7 +350,7 @@ impl OutputFolder {
 }
 
 impl Drop for OutputFolder {
-    /// The hidden name is that of the new folder, or after the commit of the older one.
+    /// Removes the folder under the hidden name: the new folder, or after the commit the older folder.
     fn drop(&mut self) {
         if self.leaves.load(Ordering::SeqCst) {
             return;

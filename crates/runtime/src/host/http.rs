@@ -1,17 +1,18 @@
 //! `wasi:http`: requests to granted servers, so that `fetch`, the usual clients of Python and plain
 //! Rust ones work.
 //!
-//! The interface, its resources and the framing of HTTP/1.1 are `wasmtime-wasi-http`'s and hyper's;
-//! what is decided stands here: the server must be granted (`host:port` of the URL, each request
-//! anew), its name is looked up once and each address is looked at ([`super::dial`]), TLS is the
-//! host's with a checked certificate, waiting obeys the stage's limits and cancelling. A redirect is
-//! an answer like any other: whoever follows it asks again. A connection whose answer has ended is kept for
-//! the next request to the same server. Why a request was not made is said as
+//! The interface, its resources and the framing of HTTP/1.1 are `wasmtime-wasi-http`'s and hyper's.
+//! The decisions are here. The server of each request must be granted (`host:port` of the URL). Its name
+//! is resolved once, and each address is checked ([`super::dial`]). The host does TLS and checks the
+//! certificate. Waiting obeys the stage's limits, and ends when the run is cancelled.
+//!
+//! A redirect is an answer like any other: the guest follows it with another request. A connection whose
+//! answer has ended is kept for the next request to the same server. A refused request gives
 //! `internal-error` with the text `code: message`, and a hint on the next line.
 //!
-//! What the host holds: for each request at most twice [`MAX_HEAD_BYTES`] of what came and twice
-//! [`OUTGOING_CHUNK_BYTES`] of what goes out; requests count as connections
-//! ([`crate::Limits::connections`]); headers of the guest are at most [`MAX_FIELDS_BYTES`] for each
+//! For each request the host holds at most twice [`MAX_HEAD_BYTES`] of incoming and twice
+//! [`OUTGOING_CHUNK_BYTES`] of outgoing bytes. Requests count as connections
+//! ([`crate::Limits::connections`]). Headers of the guest are at most [`MAX_FIELDS_BYTES`] for each
 //! of at most [`MAX_HANDLES`] handles.
 
 use std::sync::Arc;
@@ -75,9 +76,9 @@ struct Requests {
     stall: Duration,
     /// True once the run is cancelled.
     cancelled: watch::Receiver<bool>,
-    /// Bytes came since somebody looked.
+    /// Bytes came since the last check.
     moved: Arc<AtomicBool>,
-    /// Who was asked last.
+    /// The server of the last request.
     peer: Option<String>,
     idle: Idle,
     _cancel: Registration,
@@ -111,7 +112,7 @@ impl Http {
             peer: None,
             idle: Idle::default(),
             _cancel: sandbox.cancel.on_cancel(move || {
-                // Nobody listens any more when there is no request.
+                // Without a request, nobody receives this.
                 let _ = cancel.send_replace(true);
             }),
         };
@@ -264,7 +265,7 @@ fn target(connector: &str, grants: &Grants, request: &Request<WasiBody>) -> Resu
     })
 }
 
-/// What the guest hears: `internal-error` is the only one that carries a text.
+/// The error for the guest: only `internal-error` carries a text.
 fn said(error: Error) -> HttpError {
     let hint = error.hint.map(|hint| format!("\n{hint}"));
     let text = format!(

@@ -1,7 +1,7 @@
 //! TLS on a connection of a guest: rustls over the non-blocking socket.
 //!
 //! The policy is the operator's ([`crate::grants::tls`]); the guest says when TLS begins and sees
-//! the plaintext. Nothing here waits: what cannot go on says for what the socket must be polled.
+//! the plaintext. Nothing here waits: a blocked call returns the events to poll the socket for.
 
 use std::io::{ErrorKind as Io, Read, Write};
 use std::net::TcpStream;
@@ -29,11 +29,11 @@ mod verify;
 pub enum Step<T> {
     /// To its end.
     Done(T),
-    /// It goes on when the socket is ready for this.
+    /// It continues when the socket is ready for this.
     Wait(PollFlags),
 }
 
-/// Why a connection is of no use any more.
+/// Why a connection is not usable any more.
 #[derive(Debug)]
 pub enum Broken {
     /// By the system.
@@ -48,13 +48,13 @@ pub enum Broken {
 /// handshake) on the way in, [`MAX_UNSENT`] on the way out.
 pub struct Session {
     tls: ClientConnection,
-    /// The socket has ended, with or without a word.
+    /// The socket has ended, with or without a `close_notify`.
     ended: bool,
     /// Met after bytes that are handed out first.
     failed: Option<Broken>,
 }
 
-/// Records that are taken in before the caller looks at its deadline again.
+/// Records that are taken in before the caller checks its deadline again.
 const MAX_ROUNDS: usize = 256;
 /// Plaintext that is taken from a guest before the socket takes its ciphertext.
 const MAX_UNSENT: usize = 64 << 10;
@@ -63,7 +63,7 @@ fn internal(error: rustls::Error) -> Error {
     Error::new(ErrorKind::Internal, "tls_handshake", error)
 }
 
-/// What a session of this policy begins with. Error: `tls_bad_file`.
+/// The rustls configuration for a session of this policy. Error: `tls_bad_file`.
 pub fn client_config(policy: &Policy, grants: &Grants) -> Result<ClientConfig, Error> {
     let provider = Arc::new(ring::default_provider());
     let verifier = verify::Verifier {
@@ -117,7 +117,7 @@ impl Session {
         })
     }
 
-    /// Goes on with agreeing on the session.
+    /// Continues the handshake.
     pub fn handshake(&mut self, stream: &TcpStream) -> Result<Step<()>, Broken> {
         for _ in 0..MAX_ROUNDS {
             let sent = self.send(stream)?;
@@ -231,7 +231,7 @@ impl Session {
         let _ = self.send(stream);
     }
 
-    /// What the socket is polled for before the next byte can come.
+    /// The events to poll the socket for before the next byte can come.
     fn awaited(&self) -> PollFlags {
         if self.tls.wants_write() {
             PollFlags::IN | PollFlags::OUT
@@ -264,7 +264,7 @@ impl Session {
             Err(error) => return Err(Broken::Io(error)),
         }
         let processed = self.tls.process_new_packets();
-        // What goes out now is an answer or an alert; an error here is seen by the next read.
+        // This sends an answer or an alert; the next read reports an error of the socket.
         let _ = self.send(stream);
         processed.map(|_| true).map_err(Broken::Tls)
     }

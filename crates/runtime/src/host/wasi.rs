@@ -1,11 +1,11 @@
 //! The standard WASI set, which answers empty or denied.
 //!
-//! Compilers import it whatever the program does. There is no environment but the variables that
-//! were granted by name, no argument, no directory and no socket; clocks and random
-//! numbers work, but stand still for a guest that describes itself; standard output is dropped; standard
-//! error goes into a small ring, which is where a panic's message arrives. A sleeping guest is
-//! woken by cancelling, which the library's own clock cannot do, so that two functions of
-//! `wasi:clocks/monotonic-clock` are replaced here.
+//! Compilers import it whatever the program does. A guest sees only the environment variables that
+//! were granted by name, and no argument, directory or socket. Clocks and random numbers work, but
+//! stand still for a guest that describes itself. Standard output is dropped. Standard error goes
+//! into a small ring, where a panic's message arrives. Cancelling must wake a sleeping guest, which
+//! the library's own clock cannot do. So this module replaces two functions of
+//! `wasi:clocks/monotonic-clock`.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
     use crate::{Cancel, Clock, Limits, MemoryBudget, Sandbox};
 
-    /// What a guest with these grants hears of time and chance: wall clock, other clock, number.
+    /// The time and chance that a guest with these grants reads: wall clock, other clock, random number.
     fn heard(grants: Grants) -> [u64; 3] {
         let sandbox = Sandbox {
             grants: Arc::new(grants),

@@ -71,7 +71,7 @@ fn a_call_that_hangs_is_left_when_nothing_moves_and_the_next_has_a_thread() {
     assert_eq!(state.waits_for.as_deref(), Some("out/a.csv"));
     state.progress();
     assert_eq!(state.apart("out/b.csv", |_| 7).expect("another thread"), 7);
-    // What is left is dropped elsewhere, and a thread that hangs holds nobody up.
+    // Another thread drops the rest of the state, and a thread that hangs does not delay the caller.
     drop(state);
     drop(hold);
     assert!(said.recv().expect("it ends"));

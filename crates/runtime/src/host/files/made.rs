@@ -25,7 +25,7 @@ fn made() -> MutexGuard<'static, HashMap<PathBuf, usize>> {
 pub(in crate::host) struct Made(Vec<Folder>);
 
 struct Folder {
-    /// What it is known by.
+    /// Its key among the folders that this process made.
     path: PathBuf,
     /// Below a grant's folder: no link leads out of it.
     below: Option<(Dir, PathBuf)>,

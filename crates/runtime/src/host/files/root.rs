@@ -31,12 +31,12 @@ pub(crate) fn foreign_link(folder: &Path, trusted: Option<u32>) -> Option<String
 }
 
 /// Opens `folder`, an absolute path, step by step; on Linux, the one system where a handle can name
-/// a link. Each link on the way is read through the handle
-/// whose owner was looked at, so that nobody can exchange it in between.
+/// a link. Each link on the way is read through the same handle whose owner was checked, so that
+/// nobody can exchange it in between.
 ///
 /// `trusted` is the owner of the pipeline's folder, whose links are the operator's own.
 ///
-/// Errors: those of the system; [`ForeignLink`] within an error of kind `Other`.
+/// Errors: the system's errors; [`ForeignLink`] within an error of kind `Other`.
 #[cfg(target_os = "linux")]
 pub(in crate::host) fn open(folder: &Path, trusted: Option<u32>) -> io::Result<Dir> {
     let top = || openat(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());

@@ -1,9 +1,8 @@
 //! Files that are complete and not yet on the disk.
 //!
-//! A file of a folder counts only with the whole folder, so they are synced together, some at a time
-//! from several threads: a file system then writes its journal for many of them at once. The handle
-//! that wrote a file is the one that syncs it, because only this one is sure to hear of a write that
-//! failed.
+//! A file of a folder counts only with the whole folder, so the files are synced together, some at a time
+//! from several threads: a file system then writes its journal for many files at once. The handle that
+//! wrote a file also syncs it, because only this handle is sure to report a write that failed.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -19,7 +18,7 @@ const WAITING_FILES: usize = 64;
 /// Threads that sync: they wait for the disk, and need no processor.
 const THREADS: usize = 8;
 
-/// Those of one folder.
+/// The files of one folder that are not synced yet.
 #[derive(Default)]
 pub(crate) struct Unsynced(Mutex<Vec<(OwnedFd, String)>>);
 

@@ -129,7 +129,7 @@ impl Exchange {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| broken(peer, &error))?;
-        // Its errors are those of the request or of the answer's body.
+        // The request or the answer's body reports its errors.
         let driver = spawn(async move {
             let _ = connection.await;
         });
@@ -297,7 +297,7 @@ impl Body for Received {
                 let until = tokio::time::Instant::now() + self.between;
                 self.pause.as_mut().reset(until);
                 match &frame {
-                    // What broke is of no use any more.
+                    // A broken connection is not kept.
                     Some(Err(_)) => self.link = None,
                     _ => self.give_back_at_end(),
                 }
@@ -334,7 +334,7 @@ async fn stopped(cancelled: &mut watch::Receiver<bool>) {
     let _ = cancelled.wait_for(|is| *is).await;
 }
 
-/// What `work` comes to, if it does so before `stop`.
+/// The result of `work`, if it ends before `stop`.
 pub(super) async fn until<T>(
     stop: impl Future<Output = ()>,
     work: impl Future<Output = T>,
@@ -357,7 +357,7 @@ fn late(peer: &str, what: &str, time: Duration) -> Error {
     Error::new(ErrorKind::Transient, "timeout", text)
 }
 
-/// What hyper met.
+/// The error that hyper reported.
 fn broken(peer: &str, error: &hyper::Error) -> Error {
     let mut text = format!("{peer}: {error}");
     if let Some(cause) = std::error::Error::source(error) {

@@ -40,7 +40,7 @@ fn request(method: &str, url: &str) -> Request<WasiBody> {
     request.body(body.boxed_unsync()).expect("a request")
 }
 
-/// The answer's body, or what the guest hears.
+/// The answer's body, or the error for the guest.
 fn ask(
     http: &mut Http,
     method: &str,
@@ -69,7 +69,7 @@ fn a_request_keeps_no_handle() {
         HostFields, HostFutureIncomingResponse, HostOutgoingRequest, HostRequestOptions,
     };
 
-    // Nobody is asked: the URL has no server.
+    // The host sends no request: the URL lacks a server.
     let mut http = http("http://127.0.0.1:1", &Cancel::new());
     let mut table = wasmtime_wasi::ResourceTable::new();
     table.set_max_capacity(4);
@@ -123,7 +123,7 @@ fn soon() -> RequestOptions {
 
 #[test]
 fn a_granted_server_answers_and_its_place_is_given_back() {
-    // It ends each connection without a word.
+    // The server closes each connection without a notice.
     let url = server(GOOD, false);
     let mut http = http(&url, &Cancel::new());
     for _ in 0..5 {

@@ -109,7 +109,7 @@ pub(super) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
     Ok(())
 }
 
-/// Runs a call that may wait; cancelled or stalled, the guest ends here, whatever it waits for.
+/// Runs a call that may wait. If the run is cancelled or stalls, the guest ends here, whatever it waits for.
 fn wait<T>(
     state: &mut State,
     phase: Phase,
@@ -122,7 +122,7 @@ fn wait<T>(
     let clock = state.sandbox.clock.clone();
     let (patience, wake) = (state.patience(), Arc::clone(&state.wake));
     let stop = async {
-        // Woken by cancelling or late: which of both is looked at below.
+        // Cancelled or stalled: the code below checks which.
         let _ = timeout(patience, wake.notified()).await;
     };
     let table = &mut state.table;

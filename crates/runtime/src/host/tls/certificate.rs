@@ -1,7 +1,7 @@
 //! The few parts of an X.509 certificate that the verifier does not give: who signed whom, the
 //! public key, and the hash for channel binding.
 //!
-//! What is not well formed gives nothing; a certificate's validity is never decided here.
+//! A malformed certificate gives none. This module never decides about a certificate's validity.
 
 use ring::digest::{self, SHA256, SHA384, SHA512};
 
@@ -108,7 +108,7 @@ fn hash_of(algorithm: &[u8]) -> Option<&'static digest::Algorithm> {
         (RSA, [13]) => Some(&SHA512),
         // RSA-PSS, with its hash among the parameters
         (RSA, [10]) => hash_of_pss(algorithm.expect(SEQUENCE)?.content),
-        // ecdsa-with-SHA1, of which the last two numbers differ from the others
+        // ecdsa-with-SHA1, whose identifier ends with 4.1; the others end with 4.3.x
         (_, [1]) if family == ECDSA => Some(&SHA256),
         _ => match name.strip_prefix(ECDSA)? {
             [3, 2] => Some(&SHA256),

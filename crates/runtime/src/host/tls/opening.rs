@@ -1,9 +1,9 @@
-//! What passes on a connection before TLS begins.
+//! The plaintext bytes of a connection before TLS begins.
 //!
 //! PostgreSQL's client asks for TLS in plaintext with eight bytes and gets one byte back (manual,
-//! "Message Flow", "SSL Session Encryption"). Where TLS is required nothing else may pass. Where
-//! the request was sent, no mode takes more than the one byte: whatever came after it in
-//! plaintext stays in the socket, where [`is_followed`] finds it.
+//! "Message Flow", "SSL Session Encryption"). If TLS is required, the host rejects everything else.
+//! In every mode it reads the answer to the request alone: plaintext behind the answer stays in the
+//! socket, where [`is_followed`] finds it.
 
 use std::net::TcpStream;
 
@@ -12,7 +12,7 @@ const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 /// The answer of a server that does no TLS.
 const NO: u8 = b'N';
 
-/// What was moved so far.
+/// The bytes that were sent and received so far.
 #[derive(Debug, Default)]
 pub struct Opening {
     /// Bytes of `SSLRequest`, as long as nothing else was sent.
@@ -22,12 +22,12 @@ pub struct Opening {
     answer: Option<u8>,
 }
 
-/// What is not to pass.
+/// Why the host rejects plaintext.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blocked {
     /// The server said that it does no TLS.
     ServerHasNone,
-    /// The guest goes on without.
+    /// The guest continues without TLS.
     GuestGoesOn,
 }
 

@@ -18,7 +18,7 @@ const MAX_BYTES: u64 = 4 << 20;
 /// A client's certificate with its chain, and its key.
 pub(super) type Chain = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// Whom to believe; none when nobody is asked. Error: `tls_bad_file`.
+/// The authorities to trust; none when no signature is checked. Error: `tls_bad_file`.
 pub(super) fn trust(roots: &Roots, grants: &Grants) -> Result<Option<Trust>, Error> {
     let written = match roots {
         Roots::Unchecked => return Ok(None),
@@ -51,7 +51,7 @@ pub(super) fn identity(identity: &Identity, grants: &Grants) -> Result<Chain, Er
     let bytes = read("sslcert", &identity.cert, grants, false)?;
     let chain = certificates("sslcert", &identity.cert, &bytes)?;
     let bytes = read("sslkey", &identity.key, grants, true)?;
-    // What the parser says may hold a line of the file, so it is not passed on.
+    // The parser's error may contain a line of the file, so it is not passed on.
     let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| {
         let encrypted = contains(&bytes, b"ENCRYPTED");
         let what = if encrypted {
@@ -85,7 +85,7 @@ fn certificates(
     bytes: &[u8],
 ) -> Result<Vec<CertificateDer<'static>>, Error> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
-    // What the parser says may hold a line of the file, so it is not passed on.
+    // The parser's error may contain a line of the file, so it is not passed on.
     let found = found.map_err(|_| bad_file(setting, written, "is damaged: not PEM"))?;
     if found.is_empty() {
         return Err(bad_file(

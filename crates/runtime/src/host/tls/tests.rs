@@ -76,7 +76,7 @@ fn assert_error(error: &Error, code: &str, part: &str) {
     assert!(text.contains(part), "{part:?} is not in {text}");
 }
 
-/// What the handshake gives with this certificate and these parameters.
+/// The outcome of the handshake with this certificate and these parameters.
 fn outcome(pair: &Pair, query: &str, folder: &Path) -> Result<(), Error> {
     let mut outcomes = [true, false].map(|tls13| {
         let port = serve(pair.server(tls13, None), echo);

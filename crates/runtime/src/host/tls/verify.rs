@@ -35,7 +35,7 @@ pub(super) enum Refusal {
     Unusable(String),
 }
 
-/// Whom to believe.
+/// The authorities to trust.
 #[derive(Debug)]
 pub(super) struct Trust {
     pub anchors: Vec<TrustAnchor<'static>>,
@@ -82,7 +82,7 @@ impl Verifier {
         match chain {
             Ok(_) => {}
             // A self-signed certificate that is its own authority, as `openssl req -x509` makes
-            // it, and that the operator named. Its validity in time was looked at before.
+            // it, and that the operator named. webpki has checked its validity in time before.
             Err(webpki::Error::CaUsedAsEndEntity) if trust.certificates.contains(certificate) => {}
             Err(webpki::Error::CaUsedAsEndEntity | webpki::Error::UnknownIssuer)
                 if Parts::of(certificate).is_some_and(|parts| parts.issuer == parts.subject) =>

@@ -140,8 +140,7 @@ pub fn answer(mut stream: &TcpStream, with: &[u8]) {
     stream.write_all(with).expect("an answer");
 }
 
-/// Answers the request, does TLS and goes on with `talk`; a failed handshake is the guest's to
-/// tell.
+/// Answers the request, does TLS and calls `talk`. The guest reports a failed handshake.
 pub fn serve(config: Arc<ServerConfig>, talk: impl FnOnce(&mut Served) + Send + 'static) -> u16 {
     listen(move |stream| {
         answer(&stream, b"S");
@@ -171,7 +170,7 @@ pub struct Guest {
 pub const LONG: u32 = 20_000;
 
 impl Guest {
-    /// Granted `host:port` with these parameters, in a pipeline that lies in `folder`.
+    /// A guest with a grant of `host:port` and these parameters, in a pipeline whose folder is `folder`.
     pub fn new(host: &str, port: u16, query: &str, folder: &Path) -> Self {
         let schema = json!({"properties": {"url": {"x-grant": "url"}}});
         let config = json!({"url": format!("postgres://u:p@{host}:{port}/db?{query}")});
