@@ -1,10 +1,10 @@
-//! The chain of manifests of a folder that grows: which run may commit, and what a commit is.
+//! The chain of manifests of a directory that grows: which run may commit, and what a commit is.
 //!
-//! A run is let in by a manifest that only raises the epoch. From then on the number that an older
-//! run would take next is taken, so it can never commit again, whenever it wakes up. A commit is the
-//! next manifest; its files, complete and on the disk before, get their names after it. What a
-//! killed run left is made good by the next one that is let in: files of a manifest get their names,
-//! others go.
+//! A run fences older runs with a manifest that only raises the epoch. This manifest takes the next
+//! number, so an older run can never commit again, whenever it wakes up. A commit is the next
+//! manifest: its files are complete and on the disk before it, and get their names after it. The next
+//! run that fences repairs the files of a killed run: it renames the files of a manifest and removes
+//! the others.
 
 use std::rc::Rc;
 
@@ -16,9 +16,9 @@ use rapidbyte_sdk::prelude::*;
 
 use crate::layout::{Layout, PART};
 
-/// Runs that are let in between a look and a try are few; this bounds a race that never ends.
+/// Few runs fence between a look and a try; this bounds an endless race.
 const MAX_TRIES: usize = 32;
-/// A chain that looks broken is looked at so often before it counts as broken.
+/// How often a chain is read before it counts as broken.
 const MAX_LOOKS: usize = 3;
 const BROKEN: &str = "manifest_broken";
 /// A manifest of the most files that a commit may have takes about a third of it.
@@ -37,7 +37,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The place of a stream; none if its path has no `{part}`.
+    /// The place of a stream; none if its path does not have `{part}`.
     pub(crate) fn of(layout: &Layout, stream: &str) -> Result<Option<Self>> {
         if !layout.set.as_ref().is_some_and(|set| set.counted) {
             return Ok(None);
@@ -107,7 +107,7 @@ impl Place {
         Ok(Some(link))
     }
 
-    /// The folder grows: a run was let in by a manifest.
+    /// The directory grows: a run has fenced with a manifest.
     pub(crate) fn has_manifests(&self) -> Result<bool> {
         Ok(!self.numbers()?.is_empty())
     }
@@ -202,7 +202,7 @@ impl Place {
             .at("config.path"))
     }
 
-    /// Files without manifests are not appended to: whoever reads the manifests would miss them.
+    /// Refuses to append to files without manifests: readers of the manifests would miss them.
     pub(crate) fn refuse_unknown_files(&self) -> Result<()> {
         let found = files::find(&self.pattern)?;
         let Some(file) = found.first() else {
@@ -217,8 +217,8 @@ impl Place {
             .at("config.path"))
     }
 
-    /// Lets a run in, shuts out older ones and makes good what a killed one left. Errors:
-    /// `folder_of_another_stream`, `folder_not_appendable`, `manifest_broken`, those of files.
+    /// Fences older runs and repairs the files of killed runs. Errors: `folder_of_another_stream`,
+    /// `folder_not_appendable`, `manifest_broken`, `fence_contended`, errors of files.
     pub(crate) fn fence(self, run: &Run) -> Result<Lease> {
         for _ in 0..MAX_TRIES {
             let newest = self.newest()?;
@@ -306,7 +306,7 @@ fn progress(link: &Link) -> Progress {
     }
 }
 
-/// A run's right to commit a stream, until a newer run is let in.
+/// A run's right to commit a stream, until a newer run fences it.
 #[derive(Debug, Clone)]
 pub(crate) struct Lease {
     pub place: Rc<Place>,
@@ -329,16 +329,16 @@ impl Lease {
         self.last.manifest.seq == 0
     }
 
-    /// Makes good what older runs left: nobody of them can commit any more.
+    /// Repairs the files of older runs, which cannot commit any more.
     fn settle(&self) -> Result<()> {
         let place = &self.place;
         let last = &self.last.manifest;
-        // The manifest of the files that are looked at, for they come in their order.
+        // The manifest of the current file: the files of one manifest follow each other.
         let mut known: Option<Link> = None;
         for entry in files::find(&format!("{}/{FOLDER}/*{PENDING}", place.folder))? {
             let name = entry.path.rsplit('/').next().unwrap_or_default();
             let name = name.strip_suffix(PENDING).unwrap_or_default();
-            // What a run after this one writes has a higher number.
+            // The files of a newer run have a higher number.
             let Some(number) = place.number_of(name).filter(|n| *n <= last.number) else {
                 continue;
             };
@@ -379,8 +379,8 @@ impl Lease {
     }
 
     /// Makes complete files visible and moves the cursor, in the one step in which the manifest gets
-    /// its name. With `replaces` the files before go. Errors: `run_superseded`; those of files, after
-    /// which only the next run that is let in knows whether it happened.
+    /// its name. With `replaces`, the older files go. Errors: `run_superseded`; errors of files, after
+    /// which only the next run that fences knows whether the commit happened.
     pub(crate) fn commit(
         &mut self,
         commit: &Commit<'_>,

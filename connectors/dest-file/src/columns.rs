@@ -14,8 +14,8 @@ use rapidbyte_sdk::size::batch_bytes;
 use crate::config::Split;
 use crate::write::{self, Refused, Synced, Written};
 
-/// Where files are split by bytes, so many are encoded before their size is looked at again, or
-/// an eighth of the file.
+/// A file that is split by bytes checks its size after each step of about this many bytes, or an
+/// eighth of the file if that is less.
 const SPLIT_STEP_BYTES: u64 = 1 << 20;
 
 /// A file without its final name. Dropped, it leaves nothing behind.
@@ -175,7 +175,7 @@ impl io::Write for Sink {
     }
 }
 
-/// What the host said, kept beside the writer: its errors have no room for it.
+/// The host's answers, kept outside the writer: the writer's errors cannot hold them.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Answers>>);
 

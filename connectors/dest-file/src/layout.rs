@@ -11,12 +11,12 @@ use crate::config::{Config, Split};
 const STREAM: &str = "{stream}";
 /// Stands for the number of a file, counted from 00000 in each folder.
 pub(crate) const PART: &str = "{part}";
-/// Partitions whose files are open at a time, if nothing else is said.
+/// Partitions whose files are open at the same time, by default.
 const OPEN_FILES: u32 = 32;
 /// A file that is written needs a buffer and a codec: about 1 MiB with zstd.
 const MAX_OPEN_FILES: u32 = 512;
 
-/// What `path`, `split` and `partition_by` come to.
+/// The settings `path`, `split` and `partition_by`, checked.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     path: String,

@@ -1,12 +1,11 @@
 //! Writes CSV, JSON Lines, Parquet and Arrow files: a new file or folder of files for each stream, complete or not
 //! at all.
 //!
-//! Rows go to a temporary file or folder beside the target; the commit gives it its name in one
-//! atomic step. Where files lie is the part of `layout`, one file that of `write`, a folder that of
-//! `set`.
-//! A committed file is never appended to; a folder may get more files, and keeps in manifests which of
-//! them are committed and how far the stream is (`chain`). How values and rows stand in a file are the crates `rapidbyte-formats` and
-//! `rapidbyte-columnar`.
+//! Rows go to a temporary file or directory beside the target; the commit gives it its name in one
+//! atomic step. `layout` names the files, `write` writes one file, `set` writes a directory.
+//! A committed file never grows. A directory may get more files: its manifests name the committed
+//! files and hold the cursor (`chain`). The crates `rapidbyte-formats` and `rapidbyte-columnar`
+//! encode rows.
 
 mod chain;
 mod columns;
@@ -35,7 +34,7 @@ use write::{OneFile, Unfinished};
 /// The connector, opened with one configuration.
 pub struct Files(Rc<Home>);
 
-/// What the streams of a session share.
+/// The state that the streams of a session share.
 struct Home {
     settings: Rc<Settings>,
     /// Which stream each file or folder belongs to, in this session.
@@ -46,7 +45,7 @@ struct Home {
 pub struct FileLoad {
     home: Rc<Home>,
     target: Target,
-    /// What the run was let in with, until rows come; none where a file or a folder is replaced.
+    /// The run's lease, until rows come; none where the run replaces a file or a directory.
     lease: Option<Lease>,
     files: Option<Unfinished>,
 }
@@ -143,7 +142,7 @@ impl Home {
         let files = match &settings.layout.set {
             None => {
                 let schema = target.arrow_schema()?;
-                // What cannot be written is refused before a file is there.
+                // Types that the format cannot hold are refused before the file is created.
                 plan::refuse_types(&settings.format, &schema)?;
                 let output = write::Sink::new(files::create(&location)?);
                 let file = OneFile::begin(settings, schema, output, write::BUFFER_BYTES)?;
@@ -206,7 +205,7 @@ impl FileLoad {
         };
         let done = act(files).map_err(|error| files.explain(error));
         if done.is_err() {
-            // Half a row may stand in a buffer: nothing can be committed any more.
+            // A buffer may hold half a row: nothing can be committed any more.
             self.files = None;
         }
         done

@@ -11,9 +11,9 @@ use crate::convert;
 
 /// The partition columns of a stream.
 pub(crate) struct Partitions {
-    /// Where each stands in a batch, in the order of the folders.
+    /// The place of each in a batch, in the order of the directories.
     columns: Vec<usize>,
-    /// Where the others stand.
+    /// The places of the other columns.
     kept: Vec<usize>,
     schema: SchemaRef,
 }
@@ -111,7 +111,7 @@ impl Partitions {
         Ok(rows)
     }
 
-    /// The batch as it stands in the files.
+    /// The batch as the files hold it.
     pub(crate) fn without_columns(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         batch
             .project(&self.kept)
@@ -183,7 +183,7 @@ mod tests {
             format!("a=1/a b={}/", hive::NULL)
         );
         assert_eq!(named("d", Some("..")).unwrap(), "a=1/d=../");
-        // An empty text is no NULL, for others neither: pyarrow, DuckDB and polars.
+        // An empty string is not NULL, and pyarrow, DuckDB and polars agree.
         assert_eq!(named("d", Some("")).unwrap(), "a=1/d=/");
         for value in [hive::NULL, &"ä".repeat(127)] {
             assert!(named("d", Some(value)).is_err(), "{value}");

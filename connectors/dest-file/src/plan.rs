@@ -1,4 +1,4 @@
-//! What a run would write: where, and in which form each column.
+//! The plan of a run: where it would write, and the form of each column.
 
 use std::sync::Arc;
 
@@ -49,13 +49,13 @@ pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
         columns,
         statements: Vec::new(),
         notes: notes(settings, target)?,
-        // The cursor lies in the folder: where that is gone, so is it.
+        // The directory holds the cursor, so both are lost together.
         is_new: false,
         new_columns: Vec::new(),
     })
 }
 
-/// A policy that would be of no effect is refused: whoever wrote it relies on it.
+/// Refuses a policy without effect: its author relies on it.
 fn refuse_policies(target: &Target) -> Result<()> {
     let SchemaChanges {
         new_column,
@@ -134,8 +134,8 @@ fn notes(settings: &Settings, target: &Target) -> Result<Vec<String>> {
     Ok(notes)
 }
 
-/// True if the stream's folder gets more files and keeps manifests; without them it is replaced as
-/// a whole, and so is a single file. Errors: `folder_not_appendable`.
+/// True if the stream's directory gets more files and keeps manifests. A run replaces a directory
+/// without manifests, or a single file, as a whole. Errors: `folder_not_appendable`.
 pub(crate) fn grows(settings: &Settings, target: &Target) -> Result<bool> {
     let Some(place) = Place::of(&settings.layout, &target.stream)? else {
         return Ok(false);
@@ -143,14 +143,14 @@ pub(crate) fn grows(settings: &Settings, target: &Target) -> Result<bool> {
     match target.write_mode {
         WriteMode::Append => Ok(true),
         WriteMode::Replace if place.has_manifests()? => Ok(true),
-        // A folder that is new begins to grow.
+        // A new directory starts to grow.
         WriteMode::Replace if target.is_incremental => place.refuse_unknown_files().map(|()| true),
         WriteMode::Replace | WriteMode::Upsert => Ok(false),
     }
 }
 
-/// What `append` cannot be done to: a committed file never changes, and a folder that grows has
-/// manifests from its first file on.
+/// Refuses targets that the write mode cannot change: a committed file never changes, and a
+/// directory that grows has manifests from its first file on.
 pub(crate) fn refuse_existing(settings: &Settings, target: &Target) -> Result<()> {
     let path = settings.layout.pattern(&target.stream)?;
     let refused = |code: &str, text: String| {
@@ -197,7 +197,7 @@ pub(crate) fn refuse_existing(settings: &Settings, target: &Target) -> Result<()
     }
 }
 
-/// Refuses what no file can be written of.
+/// Refuses types that the format cannot hold.
 pub(crate) fn refuse_types(format: &FileFormat, schema: &SchemaRef) -> Result<()> {
     refuse_no_columns(format, schema)?;
     match format {
@@ -280,7 +280,7 @@ fn column_of_columns(kind: Kind, field: &Field) -> ColumnPlan {
 fn refuses_values(format: &Format, field: &Field) -> bool {
     let is_csv = matches!(format, Format::Csv(_));
     match field.data_type() {
-        // In CSV they stand as text.
+        // CSV holds them as text.
         data_type if is_csv && !data_type.is_nested() => false,
         DataType::Float16 | DataType::Float32 | DataType::Float64 => true,
         DataType::List(item) | DataType::LargeList(item) => refuses_values(&Format::Jsonl, item),
@@ -293,7 +293,7 @@ fn refuses_values(format: &Format, field: &Field) -> bool {
     }
 }
 
-/// How values of a type stand in a file, and what to know about it.
+/// The form of a type's values in a file, and a note about it.
 fn form(format: &Format, field: &Field) -> (&'static str, Option<&'static str>) {
     let data_type = field.data_type();
     let finite = "NaN and infinity are refused: JSON does not have them";

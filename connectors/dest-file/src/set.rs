@@ -1,8 +1,9 @@
-//! A folder of files on its way: split by size or rows, and by the values of partition columns.
+//! A directory of files on its way: split by size or rows, and by the values of partition columns.
 //!
-//! A set that replaces is written to a folder with a hidden name, which takes the place of the older
-//! one as a whole at the commit; files of a folder that grows wait for their manifest (`chain`). A file is complete, and closed, before the next one of its partition
-//! begins, so that few are open at a time however many there are.
+//! A set that replaces is written to a directory with a hidden name, which replaces the older directory
+//! as a whole at the commit. The files of a directory that grows wait for their manifest (`chain`). A
+//! file is complete and closed before the next file of its partition begins, so few files are open at
+//! the same time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -42,7 +43,7 @@ pub(crate) struct FileSet {
     open: BTreeMap<u64, String>,
     /// Of the next commit.
     files: u64,
-    /// Of the stream so far, and those of them that are committed.
+    /// The stream's rows so far, and how many of them are committed.
     rows: u64,
     committed_rows: u64,
     /// Bytes of the complete files.
@@ -73,7 +74,7 @@ struct Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         for file in &self.complete {
-            // What stays is removed by the next run.
+            // The next run removes files that stay.
             let _ = files::remove(&self.place.pending(file.name()));
         }
     }
@@ -92,7 +93,7 @@ struct Partition {
 }
 
 impl FileSet {
-    /// Begins the files of a folder that is replaced, or of one that grows.
+    /// Begins the files of a directory that is replaced or grows.
     pub(crate) fn begin(
         settings: Rc<Settings>,
         set: Set,
@@ -111,7 +112,7 @@ impl FileSet {
         };
         let (folder, name) = settings.layout.folder(&target.stream)?;
         let pattern = settings.layout.pattern(&target.stream)?;
-        // What no file can be written of is refused before the folder is there.
+        // Types that the format cannot hold are refused before the directory is created.
         crate::plan::refuse_types(&settings.format, &schema)?;
         Ok(Self {
             goes: match lease {

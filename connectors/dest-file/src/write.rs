@@ -1,5 +1,5 @@
 //! One text file on its way: rows are encoded into a buffer, full buffers are compressed and
-//! written. Files of columns are the part of `columns`.
+//! written. The module `columns` writes files of columns.
 
 use rapidbyte_formats::compression::Compressor;
 use rapidbyte_formats::{Compression, Encoder, Format, FormatError, Picked};
@@ -18,7 +18,7 @@ use crate::set::FileSet;
 /// Written at once: calls are cheap above 64 KiB.
 pub(crate) const BUFFER_BYTES: usize = 1 << 19;
 
-/// When a file gets to the disk for sure.
+/// When a file is synced to the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Synced {
     /// With its own commit.
@@ -72,7 +72,7 @@ impl Sink {
     }
 }
 
-/// What is known of a complete file.
+/// The facts about a complete file.
 pub(crate) struct Written {
     pub bytes: u64,
     pub rows: u64,
@@ -155,7 +155,7 @@ impl TextFile {
         };
         let left = match self.plain {
             true => size.0.saturating_sub(self.output.bytes()),
-            // What it comes to is known when it is compressed.
+            // The size is known only after compression.
             false => size.0,
         };
         self.buffer_bytes
@@ -307,7 +307,7 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
-    /// The contract's error, with the row of the stream, `before` rows of which came before the
+    /// The contract's error, with the row of the stream. `before` rows of the stream came before the
     /// batch.
     pub(crate) fn told(self, before: u64) -> Error {
         match self {
@@ -324,7 +324,7 @@ impl Refused {
     }
 }
 
-/// What a stream is written to until its last commit.
+/// The files of a stream until its last commit.
 pub(crate) struct Unfinished {
     files: Shape,
     location: String,
@@ -336,7 +336,7 @@ pub(crate) struct Unfinished {
     committed: u64,
 }
 
-/// One file, a folder that is replaced, or one that grows.
+/// One file, a directory that is replaced, or a directory that grows.
 pub(crate) enum Shape {
     One(Box<OneFile>),
     Set(Box<FileSet>),
@@ -398,8 +398,8 @@ impl Unfinished {
         }
     }
 
-    /// Makes everything since the last commit visible. Gives what is gone on with: nothing behind
-    /// the last commit, and a file or folder that was replaced has only one.
+    /// Makes everything since the last commit visible. Returns the files for the next commit: none
+    /// after the last commit. A file or directory that is replaced has only one commit.
     pub(crate) fn commit(mut self, commit: &Commit<'_>) -> Result<(Receipt, Option<Self>)> {
         let rows = commit.rows();
         let receipt = |bytes, location| Receipt {
@@ -448,7 +448,7 @@ impl Unfinished {
     }
 }
 
-/// What is replaced as a whole says nowhere how far its stream is.
+/// A file or directory that is replaced as a whole cannot store a cursor.
 pub(crate) fn no_cursor(location: &str) -> Error {
     let text = format!("{location} cannot store a cursor");
     Error::config("cursor_needs_folder", text)

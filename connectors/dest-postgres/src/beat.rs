@@ -16,9 +16,9 @@ use crate::lock::{NO_PRIVILEGE, PATIENCE_MS};
 use crate::transaction::BEGIN;
 use crate::working::workers;
 
-/// A run that said nothing for so many seconds counts as dead.
+/// A run without a beat for this many seconds counts as dead.
 const SILENCE_SECS: u32 = 30;
-/// What one call waits for the server: the next one comes soon.
+/// How long one call waits for the server: the next call comes soon.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// Runs that are shown, and the characters of a text about one.
 const MAX_WORKERS: u32 = 64;
@@ -149,7 +149,7 @@ fn explain(settings: &Settings, error: Error) -> Error {
     ))
 }
 
-/// The runs of the pipeline that say so, the one that has worked longest first. Changes nothing.
+/// The runs of the pipeline with a recent beat, the longest-running first. Changes nothing.
 pub(crate) fn working(
     client: &mut Client,
     settings: &Settings,

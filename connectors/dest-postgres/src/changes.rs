@@ -1,9 +1,9 @@
 //! Where the columns of a stream and of its table differ: the statements that change the table, and the table as it is
 //! after them.
 //!
-//! They run in a short transaction of their own before the load, so that readers wait for a moment and not for the load.
-//! The load then decides anew, from the catalog alone: a run that is killed in between leaves a table that the next run
-//! understands.
+//! They run in a short transaction of their own before the load, so that readers wait for a moment and not for the
+//! load. The load then decides anew, from the catalog alone: a run that is killed in between leaves a table that the
+//! next run understands.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ pub(crate) struct Changes {
     pub notes: Vec<String>,
 }
 
-/// Whether a policy decides on a difference between the columns of the stream and those of an existing table.
+/// Whether a policy decides on a difference between the stream's columns and the columns of an existing table.
 /// `source`: the columns at the source.
 pub(crate) fn may_change(
     schema: &Schema,
@@ -179,7 +179,7 @@ fn renamed(
     }
 }
 
-/// The statements that rename columns, each after the one that frees its name.
+/// The statements that rename columns, each after the statement that frees its name.
 fn renaming(name: &Name, renamed: &[(String, String)]) -> Vec<String> {
     /// Between two columns that exchange their names.
     const BETWEEN: &str = "_rapidbyte_renamed";
@@ -463,8 +463,8 @@ impl Found {
         ties.find(|tie| tie.column == column && tie.holds_type)
     }
 
-    /// The name at the source of a column that the stream lacks. `None` if the source dropped it, or if nothing is known
-    /// of it.
+    /// The name at the source of a column that the stream lacks. `None` if the source dropped it, or if nothing is
+    /// known of it.
     pub(crate) fn still_there(&self, column: &str) -> Option<&str> {
         let Differences { source, known, .. } = &self.differences;
         let number = known.columns.get(column)?;

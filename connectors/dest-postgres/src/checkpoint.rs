@@ -62,8 +62,8 @@ const ADD_COLUMNS: [&str; 12] = [
 ];
 
 /// `target_oid` is the OID of the target that has the newest rows. A target that was created again or emptied has lost
-/// rows. `origins` holds where the columns of the target came from (`origins.rs`). Tables of earlier versions do not have
-/// these columns, and get them if the role owns the table.
+/// rows. `origins` holds where the columns of the target came from (`origins.rs`). Tables of earlier versions do not
+/// have these columns, and get them if the role owns the table.
 const ADD_LATER: &str = "ALTER TABLE $TABLE ADD COLUMN IF NOT EXISTS target_oid oid, \
     ADD COLUMN IF NOT EXISTS origins jsonb; $INDEX";
 /// Whether the row `c` of the table has those columns.
@@ -189,8 +189,8 @@ impl Key {
         )
     }
 
-    /// The error for a target with rows if the row has no cursor: somebody edited the column, or full refreshes wrote
-    /// the rows.
+    /// The error for a target with rows if the row does not have a cursor: somebody edited the column, or full
+    /// refreshes wrote the rows.
     fn has_no_cursor(&self, rows: &TargetRows) -> Error {
         let why = format!(
             "the column cursor is NULL in {}, row of {}",
@@ -228,7 +228,7 @@ impl Key {
 /// Whether a target has rows, as far as this role can know.
 #[derive(Debug, PartialEq, Eq)]
 enum TargetRows {
-    /// The target has no rows, is not a table, or cannot be queried now.
+    /// The target is empty, is not a table, or cannot be queried now.
     NoneKnown,
     Some,
     /// The target has storage, and policies hide some or all of its rows from this role.
@@ -252,7 +252,7 @@ pub(crate) struct Lease {
     /// Whether the table of checkpoints has the columns `target_oid` and `origins`.
     knows_target: bool,
     knows_origins: bool,
-    /// What [`origins::filled`] returned, which the next commit writes.
+    /// The result of [`origins::filled`], which the next commit writes.
     pub origins: Option<String>,
 }
 
@@ -407,7 +407,7 @@ fn target_rows(client: &mut Client, key: &Key) -> Result<TargetRows> {
     })
 }
 
-/// Whether the target has no row. `None` if it is not a table, or if the role does not see all of its rows.
+/// Whether the target is empty. `None` if it is not a table, or if the role does not see all of its rows.
 fn is_target_empty(client: &mut Client, key: &Key) -> Result<Option<bool>> {
     let sql = format!(
         "SELECT {MAY_LOOK} FROM pg_catalog.pg_class AS t WHERE t.oid = ({})",
@@ -424,7 +424,7 @@ fn is_target_empty(client: &mut Client, key: &Key) -> Result<Option<bool>> {
     }
 }
 
-/// Whether the table has no row. `None` if the table is locked, or if the answer takes longer than the limits of the
+/// Whether the table is empty. `None` if the table is locked, or if the answer takes longer than the limits of the
 /// role.
 fn is_empty(client: &mut Client, table: &str) -> Result<Option<bool>> {
     let question = format!("SELECT (NOT EXISTS (SELECT FROM {table}))::text");
@@ -877,9 +877,9 @@ impl Lease {
         }
     }
 
-    /// Whether the last commit that was sent happened. Waits until the server has decided. If the commit did not happen, it
-    /// never will, because this call raises the epoch. Errors: `run_superseded`, `checkpoint_changed`, and the errors
-    /// of the connection.
+    /// Whether the last commit that was sent happened. Waits until the server has decided. If the commit did not
+    /// happen, it never will, because this call raises the epoch. Errors: `run_superseded`, `checkpoint_changed`, and
+    /// the errors of the connection.
     pub(crate) fn settle(&mut self, client: &mut Client, settings: &Settings) -> Result<bool> {
         let sql = format!(
             "UPDATE {} AS c SET epoch = c.epoch + 1, updated_at = pg_catalog.clock_timestamp() \

@@ -1,5 +1,5 @@
-//! The columns of a table against those of a stream: what becomes of each, and what to do about those
-//! that do not fit.
+//! Compares the columns of a table with the columns of a stream: what becomes of each, and what to do
+//! about columns that do not fit.
 
 use rapidbyte_pg::builtin::Builtin;
 use rapidbyte_pg::fit::column_for;
@@ -77,11 +77,11 @@ fn change_of_type(name: &Name, field: &Field, column: &Column) -> Result<Option<
             ", which stops at a value that the new type does not hold",
         )
     } else {
-        // What is there might be rounded or cut, which nobody should do by the way.
+        // The statement might round or cut existing values, so no hint suggests it.
         return Ok(None);
     };
     if matches!(column.ty.kind, Kind::Domain { .. }) {
-        // Its owner chose the limits, and another type would have none.
+        // Its owner chose the limits, and another type would lose them.
         return Ok(None);
     }
     let ty = crate::changes::with_collation(&Column {
@@ -225,10 +225,9 @@ pub(crate) fn refuse_unfilled(
     .in_column(&column.name))
 }
 
-/// What becomes of a column that the stream does not have, as a warning: the source may have dropped the column, and
-/// nobody else would tell that its values are old, or gone where `replace` wrote the rows anew. A column
-/// with a default is one that the target's owner added, such as `loaded_at DEFAULT now()`. `there`: the source still has
-/// the column, under this name.
+/// The note about a column that the stream does not have. It is a warning: the source may have dropped the column, and
+/// its values are then old, or gone after `replace`. The target's owner added a column with a default, such as
+/// `loaded_at DEFAULT now()`, so its note is not a warning. `there`: the source still has the column, under this name.
 pub(crate) fn unfilled_note(column: &Column, mode: WriteMode, there: Option<&str>) -> String {
     let gets = match column.generated {
         _ if column.is_computed() => "a value that the server computes",
@@ -264,12 +263,12 @@ pub(crate) fn unfilled_note(column: &Column, mode: WriteMode, there: Option<&str
     )
 }
 
-/// Whether the server has no value for rows that bring none.
+/// Whether the server lacks a value for rows without one.
 pub(crate) fn has_no_filler(column: &Column) -> bool {
     column.default.is_none() && column.generated == Generated::No && !has_type_default(&column.ty)
 }
 
-/// Whether the column is one that the target's owner added: the server has a value of its own for it.
+/// Whether the target's owner added the column: the server has a value of its own for it.
 pub(crate) fn is_own(column: &Column) -> bool {
     column.is_computed() || has_sequence(column) || column.default.is_some()
 }

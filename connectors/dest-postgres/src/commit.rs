@@ -12,13 +12,13 @@ use crate::config::Settings;
 use crate::lock::{self, Wait};
 use crate::transaction::{self, OWN_PATH};
 
-/// To cancel a statement, and to ask what it waits for, at the longest: not longer than the commit
-/// itself may wait.
+/// The longest wait to cancel a statement, or to ask what it waits for. The commit's own limit
+/// applies if it is shorter.
 const ASK_TIMEOUT: Duration = Duration::from_secs(30);
-/// What the commit waits for does not end.
+/// The error code of a commit that waits too long.
 const STALLED: &str = "commit_stalled";
 const ASKS: &str = "run again: the run asks the server first whether the commit happened";
-/// What `SELECT 1 / 0` is.
+/// The error code of `SELECT 1 / 0`.
 pub(crate) const DIVIDED_BY_ZERO: &str = "pg_22012";
 
 /// Moves the checkpoint and commits the transaction that is open, or one of its own. Gives the
@@ -102,14 +102,14 @@ fn ask_timeout(settings: &Settings) -> Duration {
     limit.min(ASK_TIMEOUT)
 }
 
-/// What the session waits for that is not its own work; none while it works.
+/// The reason why the session waits; none while it works.
 fn stands_still(client: &Client, settings: &Settings) -> Result<Option<Wait>> {
     let mut other = Client::connect(&settings.server)?;
     other.set_reply_timeout(ask_timeout(settings));
     lock::waits_for(&mut other, client.process_id())
 }
 
-/// Takes back what was sent, so that it holds nobody up. Gives the answer if it came all the same.
+/// Cancels the statement, so that it blocks nobody. Returns the answer if it still came.
 fn cancel(
     client: &mut Client,
     settings: &Settings,
@@ -202,10 +202,10 @@ fn settle(settings: &Settings, lease: &mut Lease, error: Error) -> Result<Client
     }
 }
 
-/// `run_superseded` if a newer run was let in, whose fence may have ended the connection; `error` if
-/// not, or if nobody can say.
+/// `run_superseded` if a newer run has fenced this one, which may have ended the connection. `error`
+/// if not, or if the server cannot be asked.
 pub(crate) fn superseded(settings: &Settings, lease: &Lease, error: Error) -> Error {
-    // An ended session may hear of it in the server's words, which are no error of the connection.
+    // A fenced session may fail with a transient error of the server, not only with a connection error.
     let may_be = matches!(error.kind, ErrorKind::Connection | ErrorKind::Transient);
     if !may_be || error.code == "commit_unknown" {
         return error;

@@ -193,7 +193,7 @@ fn fresh(
             .filter(|sql| !prelude.contains(sql))
             .collect::<Vec<_>>(),
     );
-    // Rows that come again are told by key and cursor: each version of a key is a row.
+    // Key and cursor identify rows that come again: each version of a key is a row.
     let has_versions = !target.dedup_fields.is_empty();
     let primary_key = match has_versions {
         true => &[],
@@ -478,7 +478,8 @@ fn refuse_no_columns(name: &Name, schema: &Schema) -> Result<()> {
     Err(Error::schema("no_columns", text).hint("leave the stream out, or write to another table"))
 }
 
-/// A stream that has no column of its table was read with the wrong header or delimiter, or belongs to another table.
+/// Refuses a stream without any column of its table: it was read with the wrong header or delimiter, or belongs to
+/// another table.
 fn refuse_strangers(name: &Name, schema: &Schema, relation: &Relation) -> Result<()> {
     let is_there = |field: &&std::sync::Arc<Field>| {
         relation
@@ -633,7 +634,7 @@ fn truncates(settings: &Settings, target: &Target) -> bool {
     target.write_mode == WriteMode::Replace && settings.replace_method == ReplaceMethod::Truncate
 }
 
-/// Who notices what while the rows are replaced.
+/// The note about the effects on other sessions while the rows are replaced.
 fn clear_note(truncates: bool) -> &'static str {
     match truncates {
         true => {

@@ -1,4 +1,4 @@
-//! What the streams of a session share: the settings, a connection that does nothing, and the tables of each stream.
+//! The state that the streams of a session share: settings, an idle connection, and the tables of each stream.
 
 use std::cell::Cell;
 
@@ -8,13 +8,13 @@ use rapidbyte_sdk::prelude::*;
 
 use crate::config::{Connected, Settings};
 
-/// Older servers lack what the catalog is asked for.
+/// Older servers lack parts of the catalog that the queries read.
 const MIN_VERSION: u32 = 120_000;
 
 pub(crate) struct Home {
     pub settings: Settings,
-    /// The first one connects as soon as the destination is opened, while the engine still waits for
-    /// the source; why it could not is told to whoever needs it.
+    /// The first connection. It connects as soon as the destination opens, while the engine still waits
+    /// for the source. The first caller gets its error.
     first: Cell<Option<Result<Connected>>>,
     /// Connected and without a transaction.
     idle: Cell<Option<Client>>,
@@ -32,7 +32,7 @@ impl Home {
         }
     }
 
-    /// The connection that does nothing, or a new one.
+    /// The idle connection, or a new one.
     pub(crate) fn client(&self) -> Result<Client> {
         let client = match self.idle.take() {
             Some(client) if client.is_usable() => client,
@@ -60,8 +60,8 @@ pub(crate) fn version_text(client: &Client) -> String {
     format!("PostgreSQL {version}")
 }
 
-/// The error that ends a load. Without its connection the server keeps nothing of it; a commit of
-/// which that is not known is no error of the connection any more.
+/// The error that ends a load. The server keeps nothing of a load that lost its connection, unless
+/// the outcome of its commit is unknown.
 pub(crate) fn given_up(error: Error) -> Error {
     if !matches!(error.kind, ErrorKind::Connection) || error.code == "commit_unknown" {
         return error;

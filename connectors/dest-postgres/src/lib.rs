@@ -214,7 +214,7 @@ fn is_privilege(error: &Error) -> bool {
     )
 }
 
-/// What the session may do.
+/// Checks the rights of the session.
 fn check_session(client: &mut Client, schema: Option<&str>) -> Result<Vec<CheckItem>> {
     let mut items = Vec::new();
     if client.is_pgbouncer() {

@@ -63,7 +63,7 @@ enum First<'a> {
 }
 
 enum State {
-    /// The run is let in, and no row comes yet.
+    /// The run has fenced, and no row has come yet.
     Fenced(Client),
     /// Between two transactions.
     Idle(Client),
@@ -74,7 +74,7 @@ enum State {
 }
 
 impl TableLoad {
-    /// What a run was let in with. `planned` is the lock of a table that was there and fitted a moment ago.
+    /// The load of a run that has fenced. `planned` is the lock of a table that existed and fitted a moment ago.
     pub(crate) fn new(
         home: &Rc<Home>,
         client: Client,
@@ -264,7 +264,7 @@ impl TableLoad {
         self.place().decide(client, Within::Open)
     }
 
-    /// What the role lacks, which the server does not say to LOCK.
+    /// The privilege that the role lacks: the server's error for LOCK does not name it.
     fn why_not_allowed(&self, client: &mut Client, error: Error) -> Error {
         if !client.is_usable() || client.execute("ROLLBACK").is_err() {
             return error;
@@ -353,7 +353,7 @@ impl TableLoad {
         Ok(())
     }
 
-    /// Ends a load of which nothing can be committed any more: the locks go now.
+    /// Ends a load that cannot commit anything any more, and frees its locks now.
     fn ended(&mut self, error: Error) -> Error {
         let error = self.why_it_ended(error);
         self.give_up();
@@ -595,7 +595,7 @@ fn unchanged(mut error: Error, name: &Name, statement: &str) -> Error {
     match error.code.as_str() {
         lock::NOT_AVAILABLE => error,
         lock::NO_PRIVILEGE => error.hint(format!("have the owner run: {statement}")),
-        // What depends on a column, such as a view, speaks against the change: the server's hint would drop that, too.
+        // An object that depends on a column, such as a view, prevents the change; the server's hint would drop it.
         "pg_2BP01" | "pg_0A000" => {
             error.kind = ErrorKind::Schema;
             error.hint(by_hand())

@@ -1,4 +1,4 @@
-//! What the server has: read from the catalog, changing nothing.
+//! Reads the state of the server from the catalog and changes nothing.
 
 use rapidbyte_pg::catalog::{self, Described, Relation, Types};
 use rapidbyte_pg::form::Origin;
@@ -14,7 +14,7 @@ use crate::repeats::{self, RepeatFacts};
 use crate::swap::{self, SwapFacts};
 use crate::upsert::{self, UpsertFacts};
 
-/// What decides how a stream gets into its table.
+/// The facts that decide how a stream gets into its table.
 pub(crate) struct Found {
     pub facts: Facts,
     /// The table with its columns, if it is there.
@@ -23,7 +23,7 @@ pub(crate) struct Found {
     pub missing_types: Vec<MissingType>,
     /// The existing types that new columns get because of their names: name of the column, and type.
     pub there_types: Vec<(String, PgType)>,
-    /// Decides on changes of the table. Empty if its columns do not differ from those of the stream.
+    /// Decides on changes of the table. Empty if its columns match the stream's columns.
     pub differences: Differences,
     /// The columns that the run renames first: old and new names. Everything else here has the new names.
     pub renamed: Vec<(String, String)>,
@@ -37,14 +37,14 @@ pub(crate) struct Found {
     pub is_made: bool,
     /// The answer to [`crate::origins::question`].
     pub origins: Option<Rows>,
-    /// The answer to what was asked beside that.
+    /// The answer to the question `also` of `look`.
     pub also: Option<Rows>,
 }
 
 /// Facts that the run asks for only if columns differ.
 #[derive(Debug, Default)]
 pub(crate) struct Differences {
-    /// Everything that stands in the way of a change.
+    /// Everything that blocks a change.
     pub ties: Vec<Tie>,
     /// The columns of the relation that the stream comes from.
     pub source: Option<Origin>,
@@ -65,8 +65,8 @@ pub(crate) struct Tie {
     pub holds_name: bool,
 }
 
-/// The ties of the table with the OID `$OID`. An index on a dropped column alone is no tie: the server drops it, too. The
-/// server adapts indexes, constraints and statistics to a new type.
+/// The ties of the table with the OID `$OID`. An index on a dropped column alone is not a tie: the server drops it,
+/// too. The server adapts indexes, constraints and statistics to a new type.
 const TIES: &str = "\
 SELECT pg_catalog.json_build_object('column', a.attname, 'what', tie.what, 'holds_type', tie.holds_type,
     'holds_name', tie.holds_name)::text
@@ -95,16 +95,16 @@ FROM pg_catalog.pg_attribute a CROSS JOIN LATERAL (
 WHERE a.attrelid = $OID AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum, tie.what LIMIT 10000";
 
-/// What is to be known of a table that is there.
+/// The facts that the caller needs about an existing table.
 #[derive(Clone, Copy)]
 pub(crate) enum Wanted<'a> {
     /// Its columns, and who may do what.
     Table,
-    /// What upsert must know.
+    /// The facts for upsert.
     Upsert,
-    /// What replace by a new table must know.
+    /// The facts for replace by a new table.
     Swap(ReplaceMethod),
-    /// What an append of rows that may come again must know.
+    /// The facts for an append of rows that may come again.
     Repeats(&'a Target),
 }
 
@@ -220,9 +220,9 @@ SELECT pg_catalog.json_build_object(
         FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = $TABLE))::text
 FROM (VALUES (1)) AS one LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = $SCHEMA";
 
-/// Foreign keys of other tables that name `c`. `pg_constraint` has no index on the table that a key names, and
-/// reading all of it for each of thousands of tables takes longer than everything else that is asked. So the
-/// keys come from the triggers that check them. A partitioned table has none before PostgreSQL 15.
+/// Foreign keys of other tables that name `c`. `pg_constraint` does not have an index on the table that a key names.
+/// Reading all of it for each of thousands of tables takes longer than all other questions. So the keys come from
+/// the triggers that check them. A partitioned table has none before PostgreSQL 15.
 const KEYS: &str = "\
 pg_catalog.pg_constraint k WHERE k.oid = ANY (CASE c.relkind
                 WHEN 'p' THEN ARRAY(SELECT p.oid FROM pg_catalog.pg_constraint p
@@ -231,7 +231,7 @@ pg_catalog.pg_constraint k WHERE k.oid = ANY (CASE c.relkind
                     WHERE g.tgrelid = c.oid AND g.tgisinternal) END)
               AND k.confrelid = c.oid AND k.conrelid <> c.oid AND k.contype = 'f'";
 
-/// Nothing where there is no such table.
+/// NULL if the table does not exist.
 const OID: &str = "(SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n \
     ON n.oid = c.relnamespace WHERE n.nspname = $SCHEMA AND c.relname = $TABLE)";
 
@@ -244,11 +244,11 @@ pub(crate) fn local_settings() -> String {
 /// The transaction in which the catalog is read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Within<'a> {
-    /// The one that is open, with [`local_settings`].
+    /// The open transaction, with [`local_settings`].
     Open,
-    /// The one that these statements open, in the first send; so many of them give rows.
+    /// The transaction that these statements open, in the first send. `rows` of the statements return rows.
     Opening { statements: &'a str, rows: usize },
-    /// One for each send, which can change nothing.
+    /// One transaction for each send, which can change nothing.
     Own,
 }
 
@@ -277,9 +277,9 @@ impl Within<'_> {
     }
 }
 
-/// Reads the catalog. `columns` are those of the table to create if there is none, and `is_added` is whether a table
-/// that lacks some of them gets them; `beside` has two questions that are asked in the same send: for the origins of
-/// columns, and another one.
+/// Reads the catalog. `columns` are the columns of the table to create if it does not exist. `is_added`: an existing
+/// table gets the columns that it lacks. `origins` and `also` are questions for the same send: `origins` asks for the
+/// origins of columns.
 pub(crate) fn look(
     client: &mut Client,
     within: &mut Within<'_>,
@@ -415,7 +415,7 @@ pub(crate) fn rename(
     Ok(())
 }
 
-/// Asks for everything that stands in the way of a change of a table.
+/// Asks for everything that blocks a change of a table.
 pub(crate) fn ties(
     client: &mut Client,
     within: &mut Within<'_>,
@@ -431,7 +431,7 @@ pub(crate) fn ties(
     ties.into_iter().map(parse).collect()
 }
 
-/// What there is about one schema and one name.
+/// The facts about one schema and one name.
 pub(crate) fn facts(
     client: &mut Client,
     within: &mut Within<'_>,
@@ -519,8 +519,8 @@ struct Needed {
     there: Vec<(String, PgType)>,
 }
 
-/// The user types that the columns need. Errors: `missing_type`, with all the statements to run, if the server lacks one
-/// that Rapidbyte does not create.
+/// The user types that the columns need. Errors: `missing_type`, with all the statements to run, if the server lacks
+/// one that Rapidbyte does not create.
 fn needed_types(
     client: &mut Client,
     within: &mut Within<'_>,

@@ -1,7 +1,7 @@
 //! Where the columns of a target came from: the column `origins` of the table of checkpoints.
 //!
-//! It has the numbers of the target's columns with those of the source's. No server uses a number again, so the numbers
-//! prove that a column was renamed or dropped.
+//! It maps the numbers of the target's columns to the numbers of the source's columns. No server uses a number again,
+//! so the numbers prove that a column was renamed or dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,8 +17,8 @@ use crate::convert;
 /// The most rows of one target that are read. Only a target that a thousand pipelines fill has more.
 const MAX_ORIGINS: usize = 1000;
 
-/// The query for the origins of a target's columns. It returns one text, or no row if the role may not read the table of
-/// checkpoints or the table does not exist.
+/// The query for the origins of a target's columns. It returns one text, or no row if the role may not read the table
+/// of checkpoints or the table does not exist.
 pub(crate) fn question(settings: &Settings, target: &Name) -> String {
     let schema = &settings.checkpoint_schema;
     // The inner query runs only if there is such a table. XML would escape the text.
@@ -39,7 +39,7 @@ pub(crate) fn question(settings: &Settings, target: &Name) -> String {
     )
 }
 
-/// What a run has recorded in `origins`.
+/// The record of a run in `origins`.
 #[derive(serde::Deserialize)]
 struct Recorded {
     /// See [`Origin`].
@@ -120,8 +120,8 @@ pub(crate) fn filled(schema: &Schema, kept: Option<&[usize]>) -> Result<Option<S
         .map_err(|error| Error::internal(format!("the origins of columns: {error}")))
 }
 
-/// The assignment that sets the column to the numbers of the columns in `origins`, which [`filled`] returned. `oid` is a
-/// query for the OID of the target. Keeps what was recorded of other columns of the same table and the same source.
+/// The assignment that sets the column to the numbers of the columns in `origins`, which [`filled`] returned. `oid` is
+/// a query for the OID of the target. Keeps what was recorded of other columns of the same table and the same source.
 pub(crate) fn assignment(oid: &str, origins: &str) -> String {
     format!(
         "origins = (SELECT pg_catalog.jsonb_build_object('relation', n.o -> 'relation', 'xid', n.o -> 'xid', \

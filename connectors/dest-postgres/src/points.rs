@@ -1,5 +1,5 @@
-//! The named points of the delivery protocol: where a crash would matter, in the order in which a
-//! load reaches them. Tests of faults end the process there ([`rapidbyte_sdk::log::failpoint`]).
+//! The failpoints of the delivery protocol: where a crash would matter, in the order in which a
+//! load reaches them. Fault tests end the process there ([`rapidbyte_sdk::log::failpoint`]).
 
 /// Every name that is reached in this connector.
 pub const POINTS: [&str; 21] = [

@@ -1,4 +1,4 @@
-//! What the role lacks to write a stream: all of it at once, with the statements that give it.
+//! The privileges that the role lacks to write a stream: all at once, with the statements that grant them.
 
 use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_sdk::prelude::*;
@@ -7,10 +7,10 @@ use crate::config::Name;
 use crate::look::{Found, TableFacts};
 use crate::repeats;
 
-/// Stands before the statements of a script.
+/// Starts a script of statements.
 const OWNER_RUNS: &str = "-- run in psql, as the owner or a superuser:";
 
-/// What is missing, and the statements of the script; each statement is there once.
+/// The missing privileges, and the statements of the script, each once.
 struct Missing<'a> {
     found: &'a Found,
     name: &'a Name,

@@ -65,7 +65,7 @@ impl Casts<'_> {
     pub(crate) fn located(&self, error: Error, trial: &mut impl Trial, rows: Range<u64>) -> Error {
         match first_refused(trial, rows, self.places.len()) {
             Ok(Some(refused)) => self.explained(refused),
-            // It was no cast, or the connection has ended: the first error is the cause.
+            // No cast failed alone, or the connection has ended: the first error is the cause.
             Ok(None) | Err(_) => self.explained_alone(error),
         }
     }

@@ -1,9 +1,9 @@
-//! Append of rows that come again: those that the table has already are left out.
+//! Append of rows that come again: skips rows that the table already has.
 //!
-//! A lag reads rows again that were delivered before. A row is one that the table has when its key
-//! and its version (the columns of the cursor) equal those of a row there, as the server compares
-//! values of the columns' types; NULL in a version equals NULL. So a row that was changed and got
-//! another version is added, and one that was changed without is not.
+//! A lag reads rows again that were delivered before. The table has a row already if a row there has
+//! the same key and the same version (the columns of the cursor). The server compares the values by
+//! the columns' types; NULL in a version equals NULL. So a changed row with another version is added,
+//! and a changed row with the same version is not.
 
 use rapidbyte_pg::Column;
 use rapidbyte_pg::ident::{quote_ident, quote_literal};
@@ -38,7 +38,7 @@ impl RepeatFacts {
 #[derive(Debug, Clone, serde::Deserialize)]
 struct Compared {
     name: String,
-    /// The type's own operator of equality, with its schema; none where it has no order.
+    /// The type's own equality operator, with its schema; none if the type does not have an order.
     equal: Option<String>,
 }
 
@@ -48,9 +48,9 @@ struct Index {
     columns: Vec<String>,
 }
 
-/// The operator is that of the default operator class for B-trees, as the server itself looks for
-/// it (`GetDefaultOpClass`): of the type below all domains, of a type that it is in binary, or of
-/// all enums, arrays, ranges and composites.
+/// The operator belongs to the default operator class for B-trees, which the server finds in the
+/// same way (`GetDefaultOpClass`). The class is for the type below all domains, for a type to which
+/// it is binary coercible, or for all enums, arrays, ranges and composites.
 const FACTS: &str = "\
 SELECT pg_catalog.json_build_object(
     'columns', (SELECT COALESCE(pg_catalog.json_agg(pg_catalog.json_build_object(
@@ -217,7 +217,7 @@ impl RepeatFacts {
         }
     }
 
-    /// What is missing to be fast, and what stands against a second version of a row.
+    /// Notes: an index that would make commits fast, and a unique index that refuses a second version.
     fn about_indexes(&self, target: &Target, name: &Name) -> Vec<String> {
         let key = &target.primary_key;
         let is_of_key = |index: &Index| {

@@ -71,13 +71,13 @@ enum Rows {
     Insert(Parameter, Statement),
 }
 
-/// What the connection does.
+/// The state of the connection.
 enum Wire {
     Idle(Client),
     /// A COPY was asked for.
     Asked(CopyAsked<Client>),
     Copying(CopyIn<Client>, u64),
-    /// INSERTs of so many rows are on their way.
+    /// INSERTs of this many rows are on their way.
     Inserting(Pipeline<Client>, u64),
     /// It failed and was given up.
     Lost,
@@ -441,7 +441,7 @@ impl Sink {
         let mut client = match self.wire {
             Wire::Idle(client) => client,
             Wire::Copying(copy, _) => give_up_copy(copy)?,
-            // What was asked may wait for a lock: the connection is closed, and the server notices it.
+            // The statement may wait for a lock: the connection is closed, and the server notices it.
             Wire::Asked(_) | Wire::Inserting(..) | Wire::Lost => return None,
         };
         if !client.is_usable() || client.execute("ROLLBACK").is_err() {
@@ -472,7 +472,7 @@ fn with_numbers(batch: &RecordBatch, schema: &SchemaRef, first: u64) -> Result<R
 
 fn copy_statement(name: &Name, columns: &[Column], is_frozen: bool) -> String {
     let names: Vec<_> = columns.iter().map(|c| quote_ident(&c.name)).collect();
-    // A list of no columns is no syntax, and means the same for a table that has none.
+    // SQL does not allow an empty list; COPY without a list means the same for a table without columns.
     let list = match names.as_slice() {
         [] => String::new(),
         names => format!(" ({})", names.join(", ")),

@@ -1,4 +1,4 @@
-//! A server that says nothing while rows are written: how long it is waited for, and why.
+//! A server that does not answer while rows are written: the error, with the reason of the wait.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use rapidbyte_sdk::prelude::*;
 use crate::config::Settings;
 use crate::lock;
 
-/// For asking what the server does; the error is told without it otherwise.
+/// The longest wait for the reason; after it, the error says that the server does not answer.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// `write_stalled` for the error of a session that waited in vain; another error stays. The rows are

@@ -17,13 +17,13 @@ use crate::lock;
 use crate::rows::ensure_all;
 use crate::transaction::{NO_PATH, OWN_PATH};
 
-/// What stands against a swap, and what makes a table like the old one.
+/// The query for the reasons against a swap, and for the statements that make a table like the old one.
 const GROUND: &str = include_str!("../sql/ground.sql");
 /// Every property of a table.
 const DESCRIBE: &str = include_str!("../sql/describe.sql");
-/// What puts the new table in the place of the old one.
+/// The statements that put the new table in the place of the old one.
 const FINISH: &str = include_str!("../sql/finish.sql");
-/// What brings the rows into the old table when a swap cannot be.
+/// The statements that bring the rows into the old table if a swap is impossible.
 const DELETE: &str = include_str!("../sql/delete.sql");
 
 const SAVEPOINT: &str = "SAVEPOINT rapidbyte_swap";
@@ -70,7 +70,7 @@ pub(crate) struct Swap {
     is_explicit: bool,
 }
 
-/// Up to so many rows, DELETE is cheaper than a new table.
+/// Up to this many rows, DELETE is cheaper than a new table.
 const FEW_ROWS: u32 = 1000;
 
 /// Asks whether a table is large enough for `auto`: it has a row if so. `oid` is an expression for the
@@ -91,15 +91,15 @@ pub(crate) fn is_large(oid: &str) -> String {
     )
 }
 
-/// The question that [`SwapFacts`] is the answer to. `oid` is an expression for the table's OID.
+/// The question that [`SwapFacts`] answers. `oid` is an expression for the table's OID.
 pub(crate) fn question(oid: &str, name: &Name, version: u32) -> String {
     let (published, since) = PUBLISHED;
     let published = if version >= since { published } else { "" };
     fill(&GROUND.replace("$PUBLISHED", published), oid, name)
 }
 
-/// Puts a table and the one that is to take its place into one of the questions: `$OID` and `$NEW_OID`
-/// as expressions, `$OLD` and `$NEW` as strings that hold the names as they stand in SQL.
+/// Fills a question with a table and its replacement: `$OID` and `$NEW_OID` are expressions, `$OLD`
+/// and `$NEW` are strings that hold the names, quoted for SQL.
 fn fill(question: &str, oid: &str, name: &Name) -> String {
     let new = quote_literal(&new_name(name).sql());
     let new_oid = format!("{new}::pg_catalog.regclass");
@@ -112,7 +112,7 @@ fn fill(question: &str, oid: &str, name: &Name) -> String {
     ];
     let mut parts = question.split('$');
     let mut filled = parts.next().unwrap_or_default().to_owned();
-    // A name may hold such a word: what is put in is not looked through again.
+    // A name may hold such a word, so the values are not searched again.
     for part in parts {
         let found = values
             .iter()
@@ -176,7 +176,7 @@ pub(crate) fn decide(
     Ok(None)
 }
 
-/// Who notices what while the table is replaced.
+/// The note about the effects on other sessions while the table is replaced.
 fn note(settings: &Settings, name: &Name) -> String {
     format!(
         "load into a new table that replaces {name} at the commit: readers see the old rows \
@@ -336,7 +336,7 @@ impl Swap {
         let version = client.server_version();
         let ground = question(&oid_of(&self.name), &self.name, version);
         let questions = [ground, describe.clone(), self.ask(FINISH)];
-        // What others did while the rows came is seen now: nobody else can do more.
+        // The lock is held, so these questions see all changes that others made while the rows came.
         let answers = client.query_each(&questions.join("; "), questions.len())?;
         let [ground, before, statements] = answers.as_slice() else {
             return Err(Error::internal("questions without answers"));
@@ -397,7 +397,7 @@ fn texts(rows: &Rows) -> Result<Vec<&str>> {
         .collect()
 }
 
-/// What is described, and how; a description may be NULL.
+/// A property and its description, which may be NULL.
 type Property<'a> = (&'a str, Option<&'a str>);
 
 fn pairs(rows: &Rows) -> Result<Vec<Property<'_>>> {

@@ -4,8 +4,7 @@ use rapidbyte_pg_client::Client;
 
 use crate::config::Settings;
 
-/// Whatever the role's default: after a lock that had to be waited for, what others have committed
-/// must be seen.
+/// Overrides the role's default: after a wait for a lock, the load must see the commits of others.
 pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 /// Limits of a role or database that are meant for people: a load takes as long as it takes, and
 /// between two batches waits for the source. The version that brought each.
@@ -14,9 +13,9 @@ const TIMEOUTS: [(&str, u32); 3] = [
     ("idle_in_transaction_session_timeout", 0),
     ("transaction_timeout", 170_000),
 ];
-/// The server looks now and then whether we are still there, also while it waits for a lock, so that
-/// a run that was stopped holds up nobody, and does nothing when the lock is given at last
-/// (PostgreSQL 14 and later, not on every system).
+/// The server checks now and then that the client is still there, also while it waits for a lock. So
+/// a stopped run blocks nobody, and does nothing when it gets the lock at last (PostgreSQL 14 and
+/// later, not on every system).
 const NOTICED: &str = "SELECT pg_catalog.set_config('client_connection_check_interval', '1000', true) \
     WHERE pg_catalog.current_setting('client_connection_check_interval', true) IS NOT NULL \
       AND pg_catalog.version() ~ 'linux'";
@@ -27,7 +26,7 @@ const NOTICES: &str = "client_min_messages";
 pub(crate) const BEGIN_ROWS: usize = 1;
 /// Triggers, rules and defaults may count on the user's own path.
 pub(crate) const OWN_PATH: &str = "SET LOCAL search_path TO DEFAULT";
-/// What the catalog is asked for has its schema then.
+/// The catalog then returns names with their schema.
 pub(crate) const NO_PATH: &str = "SET LOCAL search_path = ''";
 
 /// Begins a transaction that may wait: with limits as the operator wrote them or none, and given up

@@ -1,8 +1,8 @@
-//! Upsert: rows are staged in a temporary table, and the last version of each key takes the place
-//! of the one that is there.
+//! Upsert: rows are staged in a temporary table, and the last version of each key replaces the row
+//! in the target.
 //!
-//! Everything about keys is left to the server: what is staged has the types and collations of the
-//! table, so that two keys which are equal there (`1.0` and `1.00`) are one key here.
+//! The server alone compares keys: the staged columns have the types and collations of the table, so
+//! two keys that are equal there (`1.0` and `1.00`) are one key here.
 
 use std::ops::Range;
 
@@ -316,7 +316,7 @@ fn refuse_identity(name: &Name, targets: &[Column], key: &[(usize, String)]) -> 
     Err(refused(name, &what, &hint).in_column(&column.name))
 }
 
-/// What is staged: the columns of the temporary table, without the row's number.
+/// The staged rows: the columns of the temporary table, without the row's number.
 pub(crate) struct Stage {
     pub merge: Merge,
     targets: Vec<Column>,
@@ -357,7 +357,7 @@ impl Stage {
         staged.chain([number]).collect()
     }
 
-    /// Makes the temporary table; it goes with the transaction, so that poolers are no matter.
+    /// Makes the temporary table. It ends with the transaction, so it works behind poolers.
     pub(crate) fn make(&self, client: &mut Client) -> Result<()> {
         let columns: Vec<String> = (self.targets.iter().zip(&self.casts).enumerate())
             .map(|(place, (column, is_cast))| {
@@ -399,8 +399,8 @@ impl Stage {
             .in_column(column))
     }
 
-    /// Deletes and writes what is staged, which is so many rows. Errors: the server's;
-    /// `rows_not_kept`; `commit_stalled`.
+    /// Merges the `rows` staged rows into the table. Errors: the server's; `rows_not_kept`; `rows_kept`;
+    /// `commit_stalled`.
     pub(crate) fn merge(
         &self,
         client: &mut Client,
@@ -467,8 +467,8 @@ impl Stage {
         version: &[(usize, String)],
         rows: u64,
     ) -> Result<()> {
-        // Whoever else adds to the table in this way has committed when its rows are looked for: a
-        // statement sees what was committed before it began.
+        // The lock waits until other runs that add to the table in this way have committed. The next
+        // statement sees their rows.
         let table = quote_literal(&name.to_string());
         client.simple_query(&format!(
             "SELECT pg_catalog.pg_advisory_xact_lock({LOCK_CLASS}, \

@@ -1,14 +1,13 @@
-//! Which runs of a pipeline are at work: those whose recorded session the server still lists, and those
+//! Which runs of a pipeline are at work: runs whose recorded session the server still lists, and runs
 //! that say so.
 //!
-//! A session is recorded when the run is let in, and cleared with the last commit of its stream. Runs behind a
-//! pooler record none, and say by themselves that they are at work ([`crate::beat`]). The sessions of another role
-//! show no time at which they began: of such runs nothing is known here, and the epoch alone keeps two of them
-//! apart.
+//! A session is recorded when the run fences, and cleared with the last commit of its stream. Runs behind a pooler
+//! do not record a session; they say that they are at work ([`crate::beat`]). The sessions of another role do not
+//! show when they began. So nothing is known of their runs here, and the epoch alone keeps two of them apart.
 //!
-//! Two runs that ask at the same moment are both not recorded yet. So whoever asks takes an advisory lock of its session
-//! first, and keeps it: the session that asked is the one that loads the run's first stream, and from then on the run is
-//! recorded. A pooler gives the session to others, so that behind one there is no lock.
+//! Two runs that ask at the same moment are both not recorded yet. So each run takes an advisory lock of its session
+//! before it asks, and keeps it. The same session loads the run's first stream, and from then on the run is recorded.
+//! A pooler gives the session to others, so runs behind a pooler do not take the lock.
 
 use rapidbyte_pg::ident::{qualified, quote_literal};
 use rapidbyte_pg_client::{Client, Rows};
@@ -92,7 +91,7 @@ fn place(address: &str, process: &str) -> String {
     format!("from {address}, server process {process}")
 }
 
-/// Those whose session the server lists, the one that has worked longest first.
+/// The runs whose session the server lists, the oldest session first.
 fn listed(client: &mut Client, settings: &Settings, pipeline: &str) -> Result<Vec<Worker>> {
     let table = qualified(&settings.checkpoint_schema, CHECKPOINT_TABLE);
     let sql = format!(

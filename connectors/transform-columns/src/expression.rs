@@ -1,7 +1,7 @@
 //! Expressions over the columns of a row: a part of SQL, with PostgreSQL's rules for NULL.
 //!
-//! `parse` turns text into a [`Typed`] tree and refuses what does not fit the columns; `compute` evaluates a tree for all
-//! rows of a batch. Whatever a tree computes depends on its row alone, and it always ends.
+//! `parse` turns text into a [`Typed`] tree and refuses text that does not fit the columns. `compute` evaluates a
+//! tree for all rows of a batch. The result of a tree depends on its row alone, and the evaluation always ends.
 
 mod call;
 mod cast;
@@ -40,7 +40,7 @@ pub struct Typed {
 pub enum Node {
     /// A column by its position.
     Column(usize),
-    /// The text of a column that has no type of expressions.
+    /// The text of a column whose type is not a `Kind`.
     TextOfColumn(usize),
     /// A column of numeric without digits, with the digits of this expression's type.
     Numeric(usize),

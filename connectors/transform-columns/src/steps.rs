@@ -38,7 +38,7 @@ struct Compiled {
 
 type Run = dyn Fn(&RecordBatch, &SchemaRef) -> Result<Moved, Fault>;
 
-/// What a step makes of a batch.
+/// The result of a step for a batch.
 struct Moved {
     batch: RecordBatch,
     /// The row before the step of each row after it; `None`: they are the same.

@@ -1,6 +1,6 @@
-//! From one type to another, as PostgreSQL's casts do it, or a refusal.
+//! Casts from one type to another, as PostgreSQL does them, or refuses.
 //!
-//! Where PostgreSQL's result depends on a setting of the session (the time zone), there is no cast.
+//! A cast does not exist where PostgreSQL's result depends on a setting of the session (the time zone).
 
 use rapidbyte_formats::text::{decimal, number, time};
 use rapidbyte_sdk::prelude::arrow_schema::TimeUnit;
@@ -15,7 +15,7 @@ const MICROS_PER_DAY: i64 = 86_400_000_000;
 /// An expression as one of another type. A constant is cast at once.
 ///
 /// # Errors
-/// There is no such cast; or the constant is no value of the type.
+/// The cast does not exist, or the constant is not a value of the type.
 pub fn to(typed: Typed, kind: Kind) -> Result<Typed, String> {
     if typed.kind == kind {
         return Ok(typed);
@@ -118,7 +118,7 @@ pub fn apply(cells: &Cells, from: Kind, to: Kind, rows: Rows<'_>) -> Result<Cell
                 .ok_or_else(|| out_of_range(to))
                 .map(Some)
         }),
-        // `exists` has no other pair.
+        // `exists` allows only the pairs above.
         _ => Ok(cells.clone()),
     }
 }
@@ -136,7 +136,7 @@ pub fn within(value: i64, kind: Kind) -> Result<i64, String> {
     }
 }
 
-/// Units that so many digits hold.
+/// The units if `precision` digits hold them.
 pub fn fits(units: Option<i128>, precision: u8) -> Option<i128> {
     let most = 10_u128.checked_pow(precision.into())?;
     units.filter(|units| units.unsigned_abs() < most)
@@ -252,7 +252,7 @@ fn decimal_of_float(value: f64, from: Kind, scale: u8) -> Option<i128> {
 fn from_text(cells: &Cells, to: Kind, rows: Rows<'_>) -> Result<Cells, Misfit> {
     let constant = cells.is_constant;
     let texts = cells.texts();
-    // What PostgreSQL calls white space.
+    // PostgreSQL's white space.
     let text =
         |row| texts(row).map(|text| text.trim_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']));
     let wrong =

@@ -203,7 +203,7 @@ impl Cells {
         self.array().is_null(if self.is_constant { 0 } else { row })
     }
 
-    /// The values as a column of so many rows.
+    /// The values as a column of `rows` rows.
     pub fn into_column(self, kind: Kind, rows: usize) -> Result<ArrayRef, Misfit> {
         let values = match self.is_constant {
             true => self.repeated(rows),

@@ -174,7 +174,7 @@ impl Kind {
         }
     }
 
-    /// The digits of a number that is no float.
+    /// The digits of a number that is not a float.
     pub fn digits(self) -> (u8, u8) {
         match self {
             Self::Int2 => (5, 0),
