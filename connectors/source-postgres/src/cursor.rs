@@ -261,8 +261,8 @@ impl Ordered {
         numbers.filter(|numbers| numbers.len() == self.fields.len())
     }
 
-    /// Columns are the same if they have the same number, whatever they are called. If the cursor has no numbers, the
-    /// name decides. Errors: `cursor_changed` if the cursor has other fields.
+    /// Columns are the same if they have the same number, whatever their names are. A cursor without numbers is
+    /// compared by names. Errors: `cursor_changed` if the cursor has other fields.
     pub fn check(&self, fields: &[Field], here: &Here) -> Result<()> {
         let numbers = self.numbers();
         let is_column = |place: usize, field: &Field| match numbers {
