@@ -23,8 +23,9 @@ use crate::relation::Relation;
 use crate::session::query;
 use crate::window;
 
-/// Asks for the server, the place in its log, the database, the relation and the numbers of its columns. The inner query runs only if the role may
-/// call the function. Every role may, unless somebody revoked the privilege from PUBLIC.
+/// Asks for the server, the place in its log, the database, the relation and the numbers of its columns. The inner
+/// query runs only if the role may call the function. Every role may, unless somebody revoked the privilege from
+/// PUBLIC.
 const IDENTITY: &str = "\
 SELECT pg_catalog.json_build_object('system', CASE
     WHEN pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')

@@ -212,7 +212,7 @@ impl Rows {
             Some(checkpoints) if reading.kind == Some(PartKind::Ordered) => {
                 let mut events = checkpoints.cut(&rows, texts)?;
                 if self.calls == Calls::MayRead {
-                    // The rows are known to be right when all have come.
+                    // The rows are only known to be right when all have come.
                     events.retain(|event| !matches!(event, Event::Checkpoint(_)));
                 }
                 self.ready.extend(events);

@@ -24,8 +24,8 @@ SELECT COALESCE((SELECT pg_catalog.concat_ws(' ', s.state, s.wait_event_type, s.
               LIMIT 3) AS b
         LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = b.pid), '')";
 
-/// When a read that shares its snapshot is first asked about while nothing comes; each time after that it
-/// is twice as long.
+/// Time without rows after which a read that shares its snapshot first asks whether a change blocks it. Each further
+/// question comes after twice the time.
 const FIRST_ASK: Duration = Duration::from_secs(5);
 
 /// Whether a session waits for the run whose snapshot the transaction `$RUN` exported, and for which
