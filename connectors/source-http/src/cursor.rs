@@ -4,6 +4,7 @@
 //! value of the cursor field, and the next read asks from this value on. Where records must not come twice, the
 //! checkpoint also has the hashes of the records with this value. The next read leaves out these records, and records
 //! below the value.
+
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
