@@ -16,9 +16,8 @@ use crate::files::FileStream;
 use crate::partition::{Partitions, Picked};
 use crate::sample::Known;
 
-/// What the files of a stream say: the columns of the first one, which all others must have too,
-/// in any order; a column is nullable if it is so in one of them. With [`Headers::Union`] a column that a file lacks is
-/// NULL in its rows.
+/// The columns of a stream. All files must have the columns of the first file, in any order; a column is nullable if it
+/// is nullable in one of them. With [`Headers::Union`] a column that a file lacks is NULL in its rows.
 pub(crate) fn know(kind: Kind, headers: Headers, stream: &FileStream) -> Result<Known> {
     let mut known: Option<Known> = None;
     for (path, _) in &stream.files {
@@ -185,10 +184,10 @@ impl ColumnRows {
     }
 }
 
-/// What footers, batches and the other connector take beside the pages of a wide file, and beside half as much
-/// again: a destination that writes Parquet has a page of each column, too.
+/// Memory for footers, batches and the other connector, in addition to one and a half times the pages of a wide file.
+/// The half is for a destination that writes Parquet, which has a page of each column, too.
 const OTHERS_BYTES: u64 = 24 << 20;
-/// `resources.memory` is told in steps of this.
+/// The hint rounds `resources.memory` up to a multiple of this.
 const MEMORY_STEP: u64 = 16 << 20;
 
 impl Reader for ColumnRows {
@@ -301,8 +300,8 @@ impl OpenFile {
         here
     }
 
-    /// The columns of the files so far with those of this one. With [`Headers::Same`] these must be the same but for
-    /// their order and whether they may be NULL. `first` is the stream's first file.
+    /// Merges the columns of the files so far with the columns of this file. With [`Headers::Same`] these must be the
+    /// same but for their order and whether they may be NULL. `first` is the stream's first file.
     fn merge(&self, expected: &SchemaRef, headers: Headers, first: &str) -> Result<SchemaRef> {
         let found = self.file.schema();
         let unites = headers == Headers::Union;
@@ -356,7 +355,7 @@ impl OpenFile {
     }
 }
 
-/// What is told of a file for which a decoder panics.
+/// The error for a file on which a decoder panics.
 fn damaged(kind: Kind, path: &str, stream: &str) -> Error {
     let (code, what) = match kind {
         Kind::Parquet => ("parquet_malformed", "a page that cannot be decoded"),
@@ -368,8 +367,8 @@ fn damaged(kind: Kind, path: &str, stream: &str) -> Error {
         .at(path)
 }
 
-/// The contract's error for an error of the columns. What the host said goes first, and then that
-/// the file has changed: whatever else is wrong may come of it.
+/// The contract's error for an error of the columns. An error of the host goes first, then a change of the file,
+/// because either may cause any other error.
 fn told(error: ColumnarError, input: &Watched, path: &str, stream: &str) -> Error {
     let failed = input.failed.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(error) = failed.as_ref() {
@@ -404,7 +403,7 @@ struct Watched {
     size: u64,
     /// As [`Input::modified`] said when it was opened.
     modified: u64,
-    /// What the host said to a read that failed.
+    /// The host's error for a read that failed.
     failed: Mutex<Option<Error>>,
 }
 

@@ -1,8 +1,8 @@
 //! Folders with manifests: exactly the files that the chain names are read.
 //!
-//! A folder that `dest-file` adds to says in `_manifest` what is committed. A commit counts once all
-//! its files are in their place; until then the folder is as it was before it. What the chain names
-//! and nobody finds is an error, never fewer rows.
+//! A folder that `dest-file` adds to says in `_manifest` what is committed. A commit counts once all its files are in
+//! their place; until then the folder is as it was before the commit. A file that the chain names and that does not
+//! exist is an error, never fewer rows.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -119,7 +119,7 @@ fn folders(asked: &str) -> Result<Vec<Folder>> {
                 .or_default()
                 .push((number, entry.path.clone()));
         }
-        // Folders of partitions lie in the one with the manifests.
+        // Folders of partitions are below the folder with the manifests.
         let (above, last) = folder.rsplit_once('/').unwrap_or(("", folder));
         if !last.contains('=') {
             break;
@@ -156,7 +156,7 @@ impl Folder {
         }
     }
 
-    /// The files that count, without those of commits that are not in their place yet.
+    /// The files that count, without the files of commits that are not complete yet.
     fn files(&self, found: &HashMap<&str, u64>) -> Result<impl Iterator<Item = &File>> {
         let pending = files::find(&self.at(&format!("{FOLDER}/*{PENDING}")))?;
         let waits = |file: &File| {

@@ -15,7 +15,7 @@ pub(crate) struct FileStream {
     pub name: String,
     /// Path and size in bytes when it was looked for.
     pub files: Vec<(String, u64)>,
-    /// Some of them lie in folders with manifests: files that none names are left out, so many.
+    /// How many files are left out because no manifest names them; nothing without a folder with manifests.
     pub left_out: Option<usize>,
 }
 
@@ -24,8 +24,8 @@ impl FileStream {
         self.files.iter().map(|(_, size)| size).sum()
     }
 
-    /// Whether its files may have different columns. Those of manifests may: a stream that grows keeps its files when it
-    /// gets a column.
+    /// Whether its files may have different columns. Files that manifests name may: a stream that grows keeps its files
+    /// when it gets a column.
     pub(crate) fn headers(&self, asked: Headers) -> Headers {
         match self.left_out {
             Some(_) => Headers::Union,
@@ -33,7 +33,7 @@ impl FileStream {
         }
     }
 
-    /// What to know about which files are read.
+    /// A note on which files are read.
     pub(crate) fn manifest_note(&self) -> Option<String> {
         Some(match self.left_out? {
             0 => "reads the files that the manifests name".to_owned(),
@@ -41,7 +41,7 @@ impl FileStream {
         })
     }
 
-    /// What to know about the sizes; `said` is what the configuration says.
+    /// A note on the sizes; `said` is the configured compression.
     pub(crate) fn compression_note(&self, said: Option<Compression>) -> Option<String> {
         let mut names: Vec<&str> = self
             .files
@@ -61,7 +61,7 @@ impl FileStream {
     }
 }
 
-/// A folder or a pipe is there, and is no file.
+/// Refuses a folder or a pipe: it exists, but is not a file.
 fn refuse_other_kinds(path: &str) -> Result<()> {
     if pattern::is_pattern(path) || path.contains(STREAM) {
         return Ok(());
@@ -76,8 +76,8 @@ fn refuse_other_kinds(path: &str) -> Result<()> {
     }
 }
 
-/// The streams, ordered by name: those of the files, and those that `schemas` declares, whose files may be gone. No
-/// file at all is an error, and so is a declaration that seems to mean another stream.
+/// The streams, ordered by name: streams that have files, and streams that `schemas` declares, whose files may be
+/// missing. It is an error if no file matches, or if a declaration seems to mean another stream.
 pub(crate) fn find(settings: &Settings) -> Result<Vec<FileStream>> {
     let path = &settings.path;
     let (entries, left_out) = committed::find(&path.replace(STREAM, "*"))?;
@@ -130,7 +130,7 @@ fn is_slip(one: &str, other: &str) -> bool {
     !is_series && strsim::damerau_levenshtein(&one, &other) <= slips
 }
 
-/// `schemas` declares a stream that has no file.
+/// The error for a stream that `schemas` declares and that does not have a file.
 pub(crate) fn without_file(settings: &Settings, name: &str) -> Error {
     let text = format!("no file belongs to the stream {name:?} that schemas declares");
     let path = settings.path.replace(STREAM, name);

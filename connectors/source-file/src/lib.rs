@@ -1,8 +1,8 @@
 //! Reads CSV and JSON Lines files, compressed ones too, Parquet and Arrow files.
 //!
-//! Which files make which streams is the part of `files`, what an operator may say is [`Config`], one
-//! read is `Rows` for text and `Columns` for the others. How values and rows stand in a file are the
-//! crates `rapidbyte-formats` and `rapidbyte-columnar`.
+//! `files` decides which files make which streams, [`Config`] is the operator's configuration, and one read is [`Rows`]
+//! for text and [`ColumnRows`] for the others. The crates `rapidbyte-formats` and `rapidbyte-columnar` decode the
+//! values and rows of a file.
 //!
 //! A schema is declared (`schema:`, `schemas:`) or inferred from the beginning of a stream's
 //! files. Nothing is inferred while reading: what does not fit the schema, and what an inferred type
@@ -35,7 +35,7 @@ use sample::Known;
 /// The connector, opened with one configuration.
 pub struct Files {
     settings: Settings,
-    /// What is known of each stream, and of a stream that cannot be read the reason.
+    /// The columns of each stream, or the reason why the stream cannot be read.
     known: HashMap<String, Result<Known>>,
 }
 
@@ -217,7 +217,7 @@ impl Reader for FileReader {
 }
 
 impl Files {
-    /// The columns of the files and of the folders that they lie in.
+    /// The columns of the files and of the folders above them.
     fn all_columns(&self, stream: &FileStream, known: &Known) -> Result<SchemaRef> {
         let Some(partitions) = &self.settings.partitions else {
             return Ok(known.schema.clone());
@@ -231,7 +231,7 @@ impl Files {
         all.map_err(|error| error.in_stream(&stream.name))
     }
 
-    /// What is known of a stream, and all of its columns.
+    /// The columns of a stream's files, and all columns of the stream, with the columns from folders.
     fn columns(&mut self, stream: &FileStream) -> Result<(Known, SchemaRef)> {
         let known = match self.known.get(&stream.name) {
             Some(known) => known.clone(),

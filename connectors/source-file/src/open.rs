@@ -17,7 +17,7 @@ pub(crate) struct Text {
     stream: String,
     bytes: Decompressor<Pieces>,
     compression: Compression,
-    /// The first bytes were looked at.
+    /// The first bytes were checked.
     begun: bool,
 }
 
@@ -75,7 +75,7 @@ impl Text {
         let is_data = error.owner() == Owner::Data;
         let mut error = convert(error, &self.stream, Some(&self.path));
         if is_data && self.compression != Compression::None {
-            // Checksums stand at the end: damage may be met as a wrong value before.
+            // Checksums come at the end, so damage may show as a wrong value first.
             let test = format!(
                 "if nobody wrote such a value, check the file for damage: `{} -t`",
                 self.compression.name()
@@ -89,7 +89,7 @@ impl Text {
     }
 }
 
-/// Why a file that begins so is not read as text: no text in UTF-8 begins with these bytes.
+/// The error for a file that begins like a compressed file or like UTF-16.
 fn no_text(bytes: &[u8], compressed: bool) -> Option<Error> {
     const COMPRESSED: [(&[u8], &str); 6] = [
         (b"\x1f\x8b", "gzip"),

@@ -1,7 +1,6 @@
-//! Columns whose values stand in the names of folders: `day=2026-11-21`, as Hive and Spark write.
+//! Columns whose values are in the names of folders: `day=2026-11-21`, as Hive and Spark write.
 //!
-//! Their types are declared, never guessed. They stand behind the columns of the files, in the order
-//! of the declaration.
+//! Their types are declared, never guessed. They follow the columns of the files, in the order of the declaration.
 
 use std::sync::Arc;
 
@@ -31,7 +30,7 @@ impl Partitions {
         Self { fields }
     }
 
-    /// The columns of files with those of the folders behind them.
+    /// The columns of the files, then the columns of the folders.
     pub(crate) fn add_to(&self, files: &SchemaRef) -> Result<SchemaRef> {
         let both = files.fields().iter().find(|f| self.is_partition(f.name()));
         if let Some(field) = both {
@@ -91,7 +90,7 @@ impl Partitions {
         self.fields.fields().iter().map(value).collect()
     }
 
-    /// What a read gives: the columns of `wanted` among all, in that order.
+    /// The columns of a read: `wanted` among all, in the wanted order.
     pub(crate) fn pick(&self, all: &SchemaRef, wanted: Option<&[String]>) -> Picked {
         let names: Vec<String> = match wanted {
             Some(names) => names.to_vec(),

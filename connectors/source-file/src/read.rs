@@ -32,7 +32,7 @@ struct Folders {
     path: String,
 }
 
-/// What one step came to.
+/// The outcome of one step.
 enum Step {
     Forward,
     FileEnded,
@@ -57,7 +57,7 @@ impl Rows {
         }
     }
 
-    /// The same with columns from the names of folders; the decoder gives those of the files.
+    /// Adds columns from the names of folders; the decoder gives the columns of the files.
     pub(crate) fn with_folders(mut self, partitions: Partitions, picked: Picked) -> Self {
         self.folders = Some(Folders {
             partitions,

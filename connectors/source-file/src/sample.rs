@@ -1,4 +1,4 @@
-//! What a stream's columns are: declared, or inferred from the beginning of its files.
+//! The columns of a stream: declared, or inferred from the beginning of its files.
 
 use rapidbyte_formats::{Format, FormatError, Limits, Sampler};
 use rapidbyte_sdk::phase::{self, Kind};
@@ -86,8 +86,8 @@ fn declared<'a>(settings: &'a Settings, stream: &FileStream) -> Option<&'a Schem
 /// compares the others.
 const HEADER_FILES: usize = 100;
 
-/// Refuses a CSV header that does not have the declared columns. The read reports other faults of a file, because it has
-/// the limits of the run.
+/// Refuses a CSV header that does not have the declared columns. The read reports other faults of a file, because it
+/// has the limits of the run.
 pub(crate) fn check_headers(settings: &Settings, stream: &FileStream) -> Result<()> {
     match compare_headers(settings, stream) {
         Err(error) if !HEADER_CODES.contains(&error.code.as_str()) => Ok(()),

@@ -1,4 +1,4 @@
-//! In which form dates and timestamps of declared columns stand in the files.
+//! The forms in which files write dates and timestamps of declared columns.
 
 use std::collections::BTreeMap;
 
@@ -104,7 +104,7 @@ impl TimeForms {
         Ok(decoder)
     }
 
-    /// What a plan says about a declared schema.
+    /// The notes of a plan on a declared schema.
     pub(crate) fn notes(&self, schema: &Schema) -> Vec<String> {
         let note = |field: &std::sync::Arc<Field>| {
             let pattern = self.of(field)?;

@@ -64,9 +64,9 @@ enum ListKind {
 
 /// Bytes of Arrow data in one value, offsets and bits included.
 pub struct Width {
-    /// What a value takes on average.
+    /// The average size of a value.
     pub mean: f64,
-    /// What no value exceeds.
+    /// The size that no value exceeds.
     pub max: u64,
 }
 

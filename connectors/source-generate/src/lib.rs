@@ -66,7 +66,7 @@ impl Source for Generate {
     fn open(config: Config) -> Result<Self> {
         let columns = config.columns()?;
         let opened = Self { config, columns };
-        // What cannot be generated is refused here, not at the first row.
+        // A column that cannot be generated is refused here, not at the first row.
         opened.generators(&opened.config.streams[0], 0..opened.columns.len())?;
         Ok(opened)
     }

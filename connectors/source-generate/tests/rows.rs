@@ -1,4 +1,4 @@
-//! What the rows are, and which requests are refused.
+//! The generated rows, and the requests that are refused.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Makes requests: who is asking, how often, and again where that may help.
+//! Makes requests: adds credentials, keeps to the rate, and retries where that may help.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ pub(crate) struct Answer {
     pub body: Vec<u8>,
     pub link: Option<String>,
     pub url: Url,
-    /// 204: there is no body, and that is meant.
+    /// Status 204: the server sends no body on purpose.
     pub is_empty: bool,
 }
 
@@ -59,7 +59,7 @@ impl Client {
         }
     }
 
-    /// Asks for a page of a stream: its own URL with `params`, or the one that the server named.
+    /// Requests a page of a stream: the stream's own URL with `params`, or the URL that the server named.
     pub fn ask(
         &mut self,
         stream: &Settled,
@@ -110,7 +110,7 @@ impl Client {
         named: Option<&Url>,
         params: &[Param],
     ) -> Result<Answer> {
-        // Each attempt keeps to the rate and looks at its token, so that the retries are not the SDK's.
+        // Each attempt keeps to the rate and checks its token, so the SDK does not retry.
         let mut request = request(stream, named, params)?
             .retry(Retry::NEVER)
             .timeout(self.server.timeout)
@@ -292,7 +292,7 @@ fn ask_for_token(client: &OauthClient, timeout: Duration) -> Result<Token> {
         error
     })?;
     let body = response.body(MAX_TOKEN_BYTES)?;
-    // What the parser says may hold a part of the token.
+    // The parser's message may hold a part of the token.
     let no_token = || {
         let text = format!(
             "the answer of {} has no token",

@@ -1,9 +1,9 @@
-//! What was delivered, for the next run to go on from.
+//! The cursor of an incremental stream, from which the next run resumes.
 //!
-//! A server gives its records in any order, so that the one checkpoint of a read stands behind its
-//! last page: the greatest value of the cursor field, and, where records must not come twice, the
-//! hashes of the records that have it. The next read asks from that value on and leaves out what
-//! lies before it and what is among those.
+//! A server gives its records in any order, so a read has one checkpoint, after its last page. It has the greatest
+//! value of the cursor field, and the next read asks from this value on. Where records must not come twice, the
+//! checkpoint also has the hashes of the records with this value. The next read leaves out these records, and records
+//! below the value.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -20,7 +20,7 @@ use crate::json::{entries, scalar};
 use crate::page::hash;
 use crate::settings::Cursor;
 
-/// Records of one value that are told apart.
+/// At most this many records may have the greatest value, where records must not come twice.
 const MAX_TIES: usize = 10_000;
 const NANOS: i128 = 1_000_000_000;
 const DAY_SECONDS: i128 = 86_400;
@@ -39,7 +39,7 @@ enum Key {
     Text(String),
 }
 
-/// What a checkpoint says.
+/// The content of a checkpoint.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Saved {
     field: String,
@@ -121,7 +121,7 @@ impl Tracker {
         })
     }
 
-    /// What a request adds. Error: `http_cursor_type`.
+    /// The parameter that a request adds. Error: `http_cursor_type`.
     pub fn param(&self) -> Result<Option<Param>> {
         let Some(mark) = self.since.as_ref().or(self.initial.as_ref()) else {
             return Ok(None);
@@ -213,7 +213,7 @@ impl Tracker {
             let text = format!("a record has {what} as its cursor field {field}");
             Error::data("http_cursor_type", text).in_column(field)
         };
-        // What is no object is refused where it becomes a row.
+        // A record that is not an object counts as a record without the cursor field.
         let found = entries(record).unwrap_or_default();
         let found = found.into_iter().find(|(key, _)| key == field);
         let value = found
@@ -239,7 +239,7 @@ fn key(text: &str, is_number: bool) -> Option<Key> {
     }
     let digits = text.strip_prefix('-').unwrap_or(text);
     if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        // With more digits than fit it has no order among shorter ones as a text.
+        // An integer with more digits than fit is refused: as a string it would sort wrongly among shorter ones.
         return text.parse().ok().map(Key::Number);
     }
     let instant = |zoned| {
@@ -261,7 +261,7 @@ fn key(text: &str, is_number: bool) -> Option<Key> {
 }
 
 impl Key {
-    /// The same value in the kind of another one; a day begins at midnight, UTC where nothing is said.
+    /// The same value in the kind of another one. A day begins at midnight, and a time without a zone counts as UTC.
     fn like(&self, other: &Self) -> Option<Self> {
         let nanos = match self {
             Self::Date(days) => i128::from(*days) * DAY_SECONDS * NANOS,
@@ -296,7 +296,7 @@ fn compare(a: &Key, b: &Key, field: &str) -> Result<Ordering> {
     })
 }
 
-/// How a value stands in a request.
+/// A value as a request writes it.
 fn written(mark: &Mark, format: CursorFormat) -> Result<(String, bool)> {
     let seconds = match (&mark.key, format) {
         (_, CursorFormat::AsIs) => return Ok((mark.text.clone(), mark.is_number)),
@@ -323,7 +323,7 @@ fn written(mark: &Mark, format: CursorFormat) -> Result<(String, bool)> {
     })
 }
 
-/// What a message shows of a cursor.
+/// A message shows at most this many characters of a cursor.
 const MAX_SHOWN_CHARS: usize = 200;
 
 fn parse(text: &str, field: &str) -> Result<(Mark, HashSet<u64>)> {

@@ -1,4 +1,4 @@
-//! What a stream's columns are: declared, or inferred from its first pages.
+//! The columns of a stream: declared, or inferred from its first pages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! Reads REST APIs: what stands where is declared in the configuration, and JSON becomes rows.
+//! Reads REST APIs: the configuration declares where the records are, and JSON becomes rows.
 //!
-//! What an operator may say is [`Config`]; `client` makes the requests (credentials, rates,
-//! tries), `page` goes from page to page, `read` makes rows of their records, `cursor` asks for
-//! what is new. How JSON becomes a column is the part of the crate `rapidbyte-formats`: a value
-//! that its column cannot hold is an error with page and record, and no number loses a digit.
+//! [`Config`] is the operator's configuration. `client` makes the requests (credentials, rates, retries), `page` goes
+//! from page to page, `read` makes rows of their records, and `cursor` asks for new records. The crate
+//! `rapidbyte-formats` makes columns of JSON: a value that its column cannot hold is an error with page and record, and
+//! no number loses a digit.
 
 mod basic;
 mod client;
@@ -35,7 +35,7 @@ pub struct Api {
     client: Client,
     streams: Vec<Settled>,
     sample: Sample,
-    /// What is known of each stream, and of a stream that cannot be read the reason.
+    /// The columns of each stream, or the reason why the stream cannot be read.
     known: HashMap<String, Result<Known>>,
 }
 
@@ -101,7 +101,7 @@ impl Source for Api {
     fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
         for selection in streams {
             let stream = self.stream(&selection.stream)?;
-            // What cannot be gone on with is refused before the first row of any stream.
+            // A stream that cannot resume is refused before the first row of any stream.
             tracker(
                 &stream,
                 selection.increment.as_ref(),
@@ -200,7 +200,7 @@ fn decoder(
     }
 }
 
-/// Follows a stream that goes on; none for one that is read whole.
+/// Follows an incremental stream; nothing for a full refresh.
 fn tracker(
     stream: &Settled,
     increment: Option<&Increment>,

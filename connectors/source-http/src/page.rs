@@ -56,7 +56,7 @@ impl Pager {
         }
     }
 
-    /// What a request for this page adds.
+    /// The parameters that a request for this page adds.
     pub fn params(&self, place: &Place) -> Vec<Param> {
         let number = |name: &str, value: u64| Param {
             name: name.into(),
@@ -404,7 +404,7 @@ mod tests {
             &[("[1]", None, 50), ("[2]", None, 3), ("[]", None, 0)],
         );
         assert_eq!(by_page.unwrap(), [number(1), number(2), number(3)]);
-        // What the server made of the wanted size counts, not the size.
+        // The number of records that came counts, not the wanted size.
         let by_records = walk(
             &numbered(true, None),
             &[("[1]", None, 20), ("[2]", None, 20)],

@@ -97,7 +97,7 @@ impl Walk {
         Ok(lines)
     }
 
-    /// Where a record stands.
+    /// The place of a record.
     pub fn location(&self, record: Option<u64>) -> String {
         let url = self.stream.url.without_query();
         match record {
@@ -106,7 +106,7 @@ impl Walk {
         }
     }
 
-    /// What to do about a key that is not a column.
+    /// The hint for a key that is not a column.
     fn unknown_hint(&self, key: &str) -> String {
         let declare = self.declare(key, "json");
         format!(
@@ -116,7 +116,7 @@ impl Walk {
         )
     }
 
-    /// What to do about a value that its column does not hold.
+    /// The hint for a value that its column does not hold.
     fn type_hint(&self, column: &str) -> String {
         let is_time = matches!(self.column_type(column), Some(DataType::Timestamp(..)));
         let advice = match is_time {
@@ -174,7 +174,7 @@ impl Walk {
             "jsonl_unknown_field" if self.column_type(column).is_none() => {
                 Some(self.unknown_hint(column))
             }
-            // The key stands in an object of a column.
+            // The key is in an object of a column.
             "jsonl_unknown_field" | "value_does_not_fit" => Some(self.type_hint(column)),
             _ => error.hint,
         };

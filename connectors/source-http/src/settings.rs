@@ -12,7 +12,7 @@ use crate::config::{
 };
 use crate::json::Path;
 
-/// What all streams have in common.
+/// The settings that all streams have in common.
 #[derive(Clone)]
 pub(crate) struct Server {
     pub base: Url,
@@ -25,7 +25,7 @@ pub(crate) struct Server {
     pub max_response_bytes: usize,
 }
 
-/// Who is asking.
+/// The credentials of requests.
 #[derive(Clone)]
 pub(crate) enum Credentials {
     None,

@@ -1,5 +1,6 @@
-//! Privileges that a read needs beside those of its own tables: what lies below a view, and what a `where:`
-//! names. The server says one of them at a time; here they are looked up in the catalog, all at once.
+//! Privileges that a read needs in addition to the privileges on its own tables: on relations and functions that a view
+//! uses, and on the names in a `where:`. The server reports one missing privilege at a time; this module looks up all
+//! of them in the catalog at once.
 
 use rapidbyte_pg::ident::{quote_ident, quote_literal};
 use rapidbyte_pg_client::Client;
@@ -10,9 +11,9 @@ use crate::config::Settled;
 use crate::relation::{Missing, Relation};
 use crate::session::query;
 
-/// What the server says where a privilege is missing.
+/// The server's error code for a missing privilege.
 pub(crate) const NO_PRIVILEGE: &str = "pg_42501";
-/// Names of a condition that are looked up; a longer one is not written by hand.
+/// At most this many names of a condition are looked up; nobody writes a longer condition by hand.
 const MAX_NAMES: usize = 200;
 
 /// Something that a role may not do.
@@ -72,8 +73,8 @@ const WHO: &str = "CASE WHEN 'security_invoker=true' = ANY (c.reloptions) \
 const FUNCTION: &str = "pg_catalog.format('%I.%I(%s)', n.nspname, p.proname, \
     pg_catalog.pg_get_function_identity_arguments(p.oid))";
 
-/// What names of a condition mean, where the role lacks something. A name may also be a column's: then no table or
-/// function has it, or one that nobody asked for is named too.
+/// The schemas, tables and functions that a condition names and on which the role lacks a privilege. A name may also be
+/// a column. Then no table or function has the name, or the answer lists one that the condition does not use.
 const NAMED: &str = "\
 WITH names(space, name, is_call) AS (VALUES $NAMES)
 SELECT pg_catalog.json_build_object('role', pg_catalog.quote_ident(current_user), 'what', found.what,
@@ -101,8 +102,8 @@ SELECT pg_catalog.json_build_object('role', pg_catalog.quote_ident(current_user)
         AND NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
 ) AS found ORDER BY found.place, found.what_grant";
 
-/// Whether a read calls a function of the database that may read tables: one that the view uses, or policies
-/// do, at whatever depth, or whose name stands in the condition. Functions in C are not known to do so.
+/// Whether a read calls a function of the database that may read tables: a view or a policy uses the function, at any
+/// depth, or the condition contains its name. Functions in C are taken to read no tables.
 const CALLS: &str = "\
 WITH RECURSIVE relations(oid) AS (
     SELECT $OID::pg_catalog.oid
@@ -136,12 +137,12 @@ SELECT EXISTS (SELECT FROM functions f
         JOIN functions f ON f.oid = o.oprcode OR f.oid = d.refobjid
             AND d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass)";
 
-/// What a read calls.
+/// The functions that a read calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Calls {
     /// Only functions that read no tables.
     Nothing,
-    /// A function that may read tables. Which ones is known when it has done so.
+    /// A function that may read tables. Its locks show which tables, after the call.
     MayRead,
 }
 

@@ -1,4 +1,4 @@
-//! Looks at everything that a run would need, and changes nothing.
+//! Checks everything that a run needs, and changes nothing.
 
 use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::prelude::*;
@@ -17,7 +17,7 @@ SELECT current_user::text, pg_catalog.current_database()::text,
      WHERE s.pid = pg_catalog.pg_backend_pid() AND s.ssl),
     pg_catalog.pg_is_in_recovery()";
 
-/// One item for each thing that was looked at. Later ones are missing when an earlier one failed.
+/// One item for each check. A failed `connect` or `version` ends the list.
 pub(crate) fn items(settings: &Settled) -> Vec<CheckItem> {
     let mut items = Vec::new();
     let mut client = match Client::connect(&settings.connection) {

@@ -62,8 +62,8 @@ pub(crate) struct Identity {
     pub database: u32,
     /// The OID of the table or view.
     pub relation: u32,
-    /// `pg_attribute.attnum` of the cursor's fields, in their order. A column keeps its number when it is renamed, and no
-    /// other column of the relation ever gets that number. Empty in cursors of earlier versions.
+    /// `pg_attribute.attnum` of the cursor's fields, in their order. A column keeps its number when it is renamed, and
+    /// no other column of the relation ever gets that number. Empty in cursors of earlier versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<i16>,
     /// The file of the table's rows. `None` for views, and for tables with several parts.
@@ -261,8 +261,8 @@ impl Ordered {
         numbers.filter(|numbers| numbers.len() == self.fields.len())
     }
 
-    /// Columns are the same if they have the same number, whatever they are called. If the cursor has no numbers, the
-    /// name decides. Errors: `cursor_changed` if the cursor has other fields.
+    /// Columns are the same if they have the same number, whatever their names are. A cursor without numbers is
+    /// compared by names. Errors: `cursor_changed` if the cursor has other fields.
     pub fn check(&self, fields: &[Field], here: &Here) -> Result<()> {
         let numbers = self.numbers();
         let is_column = |place: usize, field: &Field| match numbers {

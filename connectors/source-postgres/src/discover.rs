@@ -1,4 +1,4 @@
-//! What can be read: relations as streams.
+//! Discovery: the relations that a run can read, as streams.
 
 use std::collections::HashMap;
 
@@ -19,9 +19,9 @@ const CHUNK_RELATIONS: usize = 500;
 /// Columns that are described at a time: a few megabytes of JSON.
 const CHUNK_COLUMNS: u32 = 5000;
 
-/// All relations that can be streams, and the streams. What cannot be one is warned of. `begin` are
-/// the statements of the transaction, which stays open. The columns of the first relations are asked
-/// for in the send that asks which there are.
+/// All relations that can be streams, and the streams. Warns of a relation that cannot be described. `begin` are the
+/// statements of the transaction, which stays open. One send asks for the relations and for the columns of the first
+/// ones.
 pub(crate) fn streams(
     client: &mut Client,
     settings: &Settled,

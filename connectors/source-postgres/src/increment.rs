@@ -23,8 +23,9 @@ use crate::relation::Relation;
 use crate::session::query;
 use crate::window;
 
-/// Asks for the server, the place in its log, the database, the relation and the numbers of its columns. The inner query runs only if the role may
-/// call the function. Every role may, unless somebody revoked the privilege from PUBLIC.
+/// Asks for the server, the place in its log, the database, the relation and the numbers of its columns. The inner
+/// query runs only if the role may call the function. Every role may, unless somebody revoked the privilege from
+/// PUBLIC.
 const IDENTITY: &str = "\
 SELECT pg_catalog.json_build_object('system', CASE
     WHEN pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')
@@ -359,8 +360,8 @@ impl Reload<'_> {
     /// rows. A change of columns may write all rows in its own transaction. Then nobody can tell, and this function
     /// warns.
     ///
-    /// A table that has no row up to the cursor may be filled later, in the file that this run sees. So the cursor
-    /// keeps the values that it has now as `emptied_at`, and each later run looks for rows up to them. Errors:
+    /// A table without rows up to the cursor may be filled later, in the file that this run sees. So the cursor keeps
+    /// the values that it has now as `emptied_at`, and each later run looks for rows up to them. Errors:
     /// `cursor_of_another_source`, `cursor_unreadable`.
     fn check(
         &self,
@@ -417,7 +418,7 @@ impl Reload<'_> {
         Ok(query(client, &sql)?.single()? == "t")
     }
 
-    /// What became of the rows up to the cursor in the table's new file.
+    /// Finds the state of the rows up to the cursor in the table's new file.
     fn rewritten(&self, client: &mut Client, next: &str) -> Result<Rewritten> {
         let (rows, next) = (self.rows(self.values), age(next));
         let unread = match &self.again {
@@ -449,13 +450,13 @@ impl Reload<'_> {
     }
 }
 
-/// What became of the rows up to the cursor when the table got another file.
+/// The state of the rows up to the cursor after the table got another file.
 enum Rewritten {
     /// Some of them are there.
     Kept,
     /// No row is there, except rows that this run reads again.
     Emptied,
-    /// All rows are new, and so are columns.
+    /// All rows are new, and columns changed too.
     Unknown,
     /// All rows are new.
     Reloaded,

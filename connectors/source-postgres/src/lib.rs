@@ -1,11 +1,9 @@
 //! Reads tables and views of PostgreSQL by binary COPY.
 //!
-//! What an operator may say is [`Config`]; which relations there are is the part of `relation`,
-//! the one moment that all streams are read as of is that of `session`, one read is `Rows`. What an
-//! incremental read delivers is decided by `increment`: in the order of some columns (`order`) or by
-//! windows of transaction ids (`window`); where it goes on is a `cursor`. How
-//! types and values are held in Arrow is the crate `rapidbyte-pg`, the protocol is
-//! `rapidbyte-pg-client`.
+//! [`Config`] is the operator's configuration. `relation` lists the relations, `session` gives all streams one
+//! consistent snapshot, and `Rows` is one read. `increment` decides which rows an incremental read delivers: in the
+//! order of some columns (`order`), or by windows of transaction ids (`window`). A `cursor` says where the next read
+//! resumes. The crate `rapidbyte-pg` maps types and values to Arrow; `rapidbyte-pg-client` speaks the protocol.
 
 mod below;
 mod check;

@@ -1,8 +1,8 @@
 //! The columns that order an incremental read, and the conditions that they make.
 //!
-//! Everything is compared on the server, by the default operators of the column's own type and
-//! in its own collation; a text is only ever cast back to the type that wrote it. What is compared
-//! here is whether two neighbouring rows are equal, see [`Key::is_same`].
+//! The server compares all values, by the default operators of the column's own type and in its own collation. A string
+//! is only ever cast back to the type that wrote it. This module only compares whether two neighbouring rows are equal,
+//! see [`Key::is_same`].
 
 use rapidbyte_pg::Column;
 use rapidbyte_pg::builtin::{self, Builtin};
@@ -40,8 +40,8 @@ enum Class {
 pub(crate) struct Key {
     pub field: Field,
     class: Class,
-    /// The column's name in SQL, with that of its table: alone in an ORDER BY it would mean what
-    /// the query gives under that name, such as our text of it.
+    /// The column's name in SQL, qualified by its table. In an ORDER BY, a bare name would mean the query's output of
+    /// that name, such as our text of the value.
     column: String,
     /// The type's name in SQL, without a modifier: nothing is cut or rounded.
     ty: String,
@@ -58,8 +58,8 @@ pub(crate) struct Collation {
     rule: String,
 }
 
-/// The default collation is that of the database, which `pg_database` names in columns that
-/// depend on the version.
+/// The database defines the default collation. The columns of `pg_database` that name it depend on the server's
+/// version.
 const COLLATIONS: &str = "\
 SELECT pg_catalog.json_build_object('relation', a.attrelid::int8, 'column', a.attname,
     'is_deterministic', co.collisdeterministic,
@@ -79,8 +79,8 @@ WHERE a.attrelid = ANY ($RELATIONS)
 pub(crate) const HAS_VAGUE: &str = "SELECT EXISTS (
     SELECT FROM pg_catalog.pg_collation co WHERE NOT co.collisdeterministic)::text";
 
-/// The question for the collations of all columns of these relations (an array in SQL) that have one,
-/// or of those only that call different texts equal.
+/// The query for the collations of the columns of these relations (an array in SQL). Without `all`, only for collations
+/// that treat different strings as equal.
 pub(crate) fn collations(relations: &str, all: bool) -> String {
     let wanted = if all {
         "true"
@@ -227,14 +227,14 @@ impl Key {
         })
     }
 
-    /// The value's text, of which [`Key::literal`] makes the value again.
+    /// The value as text; [`Key::literal`] turns the text back into the value.
     pub fn text(&self) -> String {
         format!("{}::pg_catalog.text", self.column)
     }
 
     /// A text as a value of the type.
     pub fn literal(&self, text: &str) -> String {
-        // A NUL cannot stand in a statement, nor in a value.
+        // Neither a statement nor a value can contain a NUL.
         format!("{}::{}", quote_literal(&text.replace('\0', "")), self.ty)
     }
 
@@ -257,7 +257,7 @@ impl Key {
         }
     }
 
-    /// What the type takes as a lag, if it takes one.
+    /// The type of a lag, if values of this type can have one.
     fn lag_type(&self) -> Option<&'static str> {
         Some(match self.class {
             Class::Integer(_) => "int8",

@@ -20,7 +20,7 @@ use crate::relation::{self, Relation, Wanted};
 use crate::session::{self, Joined, Seen};
 use crate::stall::{Backend, Patience};
 
-/// Rows of a batch whose columns take next to nothing, or that has no columns.
+/// The most rows of a batch. Only batches with tiny columns, or without columns, reach it.
 const MAX_BATCH_ROWS: usize = 1 << 20;
 /// Decoded at a time; as much as is read at a time, unless `fetch_bytes` says more.
 const PIECE_BYTES: usize = 64 << 10;
@@ -43,7 +43,7 @@ pub struct Rows {
     /// Nothing for a whole stream.
     checkpoints: Option<Checkpoints>,
     calls: Calls,
-    /// What is given next: at most what comes of one batch.
+    /// The next events: at most the events of one batch.
     ready: VecDeque<Event>,
     has_ended: bool,
     /// The snapshot's token.
@@ -72,7 +72,7 @@ struct Reading {
 struct Query {
     /// A table with columns, or a query in brackets.
     from: String,
-    /// Those of the stream, then the texts of the cursor.
+    /// The columns of the stream, then the texts of the cursor.
     columns: Vec<Column>,
     /// Nothing for a whole stream.
     kind: Option<PartKind>,
@@ -96,9 +96,9 @@ struct Queries {
 }
 
 impl Rows {
-    /// Begins to read, in a transaction that is open already and holds the snapshot, or in one of its
-    /// own, or in that which the last reader left in `joined`. What it has `seen` of the stream is not
-    /// looked at again. The transaction ends with the connection.
+    /// Begins to read. The transaction is `open` already and holds the snapshot, or the last reader left it in
+    /// `joined`, or the read begins its own. A stream that the transaction has `seen` is not looked up again. The
+    /// transaction ends with the connection.
     pub(crate) fn begin(
         settings: &Settled,
         request: &ReadRequest,
@@ -212,7 +212,7 @@ impl Rows {
             Some(checkpoints) if reading.kind == Some(PartKind::Ordered) => {
                 let mut events = checkpoints.cut(&rows, texts)?;
                 if self.calls == Calls::MayRead {
-                    // The rows are known to be right when all have come.
+                    // The rows are only known to be right when all have come.
                     events.retain(|event| !matches!(event, Event::Checkpoint(_)));
                 }
                 self.ready.extend(events);
@@ -222,7 +222,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Puts what stands behind the last row of a COPY into `ready`, and begins the next one.
+    /// Ends a COPY: puts its last checkpoint, if any, into `ready`, and begins the next COPY.
     fn go_on(&mut self, mut client: Client) -> Result<()> {
         if self.reading.is_query {
             session::refuse_outdated(&mut client)?;
@@ -309,12 +309,12 @@ impl Rows {
 }
 
 impl Query {
-    /// Not of a table by its name, which is held, and calls nothing.
+    /// False for a table by its name, which is held and calls no function.
     fn is_query(&self) -> bool {
         self.from.starts_with('(')
     }
 
-    /// What is read, as a query that can be planned.
+    /// The read as a query that the server can plan.
     fn question(&self, relation: &Relation) -> String {
         match self.is_query() {
             true => self.from.clone(),
@@ -371,7 +371,7 @@ fn lost_rows(sent: u64, came: u64) -> Error {
     )
 }
 
-/// Looks at the stream, and holds what its read needs. `seen` is not looked at again.
+/// Looks up the stream, unless it was `seen`, and holds what its read needs.
 fn prepare(
     client: &mut Client,
     settings: &Settled,
@@ -453,9 +453,8 @@ fn describe(client: &mut Client, relation: &Relation) -> Result<catalog::Relatio
     })?
 }
 
-/// Asks the server what a read would do and reads nothing: a wrong condition, a missing column, a
-/// cursor that does not fit and a missing privilege are told before the first row of any stream. The
-/// transaction must be open.
+/// Asks the server to plan a read, and reads nothing. A wrong condition, a missing column, a cursor that does not fit
+/// or a missing privilege then fails before the first row of any stream. The transaction must be open.
 pub(crate) fn try_out(
     client: &mut Client,
     settings: &Settled,
@@ -526,8 +525,7 @@ fn no_increment() -> Error {
         .hint("set sync_mode: incremental")
 }
 
-/// What is to be sent to read what is selected. Errors: those of [`relation::choose`] and
-/// [`increment::plan`]; `no_cursor`.
+/// The queries that read a selection. Errors: as of [`relation::choose`] and [`increment::plan`]; `no_cursor`.
 fn queries(
     client: &mut Client,
     settings: &Settled,
@@ -596,11 +594,10 @@ fn wrong_filter(error: Error, filter: &str) -> Error {
     Error::config("invalid_where", text).hint(hint)
 }
 
-/// What a COPY of all rows is of.
+/// The table or query of a COPY of all rows.
 ///
-/// `COPY table` is faster than a query, and does not do for everything: it leaves out the rows of
-/// inheriting tables, refuses views, foreign and partitioned tables and generated columns, and
-/// casts nothing.
+/// `COPY table` is faster than a query, but does not fit every case: it leaves out the rows of inheriting tables,
+/// refuses views, foreign and partitioned tables and generated columns, and casts nothing.
 fn whole(relation: &Relation, columns: &[Column], native: bool, filter: Option<&str>) -> String {
     let needs_query =
         |column: &Column| column.is_computed() || form(column, native).needs_text_cast();

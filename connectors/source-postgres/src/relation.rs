@@ -17,8 +17,8 @@ use crate::config::Settled;
 use crate::error::convert;
 use crate::session::query;
 
-/// One text of JSON for each relation. Takes no lock: sizes are those of the last vacuum or
-/// analyze, summed over partitions and children; a relation of no pages may be new or empty.
+/// One JSON text for each relation. Takes no lock: sizes come from the last vacuum or analyze, summed over partitions
+/// and children; a relation without pages may be new or empty.
 const RELATIONS: &str = "\
 SELECT pg_catalog.json_build_object(
     'oid', c.oid::int8, 'schema', n.nspname, 'name', c.relname, 'kind', c.relkind,
@@ -65,11 +65,11 @@ ARRAY(SELECT f.oid FROM (
     ORDER BY n.nspname, c.relname LIMIT $MAX_RELATIONS
 ) AS f WHERE f.columns <= $MAX_COLUMNS)";
 
-/// What can be a stream.
+/// The relations that can be streams.
 const FILTER: &str = "c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relpersistence <> 't'
   AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'";
 
-/// What `pg_class` and our privileges say of one relation.
+/// One relation of `pg_class`, with our privileges on it.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Relation {
     pub oid: u32,
@@ -196,7 +196,7 @@ impl Relation {
             .in_stream(self.stream()))
     }
 
-    /// What lets a role (quoted) read all of it.
+    /// The statements that let a role (quoted) read the whole relation.
     pub fn grants(&self, role: &str) -> String {
         format!(
             "GRANT USAGE ON SCHEMA {} TO {role}; GRANT SELECT ON {} TO {role}",
@@ -205,7 +205,7 @@ impl Relation {
         )
     }
 
-    /// What the role may not do that reading these columns needs, and the statements that help.
+    /// The privileges that the role lacks to read these columns, and the statements that grant them.
     fn missing(&self, role: &str, columns: Option<&[String]>) -> Option<(String, Vec<String>)> {
         let (schema, sql) = (quote_ident(&self.schema), self.sql());
         let usage = format!("GRANT USAGE ON SCHEMA {schema} TO {role};");
@@ -231,7 +231,7 @@ impl Relation {
     }
 }
 
-/// What roles may not do, and the statements that let them; each is there once.
+/// Privileges that roles lack, and the statements that grant them, each once.
 #[derive(Default)]
 pub(crate) struct Missing {
     streams: Vec<String>,
@@ -263,7 +263,7 @@ impl Missing {
         self.texts.len()
     }
 
-    /// Adds what the role may not read of these relations itself.
+    /// Adds the privileges that the role lacks on these relations themselves.
     pub fn add_relations<'a>(
         &mut self,
         settings: &Settled,
@@ -323,7 +323,8 @@ pub(crate) fn all() -> String {
     filled(RELATIONS, &streams())
 }
 
-/// The OIDs of the first of [`all`], as an array in SQL: so many of them, with so many columns.
+/// The OIDs of the first relations of [`all`], as an array in SQL: at most `relations` of them, with at most `columns`
+/// columns in total.
 pub(crate) fn first(relations: usize, columns: u32) -> String {
     filled(FIRST, &streams())
         .replace("$MAX_RELATIONS", &relations.to_string())
@@ -365,7 +366,7 @@ pub(crate) fn by_name(streams: &[String]) -> String {
     filled(RELATIONS, &wanted)
 }
 
-/// A NUL cannot stand in a statement, nor in a name.
+/// Neither a statement nor a name can contain a NUL.
 fn literal(text: &str) -> String {
     quote_literal(&text.replace('\0', ""))
 }
@@ -380,7 +381,7 @@ fn unknown(client: &mut Client, stream: &str) -> Error {
         literal(&parts.join(".")),
         literal(name)
     );
-    // An error here would hide the one that matters.
+    // An error here would hide the error that matters.
     let similar = query(client, &filled(RELATIONS, &similar)).and_then(|rows| parse(&rows));
     let similar = similar.unwrap_or_default();
     let names: Vec<String> = similar.iter().take(5).map(Relation::stream).collect();
@@ -397,7 +398,7 @@ fn unknown(client: &mut Client, stream: &str) -> Error {
         .in_stream(stream)
 }
 
-/// A question for the relations of which an expression holds.
+/// The query `question` for the relations that match the expression `wanted`.
 fn filled(question: &str, wanted: &str) -> String {
     question
         .replace("$FILTER", FILTER)
@@ -447,8 +448,8 @@ pub(crate) fn understand(
         .collect())
 }
 
-/// The wanted columns in their order; all if nothing is said. Errors: `unknown_column`,
-/// `duplicate_column`, `no_columns`.
+/// The wanted columns in their order; all columns without `wanted`. Errors: `unknown_column`, `duplicate_column`,
+/// `no_columns`.
 pub(crate) fn choose(all: Vec<Column>, wanted: Option<&[String]>) -> Result<Vec<Column>> {
     let Some(wanted) = wanted else {
         return Ok(all);

@@ -1,14 +1,13 @@
-//! Transactions that all see one moment.
+//! Transactions that all read one consistent snapshot.
 //!
 //! The session of a run opens one transaction, locks the tables against changes of their shape,
 //! and only then takes and exports its snapshot; each reader imports it. The order matters: a
 //! table that `ALTER TABLE` or `TRUNCATE` rewrites between a snapshot and its read looks empty
 //! under that snapshot (PostgreSQL manual, "Caveats" of "Concurrency Control"), and nothing would
-//! say so. What cannot be locked first (views, tables of which some columns may be read) is held by
-//! a plan of its query, and then the server is asked whether anything that is held was rewritten
-//! since the snapshot ([`REWRITTEN`]). Tables that only functions read are held when a function has read
-//! them; behind the last row of a query the server is asked again.
-//!
+//! say so. Views, and tables that the role may read only in part, are not locked first. A plan of their query holds
+//! them, and then the server is asked whether anything that is held was rewritten since the snapshot ([`REWRITTEN`]). A
+//! table that only a function reads is held once the function has read it, so the server is asked again after the last
+//! row of a query.
 //! Everything is set within the transaction, so that a pooler that gives a server for the length
 //! of a transaction will do.
 
@@ -42,10 +41,10 @@ const TIMEOUTS: [(&str, u32); 4] = [
 /// Descriptions of tables come whole; a table has 1600 columns at most, and expressions and
 /// comments have no limit.
 const MAX_CATALOG_BYTES: usize = 64 << 20;
-/// What the server says to NOWAIT: `lock_not_available`.
+/// The server's answer to NOWAIT when a lock is taken: `lock_not_available`.
 const NOT_AVAILABLE: &str = "pg_55P03";
 const NOWAIT: &str = " NOWAIT";
-/// Who keeps readers off tables, the oldest transaction first.
+/// The sessions that keep readers off tables, the oldest transaction first.
 const HOLDERS: &str = "\
 SELECT pg_catalog.concat_ws(' ', l.relation::pg_catalog.regclass, 'by process', l.pid, 'of',
     COALESCE(a.usename, a.backend_type), '(' || a.state || '):',
@@ -56,9 +55,9 @@ WHERE l.granted AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
     AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d
         WHERE d.datname = pg_catalog.current_database())
 ORDER BY a.xact_start LIMIT 3";
-/// What this transaction holds and its snapshot knows other storage of: `pg_class` is read as the
-/// snapshot has it, `pg_relation_filenode` tells what is there now. Relations that are younger than
-/// the snapshot count, their indexes do not.
+/// A relation that this transaction holds and that was rewritten since the snapshot: `pg_class` shows the storage as of
+/// the snapshot, `pg_relation_filenode` the storage of now. Relations that are younger than the snapshot count, their
+/// indexes do not.
 const REWRITTEN: &str = "\
 SELECT l.relation::pg_catalog.regclass::text
 FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_class c ON c.oid = l.relation
@@ -75,23 +74,23 @@ const MAX_SNAPSHOTS: u32 = 3;
 /// snapshot holds them, so that only a change that waits for that session can stand before the reader;
 /// one with a `lock_timeout` of its own may be gone by then.
 const LOCK_PATIENCE: &str = "5s";
-/// What an earlier stream took away, see [`NO_WORKERS`].
+/// Undoes the [`NO_WORKERS`] of an earlier stream.
 const WORKERS_AS_SET: &str = "SET LOCAL max_parallel_workers_per_gather = DEFAULT";
 /// Nobody sees which tables a parallel worker's functions have read: its locks end with it.
 pub(crate) const NO_WORKERS: &str = "SET LOCAL max_parallel_workers_per_gather = 0";
 /// Tables in one LOCK statement.
 const LOCK_TABLES: usize = 500;
 
-/// What gives a snapshot to other sessions.
+/// Gives the snapshot to other sessions.
 const EXPORT: &str = "SELECT pg_catalog.pg_export_snapshot()";
-/// Streams that are looked at in one send.
+/// At most this many streams are checked in one send.
 const MAX_AT_ONCE: usize = 200;
 
 /// A snapshot that readers can join.
 pub(crate) struct Exported {
     /// A [`Token`] as JSON.
     pub token: String,
-    /// The only stream, if the transaction has looked at it already.
+    /// The only stream, if the transaction has described it already.
     pub seen: Option<Seen>,
 }
 
@@ -101,11 +100,11 @@ pub(crate) struct Seen {
     pub described: catalog::Relation,
 }
 
-/// What travels from the session to its readers as JSON.
+/// The JSON that the session hands to its readers.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Token {
-    /// What `pg_export_snapshot` gave.
+    /// The result of `pg_export_snapshot`.
     snapshot: String,
     /// The server that knows it.
     host: String,
@@ -173,7 +172,7 @@ pub(crate) fn check_version(client: &Client) -> Result<()> {
     .hint("upgrade the server to PostgreSQL 12 or newer"))
 }
 
-/// Begins a transaction that reads, with the session's settings; nothing is looked at yet.
+/// Begins a transaction that reads, with the session's settings; runs no query yet.
 fn begin(client: &mut Client, settings: &Settled, snapshot: Option<&str>) -> Result<()> {
     client.execute(&beginning(client, settings, snapshot))?;
     Ok(())
@@ -187,7 +186,7 @@ pub(crate) fn beginning(client: &Client, settings: &Settled, snapshot: Option<&s
     }
     let version = client.server_version();
     for (name, since) in TIMEOUTS {
-        // What the operator wrote stays.
+        // A limit that the operator set stays.
         if version >= since && !settings.connection.sets(name) {
             sql += &format!("SET {name} = 0; ");
         }
@@ -389,7 +388,7 @@ fn export_in_steps(
     Ok(Exported { token, seen: None })
 }
 
-/// The error of [`pin`] with what lies below views and in conditions too.
+/// The error of [`pin`], with the privileges that views and conditions need too.
 fn all_missing(
     client: &mut Client,
     settings: &Settled,
@@ -408,10 +407,9 @@ fn all_missing(
     Ok(missing.refuse().err().unwrap_or(error))
 }
 
-/// Locks what a read needs, and refuses to read under a snapshot that does not have its rows any more.
-/// In a transaction whose snapshot is that of another session, which may have ended since. `queries`
-/// are what is read of relations that cannot be locked, or together with others. From then on locks are
-/// waited for without a limit: those that functions take. Errors: `snapshot_outdated`.
+/// Locks what a read needs, and refuses a snapshot that no longer has the rows: the snapshot may come from another
+/// session, which may have ended since. `queries` are the queries of the read; a plan of each holds the relations in
+/// it. From then on functions wait for their locks without a limit. Errors: `snapshot_outdated`.
 pub(crate) fn hold(
     client: &mut Client,
     settings: &Settled,
@@ -476,7 +474,7 @@ pub(crate) fn virtual_id(token: &str) -> Option<String> {
     Some(format!("{}/{}", number()?, number()?))
 }
 
-/// What became of a table since the snapshot: `rewritten` is the answer to [`REWRITTEN`].
+/// Refuses a table that was rewritten since the snapshot. `rewritten` is the answer to [`REWRITTEN`].
 fn refuse_rewritten(rewritten: &Rows) -> Result<()> {
     let Some(table) = relation::texts(rewritten)?.into_iter().next() else {
         return Ok(());
@@ -488,8 +486,8 @@ fn refuse_rewritten(rewritten: &Rows) -> Result<()> {
         .hint("run again when no ALTER TABLE, TRUNCATE, CLUSTER or VACUUM FULL is running on it"))
 }
 
-/// Begins a transaction and locks tables in it before anything is looked at. Refuses all that
-/// cannot be read before the first row of any.
+/// Begins a transaction and locks tables in it before its first query. Refuses relations that cannot be read, before
+/// the first row of any stream.
 pub(crate) fn pin(
     client: &mut Client,
     settings: &Settled,
@@ -523,7 +521,7 @@ pub(crate) fn pin(
     Ok(relations)
 }
 
-/// Views and foreign tables cannot be locked; tables of which some columns may be read neither.
+/// The tables to lock: plain and partitioned tables that the role may read whole.
 fn lockable<'a>(relations: impl IntoIterator<Item = &'a Relation>) -> Vec<String> {
     relations
         .into_iter()
@@ -537,7 +535,7 @@ fn lock_statement(tables: &[String], how: &str) -> String {
     format!("LOCK TABLE {names} IN ACCESS SHARE MODE{how}")
 }
 
-/// Locks tables against changes of their shape; the transaction is failed if that does not go.
+/// Locks tables against changes of their shape. If a lock fails, the transaction has failed.
 fn lock(client: &mut Client, settings: &Settled, tables: &[String], how: &str) -> Result<()> {
     for tables in tables.chunks(LOCK_TABLES) {
         let backend = Backend::of(client, settings);
@@ -548,7 +546,7 @@ fn lock(client: &mut Client, settings: &Settled, tables: &[String], how: &str) -
     Ok(())
 }
 
-/// A word about what will be waited for. Errors: those of the connection.
+/// Warns of the sessions that hold the tables. Errors: from the connection.
 fn say_who_holds(client: &mut Client, relations: &[Relation]) -> Result<()> {
     let oids: Vec<u32> = relations.iter().map(|relation| relation.oid).collect();
     let rows = query(client, &HOLDERS.replace("$RELATIONS", &oid_array(&oids)))?;

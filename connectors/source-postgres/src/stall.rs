@@ -1,4 +1,4 @@
-//! A server that says nothing: how long it is waited for, and what keeps it.
+//! A server that sends nothing: how long a read waits for it, and which session blocks it.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use rapidbyte_sdk::prelude::*;
 use crate::config::Settled;
 use crate::session::lock_queued;
 
-/// For asking what keeps the server; the error is told without it otherwise.
+/// The time limit to ask what blocks the server. Without an answer by then, the error does not name it.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Of a statement that blocks us.
 const SHOWN_CHARS: u32 = 200;
 
-/// What the session `$PID` waits for, and who stands in its way: two texts in a row.
+/// The state and the wait of the session `$PID`, and the sessions that block it: two texts in a row.
 const KEPT_BY: &str = "\
 SELECT COALESCE((SELECT pg_catalog.concat_ws(' ', s.state, s.wait_event_type, s.wait_event)
         FROM pg_catalog.pg_stat_activity s WHERE s.pid = $PID), ''),
@@ -24,8 +24,8 @@ SELECT COALESCE((SELECT pg_catalog.concat_ws(' ', s.state, s.wait_event_type, s.
               LIMIT 3) AS b
         LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = b.pid), '')";
 
-/// When a read that shares its snapshot is first asked about while nothing comes; each time after that it
-/// is twice as long.
+/// Time without rows after which a read that shares its snapshot first asks whether a change blocks it. Each further
+/// question comes after twice the time.
 const FIRST_ASK: Duration = Duration::from_secs(5);
 
 /// Whether a session waits for the run whose snapshot the transaction `$RUN` exported, and for which
@@ -122,7 +122,7 @@ impl Backend {
         let _ = self.token.cancel(&self.settings.connection, ASK_TIMEOUT);
     }
 
-    /// What the session waits for and who blocks it; nothing when the server does not say.
+    /// The session's state and wait, and the sessions that block it; nothing when the server does not say.
     fn kept_by(&self) -> Option<(String, String)> {
         self.ask(&KEPT_BY.replace("$PID", &self.process_id?.to_string()))
     }

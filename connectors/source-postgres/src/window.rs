@@ -1,16 +1,14 @@
 //! `change_detection: xmin`: windows of transaction ids.
 //!
 //! Every row version carries the id of the transaction (or savepoint) that wrote it, its `xmin`.
-//! S is the lowest id that is still at work when the snapshot is taken: whatever is below has
-//! ended, so that of the versions below S no more will ever appear. A read delivers the visible
-//! versions in [S of the last read, S). The windows follow each other without a gap, so each
-//! version is delivered by one read only, however late it was committed.
+//! S is the lowest id that is still at work when the snapshot is taken. Every lower id has ended, so no more versions
+//! below S will ever appear. A read delivers the visible versions in [S of the last read, S). The windows follow each
+//! other without a gap, so only one read delivers each version, however late it was committed.
 //!
-//! A row shows the lower 32 bits of its id. A first read delivers all rows but those that are
-//! not below S yet, and later windows look at 32 bits: that is right as long as no older row
-//! has the bits of a newer id, which is looked for at the first read and cannot happen in the next
-//! 2^31 ids after it. PostgreSQL manual: "Routine Vacuuming", "Preventing Transaction ID
-//! Wraparound Failures", and "System Columns".
+//! A row shows the lower 32 bits of its id. A first read delivers all rows except rows that are not below S yet. Later
+//! windows compare 32 bits, which is right as long as no older row has the bits of a newer id. The first read checks
+//! that, and no row can get such bits in the next 2^31 ids. PostgreSQL manual: "Routine Vacuuming", "Preventing
+//! Transaction ID Wraparound Failures", and "System Columns".
 
 use std::collections::BTreeMap;
 
@@ -70,7 +68,7 @@ FROM tree
 JOIN pg_catalog.pg_class c ON c.oid = tree.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace";
 
-/// What the snapshot knows of ids, and which server it is of.
+/// The ids of the snapshot, and the server that they belong to.
 #[derive(Debug, Deserialize)]
 struct Moment {
     /// S: everything below has ended.
@@ -93,7 +91,7 @@ struct Table {
     columns: String,
 }
 
-/// What a read by windows delivers, and the cursor behind it.
+/// The condition for the rows that a read by windows delivers, and the cursor after them.
 pub(crate) struct Window {
     pub condition: Option<String>,
     pub cursor: Cursor,
@@ -413,8 +411,8 @@ impl Split {
     }
 }
 
-/// A table of the same name that was made anew: its rows may be the ones that were delivered. A
-/// partitioned table has no rows of its own, and its partitions come and go.
+/// Refuses a table that was dropped and created again: its rows may have been delivered before. A partitioned table
+/// holds no rows itself, and its partitions come and go.
 fn refuse_recreated(
     relation: &Relation,
     cursor: Option<&Exact>,
@@ -433,8 +431,8 @@ fn refuse_recreated(
 
 /// A transaction that is open for so long holds up more than others do.
 const PATIENCE_SECS: u32 = 60;
-/// The session with the lowest id at work, in whatever database. What others do is shown to members
-/// of `pg_read_all_stats` only; a prepared transaction has no session.
+/// The session with the lowest id at work, in any database. The server shows the work of other roles only to members of
+/// `pg_read_all_stats`. A prepared transaction does not have a session.
 const HOLDER: &str = "\
 SELECT pg_catalog.concat('process ', a.pid, ' of ', COALESCE(a.usename::text, '?'), ' in ',
         COALESCE(a.datname::text, '?'), ', for ',
@@ -462,7 +460,7 @@ fn refuse_unless(allow_duplicates: bool, code: &str, table: &Table, what: &str) 
     ))
 }
 
-/// The rows whose id lies in `[begin, end)`, which spans less than 2^32; nothing for an empty one.
+/// The rows whose id is in `[begin, end)`, which spans less than 2^32; nothing for an empty range.
 fn between(begin: u64, end: u64) -> Option<String> {
     if begin >= end {
         return None;
