@@ -171,13 +171,13 @@ fn javascript(
     TOOL.finish(tool, &folder, shows_all)
 }
 
-/// What the two interfaces called `types` are to Python.
+/// The Python names of the two interfaces that are called `types`.
 const INTERFACE_NAMES: [&str; 2] = [
     "rapidbyte:connector/types@0.2.0=types",
     "wasi:http/types@0.2.4=http_types",
 ];
 
-/// What a connector exports and imports, in `rapidbyte/wit/world.wit` of its project.
+/// The WIT world of a connector, in `rapidbyte/wit/world.wit` of its project.
 fn world(project: &Project) -> &'static str {
     match (project.kind, project.http) {
         (Kind::Source, false) => "source",
@@ -237,7 +237,7 @@ impl Tool {
         }
     }
 
-    /// What is wrong with the script, as far as the tool says it.
+    /// The error of the script, as far as the tool reports it.
     fn told(&self, log: &Path, status: &str) -> Failure {
         let mut bytes = Vec::new();
         let read = File::open(log).and_then(|file| file.take(LOG_BYTES).read_to_end(&mut bytes));

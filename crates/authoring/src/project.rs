@@ -112,8 +112,8 @@ impl Project {
     /// A new project.
     ///
     /// # Errors
-    /// `invalid_argument` for a name that some language or system does not take as a file, package or crate, and for a
-    /// transform in another language than Rust, which has no adapter.
+    /// `invalid_argument` for a name that some language or system does not take as a file, package or crate. The same
+    /// for a transform in a language other than Rust: only Rust has an SDK for transforms.
     pub fn new(name: &str, kind: Kind, language: Language) -> Result<Self, Failure> {
         let is_letter = |c: char| c.is_ascii_lowercase();
         let is_valid = name.starts_with(is_letter)
@@ -299,8 +299,8 @@ fn contract() -> impl Iterator<Item = (String, String)> {
     all.map(|(path, text)| (format!("{SDK_FOLDER}/wit/{path}"), text.to_owned()))
 }
 
-/// What a template's file is called in a project. In the repository some have other names, so that
-/// no tool takes them for its own: `Cargo.toml.in`, `gitignore.in`.
+/// The name of a template's file in a project. In the repository some files have other names, so that no tool takes
+/// them for its own: `Cargo.toml.in`, `gitignore.in`.
 fn file_name(path: &str) -> String {
     match path.strip_suffix(".in") {
         Some("gitignore") => ".gitignore".into(),

@@ -89,7 +89,7 @@ mod tests {
         })
     }
 
-    /// What componentize-py 0.25 prints around the trace of a script.
+    /// The output of componentize-py 0.25 around the trace of a script.
     fn around(trace: &str) -> String {
         format!(
             "Traceback (most recent call last):\n  File \"/p/.venv/bin/componentize-py\", line 8, in <module>\n    \

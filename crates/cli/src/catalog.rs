@@ -1,4 +1,5 @@
-//! What every error code means: `docs/errors.md`, which the program carries and reads when asked.
+//! The meaning of every error code: `docs/errors.md`, which the program carries and reads when
+//! asked.
 //!
 //! The file is the only place of these texts. Its form: a `##` heading for each area, below it a
 //! `###` heading with the code in backticks, then a paragraph that begins with `Exit code`, an
@@ -10,20 +11,20 @@ use serde::Serialize;
 const PG: &[u8] = b"pg_";
 const TEXT: &str = include_str!("../../../docs/errors.md");
 
-/// What `docs/errors.md` says of one code.
+/// The entry of one code in `docs/errors.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// As it stands in `error[…]`; an `x` in a code of PostgreSQL stands for any character.
+    /// As printed in `error[…]`; an `x` in a PostgreSQL code stands for any character.
     pub code: String,
-    /// The heading that it stands under.
+    /// The heading above it.
     pub area: String,
     /// The exit codes of a command that ends with it, the usual one first.
     pub exit_codes: Vec<u8>,
-    /// What happened.
+    /// The description of the error.
     pub what: String,
     /// Why it usually happens; empty where `what` says it all.
     pub why: String,
-    /// What the operator can do.
+    /// The steps for the operator.
     pub what_to_do: String,
 }
 
@@ -84,7 +85,7 @@ impl Entry {
     }
 }
 
-/// The entry of a code in any case: its own, else that of its class.
+/// The entry of a code in any case: its own, else the entry of its class.
 pub fn find(code: &str) -> Option<Entry> {
     let mut entries = entries();
     let is_own = |entry: &Entry| entry.code.eq_ignore_ascii_case(code);

@@ -11,17 +11,17 @@ const MAX_KEYS: usize = 2000;
 pub struct Key<'a> {
     /// Such as `a.b`; `a[].b` within a list, and `a.NAME.b` where the operator gives names.
     pub path: String,
-    /// What may be written, in a few words.
+    /// The allowed values, in a few words.
     pub value: String,
     /// Whether it must be there.
     pub required: bool,
-    /// What it grants.
+    /// The grant of the key.
     pub grant: Option<Grant<'a>>,
-    /// What it says.
+    /// The description.
     pub about: &'a str,
 }
 
-/// What a key grants.
+/// The kind of a key's grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grant<'a> {
     /// A file that the host reads itself, for TLS.
@@ -31,14 +31,14 @@ pub enum Grant<'a> {
 }
 
 impl Key<'_> {
-    /// The first paragraph of what it says, on one line.
+    /// The first paragraph of the description, on one line.
     pub fn first(&self) -> String {
         let lines = self.about.lines().take_while(|line| !line.is_empty());
         lines.collect::<Vec<_>>().join(" ")
     }
 }
 
-/// All keys, those of objects behind the key that holds them.
+/// All keys; the keys of an object come after the key that holds it.
 pub fn of(schema: &Value) -> Vec<Key<'_>> {
     let mut found = Vec::new();
     below(schema, schema, "", (0, false), &mut found);
@@ -54,7 +54,7 @@ fn below<'a>(
 ) {
     let required = schema["required"].as_array();
     let properties = schema["properties"].as_object();
-    // What one of several forms says is about its only key.
+    // The description of one of several forms is about its only key.
     let form = schema["description"].as_str().filter(|_| is_form);
     for (key, property) in properties.into_iter().flatten() {
         if found.len() == MAX_KEYS {
@@ -94,7 +94,7 @@ fn below<'a>(
     }
 }
 
-/// What a reference points to, or the schema itself.
+/// The target of a reference, or the schema itself.
 fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     let target = schema["$ref"].as_str();
     let found = target.and_then(|target| root.pointer(target.trim_start_matches('#')));
@@ -111,7 +111,7 @@ fn choices(schema: &Value) -> impl Iterator<Item = &Value> {
 /// An object with known keys that a value may be, or be a list or a mapping of.
 struct Object<'a> {
     schema: &'a Value,
-    /// What stands behind the path of the value.
+    /// The end of the path, after the key.
     behind: &'static str,
     /// It has one key, and the value may be another such object instead.
     is_form: bool,
@@ -143,10 +143,10 @@ fn objects<'a>(root: &'a Value, property: &'a Value) -> Vec<Object<'a>> {
     found.into_iter().map(object).collect()
 }
 
-/// Schemas that are looked at for one value: a connector's schema may hold itself.
+/// The most schemas that are visited for one value: a connector's schema may contain itself.
 const MAX_PARTS: usize = 100;
 
-/// What may be written, in a few words.
+/// The allowed values, in a few words.
 fn value(root: &Value, property: &Value) -> String {
     words(root, property, &mut 0)
 }
@@ -187,7 +187,7 @@ fn words(root: &Value, property: &Value, parts: &mut usize) -> String {
         _ => {}
     }
     for choice in choices(schema) {
-        // Any key may come from a variable: that is said once, in pipeline.md.
+        // Any key may come from a variable; pipeline.md says it once.
         let pattern = resolve(root, choice)["pattern"]
             .as_str()
             .unwrap_or_default();

@@ -24,7 +24,7 @@ pub struct Output {
     color: bool,
     /// Standard error is a terminal that can be drawn on.
     pub live: bool,
-    /// Columns of standard output: those of its terminal, else 80.
+    /// Columns of standard output: the width of its terminal within limits, else 80.
     pub width: usize,
     /// Standard output takes colours.
     results_color: bool,
@@ -34,7 +34,7 @@ pub struct Output {
     committed: Arc<AtomicBool>,
     /// As [`Output::known`] says.
     known: Arc<Mutex<Value>>,
-    /// What standard error shows, where it can be drawn on.
+    /// Our lines on standard error, where it can be drawn on.
     screen: Arc<Screen>,
     /// The id of the run, once there is one.
     run_id: Arc<OnceLock<Arc<OnceLock<String>>>>,
@@ -111,19 +111,19 @@ impl Output {
         }
     }
 
-    /// What is known when the command fails: members for the document that tells the failure, so
-    /// that there is one document either way.
+    /// If the command fails, the document of the failure also has these members, so that there is
+    /// one document either way.
     pub fn known(&self, members: Value) {
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = members;
     }
 
-    /// A reader that went away, as in `rapidbyte plan | head`, is no error; a full disk is.
+    /// A reader that went away, as in `rapidbyte plan | head`, is not an error; a full disk is.
     fn result(&self, text: &str) {
         let mut stdout = std::io::stdout();
         let written = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
         match written {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-                // Only the first one is told.
+                // Keeps only the first error.
                 let _ = self.unwritten.set(error);
             }
             _ => {}
@@ -293,7 +293,8 @@ impl Output {
     }
 }
 
-/// What a connector says must not draw on the operator's terminal; a name stands in one line.
+/// Escapes text from a connector: it must not draw on the operator's terminal, and must stay on one
+/// line.
 pub fn one_line(name: &str) -> String {
     escape::text(name).replace('\n', "\\n").replace('\t', "\\t")
 }
@@ -316,7 +317,7 @@ fn coloured(text: &str, has_colours: bool) -> String {
     shown
 }
 
-/// What [`Output::paint`] and its like write.
+/// The sequences that [`Output::paint`] and similar functions write.
 const COLOURS: [&str; 8] = [
     "\x1b[0m",
     "\x1b[1m",
@@ -374,7 +375,7 @@ pub fn rate(rows: u64, secs: f64) -> String {
     }
 }
 
-/// What a terminal has at least and at most for us; longer lines are hard to read.
+/// The narrowest and the widest output; longer lines are hard to read.
 const WIDTHS: std::ops::RangeInclusive<usize> = 40..=100;
 
 /// The columns of standard output.

@@ -39,13 +39,13 @@ pub struct Page<'a> {
     pub ended: Result<&'a Report, &'a Failure>,
     /// In the order of time.
     pub samples: &'a [Sample],
-    /// When and of which file.
+    /// The file, the time and the id of the run.
     pub facts: &'a Facts,
     /// How far each stream is; none where nothing was planned.
     pub progress: Option<&'a Progress>,
 }
 
-/// What tells a run from others.
+/// The facts that identify a run.
 #[derive(Debug, Clone)]
 pub struct Facts {
     /// The pipeline file, as it was given.
@@ -276,7 +276,7 @@ fn warnings(warnings: &[Warning], about: &str) -> String {
     bullets("Warnings", about, items)
 }
 
-/// What the run changed in its targets, as far as it was committed.
+/// The committed schema changes of the run in its targets.
 fn schema_changes(streams: &[StreamReport]) -> String {
     let items = streams.iter().flat_map(|stream| {
         let statements = stream.schema_changes.iter();
@@ -380,7 +380,7 @@ fn waterfall(report: &Report) -> String {
     )
 }
 
-/// What a stage does.
+/// The verb for a stage.
 fn does(side: Side) -> &'static str {
     match side {
         Side::Source => "reads",

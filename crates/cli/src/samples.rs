@@ -1,4 +1,4 @@
-//! What a run had done at moments of it, for charts.
+//! The progress of a run at several moments, for charts.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;

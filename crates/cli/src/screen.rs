@@ -6,7 +6,7 @@
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
-/// What a terminal shows of ours.
+/// Our lines on a terminal.
 #[derive(Debug, Default)]
 pub struct Screen {
     /// The lines above the cursor, which is at the start of the line below them.

@@ -1,4 +1,4 @@
-//! What every verb needs from the process: folders, signals, the runtime.
+//! The parts of the process that every verb needs: folders, signals, the runtime.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -83,8 +83,8 @@ pub fn history_path(document: &Document, named: &History) -> PathBuf {
     named.state.clone().unwrap_or_else(|| document.history())
 }
 
-/// The same for a run. Without one a run is not gone on with after a crash, which only matters where
-/// rows would be added twice.
+/// The same for a run. A run without a history is not resumed after a crash, which only matters
+/// where rows would be added twice.
 pub fn history_of_run(
     plan: &Plan,
     named: &History,
@@ -125,7 +125,7 @@ pub fn check_faults() -> Result<(), Failure> {
 }
 
 /// A file above the limit of the process (`ulimit -f`) is an error of the write, which says so. The
-/// signal that comes with it would end the process without a word.
+/// signal that comes with it would end the process without a message.
 pub fn survive_large_files() {
     // Without the handler the process ends as it did before.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());

@@ -13,7 +13,7 @@ use rapidbyte_engine::{Progress, StreamProgress, StreamState};
 use crate::output::{Output, one_line};
 use line::{Limit, Seen};
 
-/// Redraws on a terminal, and samples of which stage waits.
+/// The interval of redraws on a terminal, and of samples.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 /// Lines elsewhere: a log should not fill up.
 const LINE_EVERY: Duration = Duration::from_secs(30);
@@ -150,7 +150,7 @@ impl View {
     }
 }
 
-/// What is remembered of a stream that runs.
+/// The recent samples of a running stream.
 struct Running {
     start: Instant,
     samples: VecDeque<Sample>,

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::trial::Trial;
 use crate::verdict::{Clause, LIMITS, NO_TRAP, REACH, Verdict, fail, outside, setup, skip};
 
-/// What a stage has by default: half of `resources.memory`.
+/// The default memory of a stage: half of the default of `resources.memory`.
 pub(crate) const MEMORY_BYTES: usize = 128 << 20;
 /// CPU time without moving a byte: shorter than a run's, because a test is waited for.
 const BUSY: Duration = Duration::from_secs(30);
@@ -31,7 +31,7 @@ const MAX_HEARD: usize = 1000;
 /// The connector under test.
 pub(crate) struct Bench<'a> {
     pub trial: &'a Trial,
-    /// What it says of itself; nothing until `describe` was judged.
+    /// Its spec; nothing until `describe` was judged.
     pub spec: Option<Spec>,
     /// Its config schema; `Null` until it was judged.
     pub schema: Value,
@@ -39,7 +39,7 @@ pub(crate) struct Bench<'a> {
     heard: RefCell<Heard>,
     /// The last error of a peer that did not find a stream.
     peer_error: RefCell<Option<String>>,
-    /// That error may be about another stream: the peer's settings do not name the one that was looked for.
+    /// That error may be about another stream, because the peer's settings do not name the wanted stream.
     peer_error_of_others: Cell<bool>,
     /// How the names of the streams begin that were written to a destination.
     pub left: RefCell<Option<String>>,
@@ -53,7 +53,7 @@ impl Heard {
     }
 }
 
-/// What came back from all calls.
+/// Everything that came back from all calls.
 #[derive(Default)]
 pub(crate) struct Heard {
     /// Errors that the connector gave, each with the call.
@@ -62,7 +62,7 @@ pub(crate) struct Heard {
     pub traps: Vec<String>,
     /// Calls that the host stopped because of a limit, and which.
     pub limits: Vec<String>,
-    /// What was reached for without a grant.
+    /// Resources that the connector reached for without a grant.
     pub denied: Vec<String>,
     /// The memory of each instance.
     memories: Vec<Arc<MemoryBudget>>,
@@ -79,7 +79,7 @@ pub(crate) enum Trouble {
     Limit(String),
     /// It reached for what is not granted.
     Denied(String),
-    /// What it gave is not what the contract says.
+    /// Its result breaks the contract.
     Broken(String),
     /// There is more than a test reads.
     TooMuch(String),
@@ -91,12 +91,12 @@ pub(crate) enum Trouble {
     Cancelled,
 }
 
-/// What a session may reach, and what its end tells.
+/// The access of a session, and the meaning of its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// Everything that the settings name.
     Granted,
-    /// The same, but files are only looked at, as while a run is planned.
+    /// The same, but no file is changed, as while a run is planned.
     Looks,
     /// Nothing, and it should not try.
     Nothing,
@@ -124,12 +124,12 @@ impl<'a> Bench<'a> {
         self.peer_error_of_others.set(of_others);
     }
 
-    /// Whether a peer did not find a stream because of an error that another stream may be the reason of.
+    /// Whether a peer did not find a stream because of an error that may be about another stream.
     pub fn peer_failed_of_others(&self) -> bool {
         self.peer_error_of_others.get()
     }
 
-    /// Why a peer does not find a stream, where it said so, to stand behind a sentence.
+    /// Why a peer does not find a stream, where it said so, for the end of a sentence.
     pub fn peer_error(&self) -> String {
         let error = self.peer_error.take();
         error.map_or_else(String::new, |error| format!(" ({error})"))
@@ -154,7 +154,7 @@ impl<'a> Bench<'a> {
         self.config().cloned().unwrap_or_default()
     }
 
-    /// What the connector says of itself.
+    /// The connector's spec.
     pub fn spec(&self) -> Result<&Spec, Verdict> {
         let missing = || skip("what the connector is is not known: see describe");
         self.spec.as_ref().ok_or_else(missing)
@@ -374,7 +374,7 @@ impl Trouble {
         }
     }
 
-    /// What happened, on one line.
+    /// The event, on one line.
     pub fn text(&self) -> String {
         match self {
             Self::Error(call, error) => {
@@ -395,7 +395,7 @@ impl Trouble {
         }
     }
 
-    /// For a failure of something outside that may pass: how long the other side asks to wait.
+    /// For a transient failure of something outside: how long the other side asks to wait.
     pub fn passes_after(&self) -> Option<Duration> {
         let Self::Error(_, error) = self else {
             return None;
@@ -432,7 +432,7 @@ impl Trouble {
         match error.kind {
             ErrorKind::Schema if DECLARED.contains(&error.code.as_str()) => false,
             ErrorKind::Config | ErrorKind::Auth | ErrorKind::Schema => true,
-            // What the host finds in a batch is in a column whose type the connector wrote.
+            // The host found a value outside its column's type, and the connector wrote that type.
             ErrorKind::Data if is_unfit(error) => false,
             ErrorKind::Data => error.column.is_some() || error.location.is_some(),
             _ => false,
@@ -492,7 +492,7 @@ impl Trouble {
         }
     }
 
-    /// It stands in the way of this clause; `clause` judges it, if no other does.
+    /// The verdict of a clause that it keeps from being judged; `clause` judges it, if no other does.
     pub fn blocks(&self, clause: &Clause) -> Verdict {
         if let Some(verdict) = self.outside() {
             return verdict;

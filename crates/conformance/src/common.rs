@@ -17,7 +17,7 @@ use crate::{destination, spec, transform};
 /// A key that no connector has.
 const UNKNOWN: &str = "conformance_unknown_key";
 
-/// What is judged before anything is read or written.
+/// Judges the clauses before anything is read or written.
 pub(crate) fn first(bench: &mut Bench<'_>, judges: &mut Judges<'_>) {
     let trial = bench.trial;
     let kind = trial.connector.kind();
@@ -70,7 +70,7 @@ pub(crate) fn first(bench: &mut Bench<'_>, judges: &mut Judges<'_>) {
     judges.judge(&UNKNOWN_KEY, || unknown_key(bench));
     judges.judge(&MISSING_KEY, || missing_key(bench));
     judges.found(clause, checked);
-    // A transform has no grant in any clause.
+    // No clause grants a transform anything.
     if kind != Kind::Transform {
         judges.judge(&DENIED, || denied(bench));
     }
@@ -188,7 +188,7 @@ fn check(bench: &Bench<'_>) -> Judged {
             .destination(config, Reach::Granted)
             .and_then(|mut destination| bench.note(destination.check())),
     };
-    // What passes may as well be told as a problem of an item.
+    // A check may also report a transient failure as the problem of an item.
     let passing = |item: &CheckItem| {
         let trouble = Trouble::Error("session.check", item.problem.clone()?);
         trouble.passes_after().map(|_| trouble)
@@ -308,7 +308,7 @@ pub(crate) fn problems(items: Vec<CheckItem>) -> Result<(), Trouble> {
     problem.map_or(Ok(()), |error| Err(Trouble::Error("session.check", error)))
 }
 
-/// What all calls together showed.
+/// Judges the clauses about all calls together.
 pub(crate) fn last(bench: &Bench<'_>, judges: &mut Judges<'_>) {
     let heard = bench.heard();
     judges.judge(&REACH, || match heard.denied.first() {
@@ -354,7 +354,7 @@ pub(crate) fn last(bench: &Bench<'_>, judges: &mut Judges<'_>) {
     });
 }
 
-/// What an error lacks.
+/// The fault of an error, if it has one.
 fn wrong_error(error: &ConnectorError) -> Option<String> {
     const MAX_CODE: usize = 64;
     let code = &error.code;

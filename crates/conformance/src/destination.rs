@@ -207,7 +207,7 @@ impl<'b> Subject<'b> {
         }
     }
 
-    /// The files below the granted places, without those of other tests.
+    /// The files below the granted places, without the files of other tests.
     pub fn files(&self) -> files::Listing {
         files::list(&self.bench.grants, &self.prefix())
     }
@@ -297,7 +297,7 @@ impl<'b> Subject<'b> {
         }
     }
 
-    /// What is planned for a target, in a session of its own.
+    /// The plan for a target, from a session of its own.
     pub fn planned(&self, target: &Target) -> Result<Plan, Trouble> {
         self.planned_within(target, Reach::Granted)
     }
@@ -338,7 +338,7 @@ impl<'b> Subject<'b> {
                 "name the table or file that will hold the rows",
             ));
         }
-        // As a run plans: it refuses a file that is begun and given up, too.
+        // As a run plans: this session also denies a file that is created and given up.
         self.planned_within(&target, Reach::Looks)
             .map_err(|trouble| trouble.fails(ACTION))?;
         let before = self.look(&target).map_err(fails)?;
@@ -428,7 +428,7 @@ impl<'b> Subject<'b> {
         }
         let target = self.target("apart", &simple(), false);
         let rows = crate::values::batch(&simple(), 100..103).map_err(skip)?;
-        // What becomes of a second stream is for another clause to say.
+        // Another clause judges the second stream.
         let Ok(plan) = self.load(&target, "apart", std::slice::from_ref(&rows)) else {
             return Ok(());
         };
@@ -658,7 +658,7 @@ impl<'b> Subject<'b> {
         self.planned(&target).err()
     }
 
-    /// What can be seen of a stream from a session of its own.
+    /// The visible state of a stream, from a session of its own.
     pub fn look(&self, target: &Target) -> Result<Sight, Trouble> {
         Sight::of(self, target)
     }

@@ -1,9 +1,8 @@
 //! One number for a set of rows: equal whatever their order and however they were batched.
 //!
-//! A row is hashed over its values in the order of the columns, each with whether it is NULL; the
-//! hashes of all rows are added. A lost, doubled or changed row changes the sum; two rows that change
-//! places do not. It tells honest mistakes apart and is no defence against somebody who looks for
-//! two sets with one sum.
+//! The hash of a row covers its values in the order of the columns, each with whether it is NULL. The hashes of all
+//! rows are added. A lost, doubled or changed row changes the sum; two rows that change places do not. It finds honest
+//! mistakes. It does not defend against somebody who looks for two sets with one sum.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -77,7 +76,7 @@ pub(crate) fn hashes<'a>(
     Ok(rows.iter().map(Hasher::finish).collect())
 }
 
-/// Adds each value of `array` to the hash of its row; what stands under a NULL has no effect.
+/// Adds each value of `array` to the hash of its row; the value below a NULL has no effect.
 fn fold(array: &dyn Array, rows: &mut [DefaultHasher]) -> Result<(), String> {
     match array.data_type() {
         DataType::Null => each(array, rows, |_, _| {}),

@@ -11,9 +11,9 @@
 //! verdict   PASS, FAIL or SKIP for each clause, and what to do
 //! ```
 //!
-//! A clause looks at one promise. Where something else stands in its way it is skipped and says which
-//! clause to look at, so that one fault fails one clause. What is in a batch is decoded here, unlike in
-//! a run; a malformed one is an error and no panic.
+//! A clause checks one promise. If something else prevents the check, the clause is skipped and names the clause to
+//! see, so that one fault fails one clause. Unlike a run, this crate decodes batches here; a malformed batch is an
+//! error and not a panic.
 //!
 //! It prints nothing, names no connector, and reads of each stream 500,000 rows, 256 MiB or a minute at
 //! most. A destination is written to: streams named `conformance_…` stay there.

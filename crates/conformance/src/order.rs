@@ -46,7 +46,7 @@ impl Order {
         self.greatest = self.greatest.max(Some(value));
     }
 
-    /// All rows so far lie in front of a checkpoint.
+    /// All rows so far are in front of a checkpoint.
     pub fn checkpoint(&mut self) {
         self.acknowledged = self.greatest;
     }
@@ -56,7 +56,7 @@ impl Order {
         self.greatest
     }
 
-    /// What was seen that goes back.
+    /// The first value that goes back, in words.
     pub fn back(&self) -> Option<&str> {
         self.back.as_deref()
     }

@@ -1,4 +1,4 @@
-//! What a source that reads along finds of a stream that a destination wrote.
+//! The peer: a source that reads the streams that a destination wrote.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const STREAM: &str = "{stream}";
 const MAX_STEPS: usize = 10_000;
 /// Rows of a read: a test writes fewer.
 const MAX_ROWS: usize = 200_000;
-/// What one wait for rows takes at the longest, in milliseconds.
+/// The longest wait for rows, in milliseconds.
 const WAIT_MS: u32 = 1000;
 
 /// The rows of a stream; none where the peer does not find it.

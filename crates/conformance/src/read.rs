@@ -15,22 +15,22 @@ pub(crate) const MAX_ROWS: u64 = 500_000;
 const MAX_BYTES: usize = 256 << 20;
 /// Time of one read.
 const MAX_TIME: Duration = Duration::from_secs(60);
-/// What a reader may wait for its next event.
+/// The time that a reader may wait for its next event.
 pub(crate) const WAIT: Duration = Duration::from_millis(100);
-/// What it may take on top: a query has to begin, a page to be made.
+/// Time on top: a query has to begin, a page to be made.
 pub(crate) const SLACK: Duration = Duration::from_secs(5);
 /// An idle that comes sooner than this part of [`WAIT`] did not wait.
 const WAITED: Duration = Duration::from_millis(50);
-/// So many of them in a row are a loop.
+/// The most quick idles in a row; more are a loop.
 const MAX_QUICK_IDLES: u32 = 20;
-/// What a batch is asked to have, in bytes.
+/// The requested size of a batch, in bytes.
 pub(crate) const BATCH_BYTES: u32 = 256 << 10;
 /// The same where many checkpoints are wanted.
 pub(crate) const SMALL_BATCH_BYTES: u32 = 4 << 10;
 /// The largest record that may come, in bytes.
 const MAX_RECORD_BYTES: u64 = 16 << 20;
 
-/// What is asked of a source.
+/// A request to a source.
 #[derive(Clone)]
 pub(crate) struct Asked {
     pub stream: String,
@@ -49,7 +49,7 @@ pub(crate) enum Step {
     Checkpoint(String),
     Idle,
     End,
-    /// What came is no batch of the stream.
+    /// A message that is not a batch of the stream.
     Bad(String),
     /// The read goes beyond what a test reads.
     TooMuch(String),
@@ -228,7 +228,7 @@ impl<'b> Reading<'b> {
     }
 }
 
-/// A column that says it has no NULL, and has.
+/// A column that says it is not null, but has NULLs.
 pub(crate) fn wrong_nulls(batch: &RecordBatch) -> Option<String> {
     let schema = batch.schema();
     let mut columns = schema.fields().iter().zip(batch.columns());

@@ -19,16 +19,16 @@ use serde_json::{Map, Value};
 
 /// Tells rows apart: a whole number, different in each row.
 pub(crate) const KEY: &str = "n";
-/// Of a value, so many characters are shown.
+/// Characters of a value that are shown.
 const SHOWN: usize = 60;
-/// Of names, so many are shown.
+/// Names that are shown.
 const SHOWN_NAMES: usize = 8;
 /// A day of an interval, in nanoseconds.
 const DAY_NANOS: i128 = 86_400_000_000_000;
-/// What a conversion may change of a number, as a part of it.
+/// The part of a number by which a conversion may change it.
 const NEAR: f64 = 1e-5;
 
-/// What could not be compared as it was written, by column.
+/// Notes by column, for columns that were not compared as they were written.
 pub(crate) type Notes = BTreeMap<String, String>;
 
 /// Compares rows in any order, by their keys.
@@ -175,7 +175,7 @@ struct Side {
 impl Side {
     fn new(field: &Arc<Field>, values: &ArrayRef) -> Result<Self, String> {
         Ok(Self {
-            // What has no text is compared with its own type only.
+            // A value without a text is compared with its own type only.
             texts: Texts::new(field, values).ok(),
             field: Arc::clone(field),
             values: Arc::clone(values),
@@ -230,7 +230,7 @@ fn short(text: &str) -> String {
     }
 }
 
-/// What can be compared with what.
+/// The families of types that can be compared.
 #[derive(PartialEq, Eq, Clone, Copy, Debug)]
 enum Family {
     Bool,
@@ -300,7 +300,7 @@ impl Pair {
             )
     }
 
-    /// A peer has all entries of maps as members of a struct, and NULL where there is no entry.
+    /// A peer has all entries of maps as members of a struct, and NULL for a missing entry.
     fn is_sparse(&self) -> bool {
         let (written, read) = (self.written.field.data_type(), self.read.field.data_type());
         let (family, _) = self.families();
@@ -408,7 +408,7 @@ impl Pair {
         texts.find_map(|text| repeat(field, Some(text), 1).ok())
     }
 
-    /// The same in a type that holds fewer digits: the peer's, for its column has no other.
+    /// The same in a type that holds fewer digits, because the peer's column has only this type.
     fn as_less(&self, row: usize, there: usize) -> Option<Same> {
         let (written, read) = (&self.written, &self.read);
         let read_type = type_name(&read.field);
@@ -508,7 +508,7 @@ fn same_value(a: &Value, b: &Value, sparse: bool) -> bool {
     }
 }
 
-/// What is told of a comparison.
+/// The notes of a comparison, as one text.
 pub(crate) fn told(notes: &Notes) -> String {
     let notes = notes
         .iter()
@@ -635,7 +635,7 @@ mod tests {
         );
         let zero = exact(floats(&[-0.0]), floats(&[0.0])).unwrap_err();
         assert_eq!(zero, "column c, row 0: written -0.0, read 0.0");
-        // A peer that has nothing but float64 is asked for no more than that, and it is said.
+        // A peer that only has float64 is compared as float64, and a note says so.
         let large = parsed("int64", &[Some("9007199254740993")]);
         let notes = told_of(
             ("int64", large.clone()),

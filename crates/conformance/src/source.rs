@@ -271,7 +271,7 @@ impl Subject<'_> {
         for (stream, whole) in self.streams()?.iter().zip(self.wholes()?) {
             let whole = match whole {
                 Ok(whole) => whole,
-                // What is no batch is told by another clause.
+                // Another clause judges a broken batch.
                 Err(trouble @ Trouble::Broken(_)) => return Err(trouble.blocks(&BATCHES)),
                 Err(trouble) if self.refuses_as_unknown(trouble) => {
                     let seen = format!(
@@ -488,7 +488,7 @@ fn fields(stream: &Stream) -> Option<arrow_schema::Fields> {
         .map(|schema: Schema| schema.fields)
 }
 
-/// What does not fit in a discovered stream.
+/// The fault of a discovered stream, if it has one.
 fn wrong_stream(stream: &Stream) -> Option<String> {
     if stream.name.trim().is_empty() {
         return Some("it has no name".into());

@@ -1,4 +1,4 @@
-//! What a connector says of itself: names, and the schema of its settings with its marks.
+//! The spec of a connector: names, and the schema of its settings with its marks.
 
 use rapidbyte_engine::nearest;
 use rapidbyte_runtime::{Kind, Spec};
@@ -8,15 +8,15 @@ use crate::verdict::{Judged, fail, skip};
 
 /// Schemas nested deeper are not followed, as for grants.
 const MAX_DEPTH: usize = 16;
-/// Keys that are looked at, references followed, as the engine does.
+/// The most keys that are checked, references followed, as the engine does.
 const MAX_KEYS: usize = 10_000;
-/// What JSON Schema calls types.
+/// The names of types in JSON Schema.
 const TYPES: &[&str] = &[
     "null", "boolean", "object", "array", "number", "string", "integer",
 ];
-/// Marks of a property, beside those of JSON Schema.
+/// Marks of a property, beside the keywords of JSON Schema.
 const MARKS: &[&str] = &["x-grant", "x-beside", "x-keys", "x-secret"];
-/// What `x-grant` may say.
+/// The values of `x-grant`.
 const GRANTS: &[&str] = &[
     "read",
     "write",
@@ -106,7 +106,7 @@ pub(crate) fn config_schema(text: &str) -> Result<(Value, String), crate::verdic
     Ok((schema, rapidbyte_wire::counted(keys, "key")))
 }
 
-/// What in a schema is none, with its place.
+/// The first fault in a schema, with its place.
 fn wrong_in(root: &Value, schema: &Value, at: &str, depth: usize) -> Option<String> {
     if depth > MAX_DEPTH || schema.is_boolean() {
         return None;
@@ -155,7 +155,7 @@ fn wrong_in(root: &Value, schema: &Value, at: &str, depth: usize) -> Option<Stri
     })
 }
 
-/// What each import that reaches out can be granted by.
+/// The marks that can grant each import that reaches out.
 const GRANTED_BY: &[(&str, &[&str])] = &[
     ("connection", &["host", "url"]),
     ("files", &["read", "write"]),
@@ -212,7 +212,7 @@ fn marks(schema: &Value) -> Vec<&str> {
     }
 }
 
-/// What grants something, and how much of it there is. A transform can be granted nothing.
+/// Checks the marks that grant something, and counts them. A transform can be granted nothing.
 pub(crate) fn grant_marks(schema: &Value, kind: Kind) -> Judged {
     let (mut marks, mut left) = (0, MAX_KEYS);
     match wrong_mark(schema, schema, "config", 0, (&mut marks, &mut left)) {
@@ -422,7 +422,7 @@ mod tests {
         assert_eq!(judged(&good).unwrap(), good.join(", "));
         let text = format!("{:?}", judged(&["files", "http"]).unwrap_err());
         assert!(text.contains("grant files,"), "{text}");
-        // What a tool imports by itself is no fault of its author; HTTP is never that.
+        // The author is not at fault for imports that a tool adds; HTTP is never one of them.
         let all = judged(WORLD).unwrap_err();
         assert!(matches!(all, Verdict::Skip { .. }), "{all:?}");
         let all: Vec<String> = [WORLD, &["http"]]

@@ -34,7 +34,7 @@ struct Subject<'b> {
     repeats: Cell<bool>,
 }
 
-/// Opens a session: a transform has no `check`.
+/// Opens a session instead of a check: transforms do not have `check`.
 pub(crate) fn open(bench: &Bench<'_>) -> Judged {
     let opened = bench.transform(bench.config()?);
     opened
@@ -110,7 +110,7 @@ impl<'b> Subject<'b> {
         self.bench.note(transform.plan(&input.relation))
     }
 
-    /// The input and its plan, or the clause that tells why there is no plan.
+    /// The input and its plan, or the clause that tells why the plan is missing.
     fn planned(&self) -> Result<(&Input, &TransformPlan), Verdict> {
         self.bench.config()?;
         let planned = self.planned.get();

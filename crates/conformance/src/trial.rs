@@ -1,4 +1,4 @@
-//! What is tested, and in which order.
+//! The parts of a test, and their order.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use crate::bench::Bench;
 use crate::verdict::{Clause, Judged, Outcome, Report, Verdict, skip};
 use crate::{common, destination, source, transform};
 
-/// What a test needs.
+/// The inputs of a test.
 pub struct Trial {
     /// Loads connectors and stops everything.
     pub host: Host,

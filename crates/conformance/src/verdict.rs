@@ -1,4 +1,4 @@
-//! What is judged, and what came out.
+//! The clauses, and their verdicts.
 
 use rapidbyte_runtime::Kind;
 use serde::Serialize;
@@ -10,24 +10,24 @@ use crate::destination::COUNTED;
 pub struct Clause {
     /// Short and stable, such as `read-again`.
     pub id: &'static str,
-    /// What holds, as one line.
+    /// The promise, as one line.
     pub title: &'static str,
 }
 
-/// What was found about a clause.
+/// The result for a clause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "verdict", rename_all = "lowercase")]
 pub enum Verdict {
     /// It holds.
     Pass {
-        /// What was looked at.
+        /// The checked things, in words.
         detail: String,
     },
     /// It does not hold.
     Fail {
-        /// What was seen.
+        /// The observation.
         seen: String,
-        /// What the connector's author does about it.
+        /// The fix for the connector's author.
         action: String,
     },
     /// It could not be judged.
@@ -44,10 +44,10 @@ pub enum Verdict {
 /// A clause with its verdict.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// What was judged.
+    /// The clause.
     #[serde(flatten)]
     pub clause: &'static Clause,
-    /// What came out.
+    /// Its verdict.
     #[serde(flatten)]
     pub verdict: Verdict,
     /// How long it took, in seconds.
@@ -88,7 +88,7 @@ impl Report {
     }
 }
 
-/// A judge's answer: what was looked at, or another verdict.
+/// A judge's answer: the detail of a pass, or another verdict.
 pub(crate) type Judged = Result<String, Verdict>;
 
 /// It does not hold.

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::{REPORT, Refusal};
 
-/// About so many bytes of Arrow data become columns at a time: the values of a script, and the garbage
-/// that they leave, take many times the room.
+/// About this many bytes of Arrow data become columns at a time. The values of a script, and the garbage that they
+/// leave, take many times the room.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// Reads the batches of one write of a stream.
@@ -101,7 +101,7 @@ impl Decoder {
 
     /// A JSON array of the values of each column; pieces come in their order.
     ///
-    /// Errors: those of [`ColumnEncoder::encode`], with the row since the decoder was made.
+    /// Errors: the errors of [`ColumnEncoder::encode`], with the row since the decoder was made.
     pub fn columns(&mut self, piece: &Piece) -> Result<Vec<Vec<u8>>, Refusal> {
         let columns = self.columns.encode(&piece.0);
         let columns = columns.map_err(|error| Refusal::of(error, self.taken))?;

@@ -10,7 +10,7 @@ use rapidbyte_wire::types::type_name;
 
 use crate::declared::{self, TYPES};
 
-/// What to do about what neither a script nor an operator can cause.
+/// The hint for an error that neither a script nor an operator can cause.
 pub const REPORT: &str = "report it: Rapidbyte has a bug";
 const NOT_UTF8: &str = "decode bytes before they become a value: texts are UTF-8";
 
@@ -32,16 +32,16 @@ pub struct Encoded {
     pub rows: u64,
 }
 
-/// Why there is no batch.
+/// An error of this crate, before it names a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Who acts.
+    /// The one who acts.
     pub owner: Owner,
     /// Stable and short.
     pub code: &'static str,
     /// A lower-case fragment.
     pub message: String,
-    /// What to do next.
+    /// The next action.
     pub hint: Option<String>,
     /// The top-level column.
     pub column: Option<String>,
@@ -50,7 +50,7 @@ pub struct Refusal {
 }
 
 impl Encoder {
-    /// `columns` as [`declared::schema`] reads them; `wanted` are those of the batches, in that order.
+    /// `columns` as [`declared::schema`] reads them; `wanted` names the columns of the batches, in that order.
     ///
     /// Errors: `invalid_schema`, `unknown_type`, `unsupported_type`, `unknown_column`.
     pub fn new(
@@ -59,7 +59,7 @@ impl Encoder {
         max_record_bytes: u64,
     ) -> Result<Self, Refusal> {
         let schema = Arc::new(declared::schema(columns)?);
-        // A call is a batch, however large: it was made by the connector, and lies in its memory.
+        // A call is a batch, however large: the connector made it and has it in memory.
         let limits = Limits {
             batch_bytes: usize::MAX,
             batch_rows: usize::MAX,
@@ -98,7 +98,7 @@ impl Encoder {
 
     /// JSON Lines to a batch; none of no rows.
     ///
-    /// Errors: those of [`rapidbyte_formats::jsonl`].
+    /// Errors: the errors of [`rapidbyte_formats::jsonl`].
     pub fn rows(&mut self, lines: &[u8]) -> Result<Option<Encoded>, Refusal> {
         let rows = &mut self.rows;
         let mut read = || {
@@ -135,7 +135,7 @@ impl Encoder {
     }
 }
 
-/// What an author does, where it is not what the operator of a file does.
+/// The hint for an author, where it differs from the hint for the operator of a file.
 fn hint_for(code: &str) -> Option<&'static str> {
     Some(match code {
         "jsonl_unknown_field" => "declare the column, or remove the key",
@@ -168,7 +168,7 @@ fn text(column: &impl AsRef<[u8]>) -> Result<&str, Refusal> {
 }
 
 impl Refusal {
-    /// What the operator asked for and this connector does not do.
+    /// The operator asked for something that this connector does not do.
     pub fn config(code: &'static str, message: impl Into<String>) -> Self {
         Self::owned(Owner::Config, code, message)
     }
@@ -178,7 +178,7 @@ impl Refusal {
         Self::owned(Owner::Schema, code, message)
     }
 
-    /// What should not be: a fault of the author, or of the program.
+    /// An error that should not happen: a fault of the author, or of the program.
     pub fn internal(code: &'static str, message: impl Into<String>) -> Self {
         Self::owned(Owner::Internal, code, message)
     }
@@ -206,7 +206,7 @@ impl Refusal {
         self
     }
 
-    /// `given` rows came in batches before. What only fits a file is said otherwise.
+    /// `given` rows came in batches before. Hints that only fit a file are replaced.
     pub(crate) fn of(error: FormatError, given: u64) -> Self {
         let hint = hint_for(error.code).map_or(error.hint.clone(), |hint| Some(hint.into()));
         Self {

@@ -1,9 +1,9 @@
 //! Rows as JSON to the batches of the contract and back, for connectors in scripting languages.
 //!
-//! The components `crates/part-source` and `crates/part-destination` use it, which `rapidbyte connector build`
-//! puts around a connector in Python or JavaScript (`wit/script.wit`), so that their authors need no
-//! Arrow library and the host loads one component as ever. How values stand in JSON is the matter of
-//! `rapidbyte-formats`: exact, or refused with column and row.
+//! `rapidbyte connector build` puts the components `crates/part-source` and `crates/part-destination` around a
+//! connector in Python or JavaScript (`wit/script.wit`). These components use this crate: authors do not need an Arrow
+//! library, and the host loads one component as usual. `rapidbyte-formats` defines how values look in JSON: exact, or
+//! refused with column and row.
 
 mod declared;
 mod decoder;

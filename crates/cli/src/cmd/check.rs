@@ -38,15 +38,15 @@ pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), 
     }
 }
 
-/// The side of the plan among what was looked at.
+/// The side of the checks of the plan.
 const PLAN_SIDE: &str = "both";
 
-/// Something that was looked at.
+/// One check.
 pub struct Item {
     /// `source`, `destination` or `both`.
     pub side: &'static str,
     pub name: String,
-    /// What was found.
+    /// The result, in words.
     pub detail: String,
     /// Without secrets; none when it is well.
     pub problem: Option<Failure>,
@@ -93,7 +93,7 @@ fn text_of(items: &[Item], output: &Output) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// What both connectors found, and what they may reach.
+/// The checks of both connectors, and the grants of each.
 pub struct Found {
     pub items: Vec<Item>,
     pub grants: [Arc<Grants>; 2],

@@ -1,4 +1,5 @@
-//! `rapidbyte connector list|inspect|test|compile|new|build`; those of authors are beside this file.
+//! `rapidbyte connector list|inspect|test|compile|new|build`; the modules beside this file have
+//! `test`, `new` and `build`.
 
 mod authoring;
 mod test;

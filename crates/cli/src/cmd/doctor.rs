@@ -23,13 +23,13 @@ enum State {
     Failed,
 }
 
-/// Something that was looked at.
+/// One check and its result.
 struct Finding {
     area: &'static str,
     name: String,
     state: State,
     detail: String,
-    /// What to do.
+    /// The next action.
     hint: Option<String>,
     /// Of a failed one.
     class: Class,
@@ -93,7 +93,7 @@ pub fn run(doctor: &Doctor, common: &Common, output: &Output) -> Result<(), Fail
     };
     let mut findings = vec![program()];
     findings.extend(cache());
-    // What the cache lacks is told above.
+    // `cache` has already reported problems of the cache.
     let host = setup::host(&output.silent(), document.as_ref())?.hurried();
     findings.extend(connectors(&host));
     if let Some(document) = &document {
@@ -237,7 +237,7 @@ fn connectors(host: &Host) -> Vec<Finding> {
     names.iter().map(|name| one_connector(name, host)).collect()
 }
 
-/// What identifies a connector: the hash of its `.wasm`, wherever it lies.
+/// The hash that identifies a connector: of its `.wasm`, wherever the file is.
 const HASH: &str = "blake3";
 
 /// Where a connector's code is, and its hash in hexadecimal.
@@ -275,7 +275,7 @@ fn one_connector(name: &str, host: &Host) -> Finding {
     }
 }
 
-/// What a pipeline needs, without the secrets of the pipeline.
+/// The checks of a pipeline, with its secrets redacted.
 fn pipeline_findings(document: &Document, host: &Host) -> Vec<Finding> {
     let mut findings = look_at(document, host);
     for finding in &mut findings {
@@ -287,7 +287,8 @@ fn pipeline_findings(document: &Document, host: &Host) -> Vec<Finding> {
     findings
 }
 
-/// What a pipeline needs: its secrets kept, both sides reachable, room where it writes.
+/// Checks a pipeline: its `.env` is private, both sides are reachable, and the disks that it writes
+/// to have room.
 fn look_at(document: &Document, host: &Host) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(private(&document.base_dir.join(".env")));

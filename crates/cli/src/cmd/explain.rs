@@ -41,8 +41,8 @@ fn meant(typed: &str) -> String {
     }
 }
 
-/// The classes of PostgreSQL's SQLSTATEs ("PostgreSQL Error Codes" in its manual): other five
-/// characters are no code of a server.
+/// The classes of PostgreSQL's SQLSTATEs ("PostgreSQL Error Codes" in its manual). Five characters
+/// of another class are not a code of a server.
 const SQLSTATE_CLASSES: [&str; 44] = [
     "00", "01", "02", "03", "08", "09", "0A", "0B", "0F", "0L", "0P", "0Z", "10", "20", "21", "22",
     "23", "24", "25", "26", "27", "28", "2B", "2D", "2F", "34", "38", "39", "3B", "3D", "3F", "40",

@@ -14,9 +14,9 @@ use crate::output::Output;
 
 /// The pipeline's name where nobody gives one.
 const NAME: &str = "pipeline";
-/// Questions are asked so often before the command gives up.
+/// The command asks a question this many times before it gives up.
 const TRIES: usize = 3;
-/// What never belongs into a repository: secrets, and what pipelines write.
+/// Entries that never belong in a repository: secrets, and the output of pipelines.
 const IGNORED: [&str; 3] = [".env", ".rapidbyte/", "out/"];
 /// Longer files are not extended: they are not what they seem to be.
 const MAX_TEXT_BYTES: u64 = 1 << 20;

@@ -376,7 +376,7 @@ fn change_detection(increment: &Increment) -> &'static str {
     }
 }
 
-/// What becomes of rows that are committed late.
+/// The promise about rows that are committed late.
 fn promise(increment: &Increment) -> String {
     match &increment.late_rows {
         LateRows::Exact => "no row is missed, however late it is committed".into(),

@@ -107,7 +107,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
                     output.document(&document);
                     output.text(&summary::text(report, output));
                 }
-                // The error itself is told by whoever gets it.
+                // The caller prints the error itself.
                 Err(failure) => {
                     let mut known = match told {
                         Some(Value::Object(told)) => told,
@@ -129,7 +129,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     )
 }
 
-/// The members of a report that a failed run has, too: those of the streams that it committed.
+/// The members of a report that a failed run also has, for the streams that it committed.
 fn committed(failure: &Failure) -> Map<String, Value> {
     let Streams {
         reports, warnings, ..
@@ -172,9 +172,8 @@ impl Pages {
         paper.into_iter().chain(shelf).collect()
     }
 
-    /// Writes the page to every place, and says for programs whether it is there. What the run came
-    /// to matters more: a page that is missing is a warning, because an operator who sees an error
-    /// runs the pipeline again, and appends rows that are there.
+    /// Writes the page to every place, and says for programs whether it is there. A missing page is only a warning: an
+    /// operator who sees an error runs the pipeline again, and appends rows that are there.
     fn write(
         &mut self,
         page: &Page<'_>,
@@ -208,7 +207,7 @@ impl Pages {
     }
 }
 
-/// What a run begins with.
+/// Everything that a run starts with.
 struct Beginning {
     prepared: Prepared,
     host: Host,

@@ -103,7 +103,7 @@ fn list(
         for name in names(document, history.as_ref())? {
             let progress = cursors.of(&name)?;
             let refused = refused_next(document, cursors, &name)?;
-            // Who lists the streams needs no cursor to set: `get` has it as it is.
+            // The list redacts secrets, because nobody sets a cursor from it; `get` has the cursor as it is.
             let progress = progress.map(|progress| Progress {
                 cursor: progress.cursor.map(|cursor| document.redact(&cursor)),
                 ..progress
@@ -311,8 +311,8 @@ fn alone(
 
 const LIST_HINT: &str = "`rapidbyte state list PIPELINE` shows the streams";
 
-/// A name that is misspelt has no cursor, and would get one that nobody reads. A name that only a pattern of the pipeline
-/// covers may be misspelt, too: gives the names that are near.
+/// Refuses an unknown stream: nobody would read the cursor of a misspelt name. A name that only a pattern of the
+/// pipeline covers may be misspelt, too: returns a hint with similar names.
 fn ensure_known(
     document: &Document,
     history: Option<&State>,
@@ -398,7 +398,7 @@ fn edit(
     })
 }
 
-/// What a person makes of a text.
+/// The text as the user edited it.
 fn in_editor(text: &str) -> Result<String, Failure> {
     let failed = |what: &dyn std::fmt::Display| {
         Failure::new(Class::Environment, "no_editor", what)

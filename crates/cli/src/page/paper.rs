@@ -20,13 +20,13 @@ pub struct Paper {
     path: PathBuf,
     /// Beside it; the page has this name until it is whole.
     temporary: PathBuf,
-    /// Who named the file, for hints.
+    /// The option or key that names the file, for hints.
     named_by: &'static str,
 }
 
 impl Paper {
-    /// Looks whether `path`, a new name or that of an older report, can be written to. Errors:
-    /// `report_not_written`, and `link_refused` for a link of another user.
+    /// Checks that `path`, a new file or an older report, is writable. Errors: `report_not_written`, and `link_refused`
+    /// for a link of another user.
     pub fn at(path: &Path) -> Result<Self, Failure> {
         Self::typed(path, "--report")
     }
@@ -143,7 +143,7 @@ pub(super) fn refuse_foreign_links(
     Err(Failure::new(Class::Environment, "link_refused", text).hint(hint))
 }
 
-/// Refuses to replace a file that is no report: it may be the data, or the pipeline.
+/// Refuses to replace a file that is not a report: it may be the data, or the pipeline.
 fn refuse_other(path: &Path, named_by: &str) -> Result<(), Failure> {
     match is_ours(path) {
         Ok(true) => Ok(()),
@@ -173,7 +173,7 @@ pub(super) fn unwritten(path: &Path, why: &dyn std::fmt::Display, named_by: &str
         .hint(format!("set {named_by} to a file in a writable directory"))
 }
 
-/// What comes before the first part of a path with a sign: the whole path if it has none.
+/// The path before its first component with `*` or `?`: the whole path if it has neither.
 fn fixed(path: &Path) -> PathBuf {
     let is_fixed = |part: &std::path::Component<'_>| {
         let part = part.as_os_str().to_string_lossy();

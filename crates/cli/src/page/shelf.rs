@@ -1,4 +1,4 @@
-//! `report: { directory, keep }`: a page for each run, of which the newest stay.
+//! `report: { directory, keep }`: a page for each run; the newest pages stay.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ pub struct Shelf {
     directory: PathBuf,
     pipeline: String,
     keep: usize,
-    /// The place of a page whose run has no id.
+    /// The place of a page without the id of a run.
     fallback: Paper,
 }
 
@@ -66,7 +66,7 @@ impl Shelf {
     }
 }
 
-/// Where the older pages of a pipeline are removed.
+/// Removes the older pages of a pipeline.
 pub struct Old {
     directory: PathBuf,
     pipeline: String,
@@ -74,7 +74,7 @@ pub struct Old {
 }
 
 impl Shelf {
-    /// What stays to be done once the page is written.
+    /// The removal of older pages, for the time after the page is written.
     pub fn old(&self) -> Old {
         Old {
             directory: self.directory.clone(),
@@ -85,7 +85,7 @@ impl Shelf {
 }
 
 impl Old {
-    /// Removes all pages of the pipeline but the newest. Files that are no pages of it stay.
+    /// Removes all pages of the pipeline but the newest. Other files stay.
     pub fn remove(&self) -> std::io::Result<()> {
         let mut pages = Vec::new();
         for entry in std::fs::read_dir(&self.directory)? {
@@ -116,7 +116,7 @@ fn name(pipeline: &str, run_id: &str, attempt: u64) -> String {
     format!("{pipeline}-{run_id}-{attempt}.html")
 }
 
-/// What pages of a pipeline are sorted by; none for the name of another file.
+/// The sort key of a pipeline's page; none for the name of another file.
 fn order(name: &str, pipeline: &str) -> Option<(String, u64)> {
     let rest = name.strip_prefix(pipeline)?.strip_prefix('-')?;
     let (id, attempt) = rest.strip_suffix(".html")?.rsplit_once('-')?;

@@ -10,7 +10,7 @@ const NAME_COLUMNS: usize = 16;
 const BAR_COLUMNS: usize = 16;
 /// Between two parts of a line.
 const GAP: &str = "  ";
-/// Longer is no estimate any more.
+/// Longer estimates are not shown.
 const MAX_LEFT_SECS: f64 = 100.0 * 3600.0;
 
 /// The stage that the other one waits for.
@@ -29,10 +29,10 @@ impl Limit {
     }
 }
 
-/// What is known of a running stream at one moment.
+/// A running stream at one moment.
 pub struct Seen {
     pub name: String,
-    /// The longest name beside it has so many, so that lines stand below each other.
+    /// Columns of the longest stream name, so that the lines align.
     pub name_columns: usize,
     pub rows: u64,
     pub bytes: u64,
@@ -56,7 +56,7 @@ impl Seen {
         (secs.is_finite() && secs < MAX_LEFT_SECS).then_some(secs)
     }
 
-    /// Before the first rows there is no speed: the source may still list files, or the server
+    /// The speed is unknown before the first rows: the source may still list files, or the server
     /// prepare its answer.
     fn has_begun(&self) -> bool {
         self.rows > 0
@@ -73,8 +73,8 @@ impl Seen {
         rate(self.rows_per_sec.max(0.0) as u64, 1.0)
     }
 
-    /// A line of at most `width` characters. What does not fit is left out, the least important
-    /// first: the bar, the bytes, the limit, the time that is left.
+    /// A line of at most `width` characters. It drops the least important parts first: the bar, the
+    /// bytes, the limit, the time that is left.
     pub fn line(&self, width: usize) -> String {
         let percent = self
             .share()

@@ -24,7 +24,7 @@ fn target(subject: &Subject<'_>, name: &str) -> Result<Target, Verdict> {
     }
 }
 
-/// Two commits of one run, and what the next one is told.
+/// Two commits of one run, and the progress that the next run gets.
 pub(super) fn progress(subject: &Subject<'_>) -> Judged {
     const ACTION: &str = "keep epoch, seq and cursor in the transaction of the rows, and tell them";
     let target = target(subject, "progress")?;
@@ -237,7 +237,7 @@ pub(super) fn once(subject: &Subject<'_>) -> Judged {
         Err(Trouble::Error(..) | Trouble::Broken(_)) => {}
         Err(trouble) => return Err(trouble.fails_unless_settings(ACTION)),
     }
-    // Whether it works is for another clause to say.
+    // Another clause judges whether it works.
     if !subject.has_failed(&ABORT) {
         let _ = load.abort();
     }
@@ -249,7 +249,7 @@ pub(super) fn once(subject: &Subject<'_>) -> Judged {
     }
 }
 
-/// A run that commits after a newer one was let in.
+/// A run that commits after a newer run has fenced it.
 pub(super) fn fence(subject: &Subject<'_>) -> Judged {
     const ACTION: &str = "let commit fail with kind superseded when a newer run was let in";
     let target = target(subject, "fence")?;

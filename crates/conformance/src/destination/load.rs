@@ -17,7 +17,7 @@ use crate::bench::{Bench, Reach, Trouble};
 use crate::digest::Digest;
 use crate::{peer, values};
 
-/// A session that has been let in and writes.
+/// A session that has fenced older runs and writes.
 pub(crate) struct Load<'b> {
     bench: &'b Bench<'b>,
     destination: Destination,
@@ -25,7 +25,7 @@ pub(crate) struct Load<'b> {
     prefix: String,
     schema: SchemaRef,
     encoder: Encoder,
-    /// What was said of the columns.
+    /// The plan for the columns.
     pub plan: Plan,
     written: Vec<RecordBatch>,
     /// As `begin` said.
@@ -35,7 +35,7 @@ pub(crate) struct Load<'b> {
 }
 
 impl<'b> Load<'b> {
-    /// Opens a session, is let in as `run` and begins to write.
+    /// Opens a session, fences older runs as `run`, and begins to write.
     pub fn begin(
         subject: &Subject<'b>,
         target: &Target,
@@ -84,7 +84,7 @@ impl<'b> Load<'b> {
         next.opened().map(Some)
     }
 
-    /// Opens a session that is let in and does not write yet.
+    /// Opens a session that fences older runs and does not write yet.
     pub fn let_in(
         subject: &Subject<'b>,
         target: &Target,
@@ -219,7 +219,7 @@ impl<'b> Load<'b> {
     }
 }
 
-/// What can be seen of a stream.
+/// The visible state of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sight {
     /// Commits so far.

@@ -1,4 +1,4 @@
-//! What becomes of rows that are there already: replace, append, upsert, and a plan for any of them.
+//! Rows that are there already: replace, append, upsert, and a plan for any of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -162,7 +162,7 @@ pub(super) fn upsert(subject: &Subject<'_>) -> Judged {
     subject.kept(&target, &load.plan, &wanted, ACTION)
 }
 
-/// What a plan says, without what it may word in another way.
+/// The parts of a plan that stay the same; other parts may be worded in another way.
 fn said(plan: &Plan) -> impl PartialEq {
     let columns = plan.columns.iter();
     let columns = columns.map(|c| (c.column.clone(), c.target_type.clone(), c.fit));

@@ -13,7 +13,7 @@ use crate::verdict::*;
 
 /// Rows of one batch that is larger than what a connector may take at a time.
 const LARGE: usize = 10_007;
-/// So many batches of three rows.
+/// The number of small batches, of three rows each.
 const SMALL: usize = 100;
 
 /// Many small batches, some without rows in between, and a large one.

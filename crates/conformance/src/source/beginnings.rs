@@ -9,11 +9,11 @@ use crate::bench::Trouble;
 use crate::read::Asked;
 use crate::verdict::*;
 
-/// What is no value of any column of whole numbers, and no lag.
+/// A text that is not a value of any integer column, and not a lag.
 const NO_VALUE: &str = "conformance: no such value";
 
 impl Increments<'_, '_> {
-    /// What was followed, with its stream, where checkpoints and cursors are known to be good.
+    /// The followed streams, where checkpoints and cursors are known to be good.
     fn sound(&self) -> Result<Vec<(&Stream, &Followed)>, Verdict> {
         self.subject.repeated()?;
         let mut sound = Vec::new();
@@ -273,7 +273,7 @@ impl Increments<'_, '_> {
             let whole = self.subject.keep_whole(stream);
             let whole = whole.map_err(|trouble| trouble.blocks(&READ))?;
             let values = whole.integers(followed.field());
-            // One whose value lies among those of the stream tells the most.
+            // A checkpoint near the middle of the stream's values tells the most.
             let aim = values.as_deref().and_then(middle).unwrap_or(0);
             let checkpoints = given.checkpoints.iter().filter(|c| c.greatest.is_some());
             let near =
@@ -356,7 +356,7 @@ impl Followed {
         field.map_or("", String::as_str)
     }
 
-    /// What was asked, with another increment.
+    /// The same request with another increment.
     fn with(&self, change: impl FnOnce(&mut Increment)) -> Asked {
         let mut asked = self.asked.clone();
         if let Some(increment) = &mut asked.increment {

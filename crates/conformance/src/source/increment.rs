@@ -38,7 +38,7 @@ pub(super) struct Followed {
     pub rows: Digest,
     order: Order,
     pub checkpoints: Vec<Checkpoint>,
-    /// What the contract does not allow.
+    /// The breach of the contract, if there was one.
     wrong: Option<String>,
 }
 
@@ -59,7 +59,7 @@ impl<'s, 'b> Increments<'s, 'b> {
         }
     }
 
-    /// The streams that can be gone on with, or why there is none.
+    /// The streams that incremental reads can resume, or why no stream is suitable.
     fn streams(&self) -> Result<Vec<&'s Stream>, Verdict> {
         let spec = self.subject.bench.spec()?;
         if !spec.sync_modes.contains(&SyncMode::Incremental) {
@@ -329,7 +329,7 @@ impl<'s, 'b> Increments<'s, 'b> {
     }
 }
 
-/// What a cursor is not.
+/// The fault of a cursor, if it has one.
 fn wrong_cursor(cursor: &str) -> Option<String> {
     if cursor.len() > MAX_CURSOR_BYTES {
         return Some(format!("a cursor of {} bytes", cursor.len()));

@@ -20,7 +20,7 @@ const MAX_PARTNERS: usize = 1000;
 /// Characters of a value that are shown.
 const SHOWN: usize = 60;
 
-/// What a read gave.
+/// The result of a read.
 pub(crate) struct Kept {
     pub schema: SchemaRef,
     /// All rows.

@@ -39,7 +39,7 @@ impl Subject<'_> {
             ..whole.clone()
         };
         let mut reads = vec![(first, whole)];
-        // A stream without columns has no part.
+        // A stream without columns cannot be read in part.
         if part.columns.iter().flatten().next().is_some() {
             reads.push((first, part));
         }

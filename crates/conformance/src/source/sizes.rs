@@ -52,13 +52,13 @@ impl Subject<'_> {
         Ok(detail.join(", "))
     }
 
-    /// What goes wrong where one batch ends and the next begins shows when they end elsewhere.
+    /// Faults between two batches show when the batches end elsewhere.
     pub(super) fn other_batches(&self) -> Judged {
         const ACTION: &str = "let rows not depend on where a batch ends: look at the last row of a batch, \
                               at a last batch that is full, and at NULLs behind the first batch";
         self.repeated()?;
         self.repeats.set(Err(&OTHER_BATCHES));
-        // What `ended` says does not change.
+        // The clause does not change the result of `ended`.
         let ended = self.ended()?;
         for (stream, whole) in &ended {
             let found = self

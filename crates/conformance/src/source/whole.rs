@@ -12,18 +12,18 @@ use crate::digest::Digest;
 use crate::read::{Asked, Reading, Step};
 use crate::verdict::{BATCHES, Clause, READ, WAIT, WHOLE};
 
-/// A batch of several rows has at most so many times what was asked for.
+/// A batch of several rows has at most this many times the requested bytes.
 const TIMES: usize = 4;
-/// What one answer of a server or one block of a file brings may be one batch, in bytes.
+/// One answer of a server or one block of a file may be one batch, up to this many bytes.
 const UNDIVIDED: usize = 64 << 10;
-/// What may come on top for each column, as its buffers are padded.
+/// Bytes on top for each column, because its buffers are padded.
 const PADDING: usize = 256;
 
 /// In the host's words about a checkpoint that nobody asked for; everything else that it finds broken
 /// is a batch or a schema.
 const UNASKED: &str = "a checkpoint in a read";
 
-/// What a whole read showed.
+/// The result of a whole read.
 pub(crate) struct Whole {
     /// All rows.
     pub rows: Digest,
@@ -32,13 +32,13 @@ pub(crate) struct Whole {
     pub bytes: usize,
     /// The rows of the first batch.
     pub first_rows: u64,
-    /// What a batch was asked to have, in bytes.
+    /// The requested size of a batch, in bytes.
     pub asked_bytes: u32,
     /// The longest text or binary value: its bytes, and its column.
     pub longest: Option<(usize, String)>,
     /// The schema is not the discovered one.
     pub wrong_schema: Option<String>,
-    /// A batch is none.
+    /// A batch is not valid.
     pub wrong_batch: Option<String>,
     /// A batch is larger than it should be.
     pub too_large: Option<String>,
@@ -59,7 +59,7 @@ impl Whole {
         Self::of(subject, &Asked::whole(&stream.name), Some(stream))
     }
 
-    /// Reads what is asked; compares its schema with that of `discovered`.
+    /// Reads the request; compares its schema with the schema of `discovered`.
     pub fn of(
         subject: &Subject<'_>,
         asked: &Asked,
@@ -214,7 +214,7 @@ fn longest(batch: &RecordBatch) -> Option<(usize, String)> {
     lens.max()
 }
 
-/// What comes behind the end; an error is as good as another end.
+/// The unexpected event behind the end, if there is one; an error is as good as another end.
 fn behind_end(reading: &mut Reading<'_>) -> Result<Option<String>, Trouble> {
     Ok(match reading.next() {
         Ok(Step::End) | Err(Trouble::Error(..)) => None,

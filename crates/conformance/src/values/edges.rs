@@ -21,7 +21,7 @@ const YEAR_1: i64 = -719_162;
 const YEAR_9999: i64 = 2_932_896;
 const DAY_SECONDS: i64 = 86_400;
 
-/// The edges of a type, one in each row. NULL stands in the rows of `dropped`.
+/// The edges of a type, one in each row. The rows of `dropped` are NULL.
 ///
 /// # Errors
 /// A type that has none.
@@ -335,7 +335,7 @@ fn structs(rows: &Rows<'_>, fields: &Fields) -> Result<ArrayRef, String> {
     Ok(Arc::new(array.map_err(|error| error.to_string())?))
 }
 
-/// An empty map, NULL values, and keys that are no plain names.
+/// An empty map, NULL values, and keys that are not plain names.
 fn map(rows: &Rows<'_>, entries: &FieldRef, is_sorted: bool) -> Result<ArrayRef, String> {
     let items = [
         ("k", None),

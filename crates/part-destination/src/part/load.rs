@@ -33,7 +33,7 @@ impl Load {
         }
     }
 
-    /// What no host does.
+    /// An error for a call that no host makes.
     fn internal(&self, code: &'static str, message: &str) -> Error {
         let refusal = Refusal::internal(code, message).hint(REPORT);
         refused(refusal, &self.request.target.stream)
@@ -63,7 +63,7 @@ impl GuestLoad for Load {
         let decoder = Decoder::new(&target.schema, wide_texts);
         let decoder = decoder.map_err(|refusal| refused(refusal, &target.stream))?;
         let (_, target) = as_script(target)?;
-        // A stream that is begun again was given up.
+        // If a write is open, the host gave it up.
         self.abort()?;
         let begun = Begun::new(self.script.begin(&target)?);
         *self.open.borrow_mut() = Some(begun);

@@ -69,7 +69,7 @@ impl GuestSession for Session {
     }
 }
 
-/// What a script needs to know of a target.
+/// The target as a script needs it.
 pub fn as_script(target: Target) -> Result<(Vec<Held>, script::Target), Error> {
     let (held, columns) =
         columns(&target.schema).map_err(|refusal| refused(refusal, &target.stream))?;

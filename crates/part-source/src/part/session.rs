@@ -14,7 +14,7 @@ use crate::part::{Error, of_host, refused};
 /// The script, opened with one configuration.
 pub struct Session(Rc<script::Session>);
 
-/// What is read, known to be there.
+/// A read of a stream that the script has.
 struct Asked {
     stream: script::Stream,
     increment: Option<script::Increment>,

@@ -12,7 +12,7 @@ pub struct Line<'a> {
     pub columns: usize,
     /// Columns that are not exact.
     pub unlike: usize,
-    /// Columns with what is said of them.
+    /// Columns, each with a note about it.
     pub told: Vec<(&'a str, &'a str)>,
     pub notes: Vec<&'a str>,
     pub statements: Vec<&'a str>,
@@ -53,7 +53,7 @@ pub fn text(lines: &[Line<'_>], width: usize) -> String {
     text.join("\n")
 }
 
-/// Without the targets where there is no room for them.
+/// The table of streams; it omits the targets where they do not fit.
 fn streams(lines: &[Line<'_>], width: usize) -> String {
     let mut text = String::new();
     for has_target in [true, false] {
@@ -90,7 +90,7 @@ fn streams(lines: &[Line<'_>], width: usize) -> String {
     text
 }
 
-/// Each text once, with all that it is said of, in order.
+/// Each text once, with everything that it applies to, in order.
 fn grouped<'a>(said: impl Iterator<Item = (&'a str, String)>) -> Vec<(&'a str, Vec<String>)> {
     let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
     let mut places = std::collections::HashMap::new();

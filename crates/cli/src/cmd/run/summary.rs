@@ -1,4 +1,4 @@
-//! What a run prints at its end: a few lines, and with `-v` where all of its time went.
+//! The text at the end of a run: a few lines, and with `-v` where all of its time went.
 
 use std::time::Duration;
 
