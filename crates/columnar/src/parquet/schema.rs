@@ -147,7 +147,7 @@ fn hint(data_type: &DataType) -> DataType {
     }
 }
 
-/// What a leaf is annotated with instead; `None` keeps it as it is.
+/// The new annotation of a leaf; `None` keeps the leaf as it is.
 type Annotation = fn(&Type) -> Option<Option<LogicalType>>;
 
 /// Texts are decoded as bytes.
@@ -233,7 +233,7 @@ fn refusal(field: &Type, is_column: bool) -> Option<String> {
     fields.filter_map(|field| refusal(field, false)).next()
 }
 
-/// What to know about a column's values.
+/// A note for the user about a column's values.
 fn note(field: &Type) -> Option<String> {
     let name = field.name();
     if !field.is_primitive() {
