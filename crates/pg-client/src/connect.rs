@@ -41,7 +41,7 @@ impl Client {
     }
 }
 
-/// What is asked of a session in each pass over the hosts.
+/// The kind of session that each pass over the hosts asks for.
 fn passes(target: TargetSession) -> &'static [TargetSession] {
     match target {
         TargetSession::Any => &[TargetSession::Any],

@@ -2,7 +2,8 @@
 //!
 //! | Parquet | portable |
 //! | --- | --- |
-//! | BOOLEAN, INT32, INT64, FLOAT, DOUBLE, BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY | `bool`, `int32`, `int64`, `float32`, `float64`, `binary`, `fixed_binary(n)` |
+//! | BOOLEAN, INT32, INT64, FLOAT, DOUBLE | `bool`, `int32`, `int64`, `float32`, `float64` |
+//! | BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY | `binary`, `fixed_binary(n)` |
 //! | INTEGER(n, signed) | `int8` … `uint64` |
 //! | DECIMAL(p, s) up to 76 digits, DATE, UUID | the same |
 //! | FLOAT16 | `float32` |
