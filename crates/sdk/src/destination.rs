@@ -58,14 +58,14 @@ pub trait Destination: Sized + 'static {
     /// Checks the configuration. Connects to nothing yet.
     fn open(config: Self::Config) -> Result<Self>;
 
-    /// Looks at everything a run would need and changes nothing.
+    /// Checks everything a run would need and changes nothing.
     fn check(&mut self) -> Result<Vec<CheckItem>>;
 
-    /// What a run would do. Changes nothing.
+    /// Plans a run. Changes nothing.
     fn plan(&mut self, target: &Target) -> Result<Plan>;
 
-    /// How far a stream is; none if no run has fenced yet. Changes nothing. Only a destination that says
-    /// [`Destination::SUPPORTS_CHECKPOINTS`] has an answer. For a target of which it does not fence older runs, the
+    /// How far a stream is; none if no run has fenced yet. Changes nothing. Only a destination with
+    /// [`Destination::SUPPORTS_CHECKPOINTS`] has an answer. For a target whose older runs it does not fence, the
     /// answer is epoch 0, see [`Progress::unfenced`].
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
         let _ = (target, pipeline);
@@ -125,17 +125,17 @@ pub trait Load: Sized + 'static {
     }
 }
 
-/// What is to become visible in one step.
+/// A commit: rows and a cursor that become visible in one step.
 #[derive(Debug)]
 pub struct Commit<'a> {
     /// Of this stream.
     pub stream: &'a str,
-    /// Everything that was flushed since the last commit. None, without a writer: the cursor
-    /// alone is moved.
+    /// Everything that was flushed since the last commit. Empty for a load without a writer: the commit
+    /// moves the cursor alone.
     pub parts: Vec<Part>,
     /// Commits of the stream so far.
     pub seq: u64,
-    /// Where to go on from afterwards.
+    /// Where to resume afterwards.
     pub cursor: Option<&'a str>,
     /// The run's last commit of the stream.
     pub complete: bool,
@@ -211,7 +211,7 @@ impl Target {
     }
 }
 
-/// What a [`Destination`] says of itself.
+/// The specification of a [`Destination`], from its constants.
 pub fn spec<D: Destination>() -> Spec {
     Spec {
         name: D::NAME.into(),
@@ -238,7 +238,7 @@ pub fn open<D: Destination>(config: &str) -> Result<Session<D>> {
 #[macro_export]
 macro_rules! export_destination {
     ($destination:ty) => {
-        // The exported names are no symbols that a native linker takes.
+        // A native linker does not take the exported names as symbols.
         #[cfg(target_family = "wasm")]
         const _: () = {
             type Export = $crate::destination::DestinationExport<$destination>;

@@ -10,7 +10,7 @@ pub fn log(level: Level, message: &str) {
     eprintln!("{level:?}: {message}");
 }
 
-/// Reaches a named point of the delivery protocol, such as `dest-postgres.commit`: where a crash
+/// Reaches a failpoint of the delivery protocol, such as `dest-postgres.commit`: a place where a crash
 /// would matter. Tests of faults end the process here.
 ///
 /// # Errors

@@ -38,7 +38,7 @@ pub(super) fn widest(
         }
         let data = slots.get(index + 1).zip(places.get(index + 1));
         let bytes = data.filter(|(next, _)| next.content == Content::Bytes);
-        // Those of a list lead to the values of the field below it.
+        // The offsets of a list point to the values of the field below it.
         let end = match bytes {
             Some((_, (_, length))) => *length,
             None => lengths.get(slot.node + 1).copied().unwrap_or(0),
