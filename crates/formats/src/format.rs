@@ -4,7 +4,7 @@ use arrow_schema::SchemaRef;
 
 use crate::{Decoder, FormatError, Limits, Picked, csv, jsonl};
 
-/// How rows stand in a file.
+/// How a file holds rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
     /// Comma-separated values, or another [`csv::Dialect`].
@@ -108,7 +108,7 @@ impl Sampler {
         either!(self, sampler => sampler.end_of_file())
     }
 
-    /// No more of the file is looked at.
+    /// Ends the sample before the end of the file.
     pub fn end_of_sample(&mut self) {
         either!(self, sampler => sampler.end_of_sample());
     }

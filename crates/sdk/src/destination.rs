@@ -31,9 +31,9 @@ const TOGETHER: &str = "commits-together";
 
 /// Where rows go.
 ///
-/// A run calls `plan` and [`Destination::begin`] for each stream. The [`Load`] that `begin` returns owns everything that
-/// belongs to the stream. A [`Session`] drives the destination, as the host does, and a [`Loading`] drives the load: it
-/// counts rows and commits, and rejects calls in the wrong order.
+/// A run calls `plan` and [`Destination::begin`] for each stream. The [`Load`] that `begin` returns owns
+/// everything that belongs to the stream. A [`Session`] drives the destination, as the host does. A [`Loading`]
+/// drives the load: it counts rows and commits, and rejects calls in the wrong order.
 pub trait Destination: Sized + 'static {
     /// As for a source; a key that names a file to write carries `"x-grant" = "write"`.
     type Config: DeserializeOwned + JsonSchema;
@@ -96,8 +96,8 @@ pub trait Destination: Sized + 'static {
 ///
 /// After an error only [`Load::abort`] is called.
 pub trait Load: Sized + 'static {
-    /// Prepares for rows behind `cursor`. Called once, before the first row. Not called for a commit that only moves the
-    /// cursor.
+    /// Prepares for rows behind `cursor`. Called once, before the first row. Not called for a commit that only moves
+    /// the cursor.
     fn open_writer(&mut self, cursor: Option<&str>) -> Result<()> {
         let _ = cursor;
         Ok(())
@@ -115,8 +115,8 @@ pub trait Load: Sized + 'static {
     /// Ends a part: what was written so far can be committed.
     fn flush(&mut self) -> Result<Part>;
 
-    /// Makes the parts visible and moves the cursor, both or neither. The parts have all rows since the last commit, and
-    /// `seq` is the number of the next one. The load is dropped after a commit that is `complete`.
+    /// Makes the parts visible and moves the cursor, both or neither. The parts have all rows since the last commit,
+    /// and `seq` is the number of the next one. The load is dropped after a commit that is `complete`.
     fn commit(&mut self, commit: &Commit<'_>) -> Result<Receipt>;
 
     /// Gives up everything that is not committed. By default dropping the load does that.

@@ -52,8 +52,9 @@ pub trait Source: Sized + 'static {
         )])
     }
 
-    /// The streams that can be read, with native forms only where they are in `forms`. A stream with unknown columns
-    /// does not hide the others: give it by [`Stream::unreadable`], and the reason from [`Source::snapshot`].
+    /// The streams that can be read, with native forms only where they are in `forms`. A stream whose columns the
+    /// source cannot find out does not hide the others: give it by [`Stream::unreadable`], and the reason from
+    /// [`Source::snapshot`].
     fn discover(&mut self, forms: &[String]) -> Result<Vec<Stream>>;
 
     /// Fixes one moment for all `streams`; the text comes back in [`ReadRequest::snapshot`]. Refuse a

@@ -68,7 +68,7 @@ enum Content {
     },
     /// A time of day of `width` bytes for each value.
     Time { width: u64, unit: TimeUnit },
-    /// `n + 1` numbers of this many bytes; or nothing, if there are no values.
+    /// `n + 1` numbers of this many bytes, or nothing without values.
     Offsets(u64),
     /// As many bytes as the offsets say.
     Bytes,

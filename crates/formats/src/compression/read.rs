@@ -78,7 +78,7 @@ impl<C: Chunks> Decompressor<C> {
 
     /// The plain bytes that come next; empty at the end of the whole file only.
     ///
-    /// Errors: those of [`Chunks`], and `compressed_truncated`, `compressed_damaged`,
+    /// Errors: the errors of [`Chunks`], and `compressed_truncated`, `compressed_damaged`,
     /// `compressed_trailing_bytes`, `compressed_unsupported`, `zstd_window_too_large`.
     pub fn fill(&mut self) -> Result<&[u8], Stop<C::Error>> {
         let read: &mut dyn Codes<C> = match &mut self.codec {
@@ -163,7 +163,7 @@ impl<C: Chunks> Tap<C> {
         Ok(())
     }
 
-    /// What an error of a library comes to.
+    /// The error to report for an error of a library.
     fn explain(&mut self, compression: Compression, error: &io::Error) -> Stop<C::Error> {
         if let Some(failed) = self.failed.take() {
             return Stop::Chunks(failed);
