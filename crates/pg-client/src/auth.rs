@@ -35,7 +35,7 @@ pub(crate) struct Refusal {
     pub was_asked: bool,
 }
 
-/// Answers the server until it has let us in.
+/// Answers the server until it accepts the login.
 pub(crate) fn log_in(
     wire: &mut Wire,
     settings: &Settings,

@@ -29,7 +29,7 @@ const MAX_DELTA_ROWS: usize = 1 << 10;
 const VIEW_BYTES: u64 = 16;
 /// Batches that a step may load beyond one page of each column.
 const STEP_BATCHES: u64 = 8;
-/// Batches in memory at a time: as it is decoded, as it is given, and as the message of it.
+/// Batches in memory at the same time: as it is decoded, as it is given, and as the message of it.
 const HELD_BATCHES: u64 = 4;
 /// After this many steps with fewer rows, the reader tries larger steps again.
 const STEPS_BEFORE_MORE: u32 = 16;
