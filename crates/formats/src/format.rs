@@ -24,7 +24,7 @@ impl Format {
         Decoder::new(self, schema, wanted, limits)
     }
 
-    /// Looks at the beginnings of files: at most `max_rows` rows.
+    /// A sampler of the beginnings of files: at most `max_rows` rows.
     pub fn sampler(&self, max_rows: u64, max_record_bytes: usize) -> Result<Sampler, FormatError> {
         Ok(match self {
             Self::Csv(dialect) => Sampler::Csv(Box::new(csv::Sampler::new(
@@ -80,7 +80,7 @@ impl Sampler {
         either!(self, sampler => sampler.begin_file());
     }
 
-    /// Looks at the next bytes of the file, until there are enough rows.
+    /// Reads the next bytes of the file, until there are enough rows.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
         either!(self, sampler => sampler.push(bytes))
     }

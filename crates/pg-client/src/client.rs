@@ -64,7 +64,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Over a connection whose server has let us in.
+    /// Over a connection whose server has accepted the login.
     pub(crate) fn new(wire: Wire, host: Host, process_id: i32, secret_key: i32) -> Self {
         Self {
             wire,
@@ -314,7 +314,7 @@ impl Client {
         if self.is_rolling_back {
             return Ok(());
         }
-        // An answer that nobody asked for would be taken for that to what is asked now.
+        // An unasked answer would be taken for the answer to this request.
         match self.wire.buffered()? {
             None => Ok(()),
             // Such as that an administrator ends the session.

@@ -16,7 +16,7 @@ use crate::error;
 const READ_BYTES: u32 = 64 << 10;
 /// Tag and length.
 pub(crate) const HEADER_BYTES: usize = 5;
-/// Before a server has let us in it has nothing long to say; as libpq.
+/// Messages of a server are short before it accepts the login; as libpq.
 const MAX_GREETING_BYTES: usize = 64 << 10;
 /// A message is kept in memory whole, so that a hostile length is refused before it is believed.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
@@ -80,7 +80,7 @@ impl Wire {
         }
     }
 
-    /// The server has let us in: its messages may be long now.
+    /// The server has accepted the login: its messages may be long now.
     pub fn admitted(&mut self) {
         self.max_message_bytes = MAX_MESSAGE_BYTES;
     }
@@ -269,7 +269,7 @@ pub(crate) fn server_error(body: &ErrorResponseBody) -> Error {
     }
 }
 
-/// Notices are for whoever looks closely.
+/// Writes a notice to the log, at level debug.
 fn show(notice: &NoticeResponseBody) {
     if let Ok(report) = error::Report::read(notice.fields()) {
         log::debug(format_args!("server: {}", report.sentence()));

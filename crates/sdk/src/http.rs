@@ -86,7 +86,7 @@ impl Request {
         }
     }
 
-    /// Asks for what stands at `url`.
+    /// Asks for the document at `url`.
     pub fn get(url: Url) -> Self {
         Self::new(Method::Get, url, Vec::new())
     }

@@ -25,7 +25,7 @@ pub fn failpoint(name: &str) -> crate::Result<()> {
     }
 }
 
-/// Something the operator should look at although the run goes on.
+/// A warning that the operator should check although the run continues.
 pub fn warn(message: impl std::fmt::Display) {
     log(Level::Warn, &message.to_string());
 }

@@ -43,7 +43,7 @@ pub trait Source: Sized + 'static {
     /// Checks the configuration. Connects to nothing yet.
     fn open(config: Self::Config) -> Result<Self>;
 
-    /// Looks at everything a run would need and changes nothing.
+    /// Checks everything a run would need and changes nothing.
     fn check(&mut self) -> Result<Vec<CheckItem>> {
         let streams = self.discover(&[])?;
         Ok(vec![CheckItem::ok(

@@ -351,7 +351,7 @@ const DECODER_BYTES: u64 = 4 << 10;
 /// A value of bytes in a dictionary takes this many bytes besides its page.
 const VIEW_BYTES: u64 = 16;
 
-/// How the message for a page above its limit goes on.
+/// The words for a page above its limit, by which `malformed` knows the error.
 pub(crate) const TOO_LARGE: &str = "a page";
 
 impl<R: ReadAt> PageReader for Pages<R> {

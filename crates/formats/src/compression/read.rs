@@ -125,7 +125,7 @@ struct Tap<C: Chunks> {
     at_end: bool,
     /// Why the last read failed.
     failed: Option<C::Error>,
-    /// Bytes that were looked at and are to be read again; [`Read`] alone gives them.
+    /// Bytes that were consumed and are to be read again; [`Read`] alone gives them.
     unread: Vec<u8>,
 }
 
@@ -361,7 +361,7 @@ impl<C: Chunks> Lz4<C> {
     }
 
     /// Goes to the beginning of the next frame; false at the end of the file. Its magic number is
-    /// looked at here because the library takes an end within it for the end of the data.
+    /// checked here because the library takes an end within it for the end of the data.
     fn next_frame(&mut self) -> Result<bool, Stop<C::Error>> {
         loop {
             let tap = self.frames.get_mut();

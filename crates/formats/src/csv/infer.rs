@@ -34,7 +34,7 @@ pub struct Inferred {
     pub rows: u64,
 }
 
-/// Looks at samples: for each file [`begin_file`](Self::begin_file), [`push`](Self::push) and one
+/// Infers columns from samples: for each file [`begin_file`](Self::begin_file), [`push`](Self::push) and one
 /// of the two ends.
 pub struct Sampler {
     splitter: Splitter,
@@ -54,7 +54,7 @@ struct Guesses {
 }
 
 impl Sampler {
-    /// Looks at `max_rows` rows at most. Errors: `invalid_dialect`.
+    /// Reads `max_rows` rows at most. Errors: `invalid_dialect`.
     pub fn new(
         dialect: Dialect,
         max_rows: u64,
@@ -83,7 +83,7 @@ impl Sampler {
         self.guesses.first_file = self.guesses.columns.is_empty();
     }
 
-    /// Looks at the next bytes of the file, until there are enough rows.
+    /// Reads the next bytes of the file, until there are enough rows.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
         let guesses = &mut self.guesses;
         self.splitter

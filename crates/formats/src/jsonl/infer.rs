@@ -28,7 +28,7 @@ const MAX_KEYS: usize = 1000;
 /// Largest whole number up to which float64 holds every one.
 const EXACT_WHOLE: u64 = 1 << 53;
 
-/// Looks at samples; used as [`crate::csv::Sampler`] is.
+/// Infers columns from samples; used as [`crate::csv::Sampler`] is.
 pub struct Sampler {
     lines: Lines,
     columns: Vec<(String, Column)>,
@@ -88,7 +88,7 @@ impl Column {
 }
 
 impl Sampler {
-    /// Looks at `max_rows` rows at most.
+    /// Reads `max_rows` rows at most.
     pub fn new(max_rows: u64, max_record_bytes: usize) -> Self {
         Self {
             lines: Lines::new(max_record_bytes),
@@ -112,7 +112,7 @@ impl Sampler {
         self.lines.begin_file();
     }
 
-    /// Looks at the next bytes of the file, until there are enough rows.
+    /// Reads the next bytes of the file, until there are enough rows.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
         let (columns, rows) = (&mut self.columns, &mut self.rows);
         let (max_rows, times) = (self.max_rows, self.times);

@@ -90,7 +90,7 @@ const MONTHS: [&[u8; 3]; 12] = [
     b"jan", b"feb", b"mar", b"apr", b"may", b"jun", b"jul", b"aug", b"sep", b"oct", b"nov", b"dec",
 ];
 
-/// Said of a text that does not follow the pattern; whoever shows it knows the pattern.
+/// The reason for a text that does not follow the pattern; a column adds the pattern.
 pub(crate) const NO_MATCH: Reason = "does not have the declared form";
 
 impl TimePattern {

@@ -3,7 +3,7 @@
 use super::{Content, Slot};
 use crate::WireError;
 
-/// Looks at all offsets of a batch whose buffers fit their schema; gives the length of the longest
+/// Checks all offsets of a batch whose buffers fit their schema; gives the length of the longest
 /// text or binary in bytes.
 pub(super) fn widest(
     slots: &[Slot],
