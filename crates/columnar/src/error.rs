@@ -9,7 +9,7 @@ use arrow_schema::ArrowError;
 /// | `parquet_malformed`, `arrow_malformed` | bytes that are not what the format says, or say two different things |
 /// | `parquet_encrypted` | an encrypted file |
 /// | `arrow_feather_v1` | the first version of Feather, which is another format |
-/// | `unsupported_type` | a column's type has no exact form on the other side |
+/// | `unsupported_type` | the other side cannot hold a column's type exactly |
 /// | `no_columns` | Parquet cannot hold rows without columns |
 /// | `unknown_column` | a wanted column is not in the file |
 /// | `page_too_large`, `batch_too_large` | a piece that must be held whole is above its limit |
@@ -26,7 +26,7 @@ pub struct ColumnarError {
     pub code: &'static str,
     /// A lower-case fragment: what happened, without the place.
     pub message: String,
-    /// What to do next.
+    /// The next action.
     pub hint: Option<String>,
     /// The top-level column.
     pub column: Option<String>,
@@ -36,19 +36,19 @@ pub struct ColumnarError {
     pub row: Option<u64>,
 }
 
-/// Who acts on an error.
+/// The person who acts on an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// The operator: an option, a column or a type.
     Config,
-    /// Whoever owns the data: bytes or values.
+    /// The owner of the data: bytes or values.
     Data,
     /// The author of this crate or of its caller.
     Internal,
 }
 
 impl ColumnarError {
-    /// Who acts on it.
+    /// The person who acts on this error.
     pub fn owner(&self) -> Owner {
         match self.code {
             "unsupported_type" | "no_columns" | "unknown_column" | "too_many_row_groups" => {

@@ -18,7 +18,7 @@ pub enum Kind {
     Arrow,
 }
 
-/// An open file, of which the footer was read.
+/// An open file whose footer was read.
 pub struct File<R>(Footer<R>);
 
 enum Footer<R> {
@@ -65,7 +65,7 @@ impl<R: ReadAt> File<R> {
         either!(&self.0, Footer, file => file.source_types())
     }
 
-    /// What was decided about columns and why.
+    /// Decisions about columns, with their reasons.
     pub fn notes(&self) -> &[String] {
         either!(&self.0, Footer, file => file.notes())
     }
@@ -75,9 +75,9 @@ impl<R: ReadAt> File<R> {
         either!(&self.0, Footer, file => file.rows())
     }
 
-    /// Begins to read the columns named in `wanted`, in that order; all without.
+    /// Begins to read the columns named in `wanted`, in that order; without `wanted`, all columns.
     ///
-    /// Errors: `unknown_column`, and those of [`Reader::next_batch`].
+    /// Errors: `unknown_column`, and the errors of [`Reader::next_batch`].
     pub fn read(
         &self,
         wanted: Option<&[String]>,

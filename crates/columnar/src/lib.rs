@@ -6,8 +6,8 @@
 //! of each of them (Parquet) or one record batch (Arrow). [`FileWriter`] takes batches and writes
 //! to a [`std::io::Write`].
 //!
-//! Types are those of [`rapidbyte_wire::types`]; what a file has beyond them becomes one of them
-//! where that is exact, and is refused by name where it is not.
+//! Columns have the types of [`rapidbyte_wire::types`]. A type of a file beyond them becomes one of them
+//! where that is exact; otherwise it is refused by name.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -44,11 +44,11 @@ pub use merge::merge;
 pub use read_at::ReadAt;
 pub use write::{Compression, FileWriter, Fit, Form, WriteOptions, form};
 
-/// Rows that take no bytes in a file, such as those of a table without columns: a few bytes can claim
-/// any number of them, and so many are read in seconds.
+/// Rows that take no bytes in a file, such as the rows of a table without columns. A few bytes can claim
+/// any number of them; a reader needs seconds for this many.
 const MAX_BARE_ROWS: u64 = 1 << 32;
 
-/// What a reader may hold at most.
+/// The most that a reader may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// A batch holds about this many bytes, and one record at least.
@@ -67,8 +67,8 @@ impl Limits {
     }
 }
 
-/// The settings with which a piece of so many bytes can be read: beside it are its arrays, and the copies of
-/// both connectors.
+/// The settings that allow a piece of `piece_bytes`: memory also holds its arrays and the copies of both
+/// connectors.
 fn settings_for(piece_bytes: u64) -> String {
     const MEMORY_SHARE: u64 = 4;
     let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);

@@ -15,7 +15,7 @@ pub fn merge(a: &Field, b: &Field) -> Option<Field> {
     Some(a.clone().with_data_type(data_type).with_nullable(nullable))
 }
 
-/// The depth is that of types which were found portable.
+/// The types were found portable, which bounds the depth of this recursion.
 fn merge_types(a: &DataType, b: &DataType) -> Option<DataType> {
     let item = |a: &FieldRef, b: &FieldRef| merge(a, b).map(Arc::new);
     Some(match (a, b) {

@@ -8,7 +8,7 @@ use arrow_schema::{ArrowError, DataType, SchemaRef};
 use crate::portable::{convert_rows, reason};
 use crate::{ColumnarError, Limits};
 
-/// Rows whose sizes are looked at together: the table of sizes stays small, and so does a batch of
+/// Rows whose sizes are computed together. This keeps the table of sizes small, and also a batch of
 /// few and narrow columns.
 const WINDOW_ROWS: usize = 1 << 16;
 
@@ -87,7 +87,7 @@ impl Pieces {
             .collect::<Result<_, _>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(schema.clone(), arrays, &options);
-        // What remains of a reader's checks: NULL in a column that the file says has none.
+        // A reader leaves one check to this place: NULL in a column that the file declares without NULL.
         batch.map(Some).map_err(|error| {
             ColumnarError::new("value_does_not_fit", error.to_string()).row(first_row)
         })
@@ -159,7 +159,7 @@ impl RowSizes {
 
     fn next_rows(&mut self) -> impl Iterator<Item = u64> + '_ {
         let fixed = self.fixed;
-        // A row without columns is no endless batch.
+        // A row without columns counts as one byte: a batch without columns must end too.
         self.rows.iter().map(move |row| (row + fixed).max(1))
     }
 
@@ -224,7 +224,7 @@ impl RowSizes {
         }
     }
 
-    /// Lists of items of which row `i` has those from offset `i` to offset `i + 1`.
+    /// Lists of items: row `i` has the items from offset `i` to offset `i + 1`.
     fn add_items<O: Into<i64> + Copy>(&mut self, items: &dyn Array, offsets: &[O]) {
         self.fixed += size_of::<O>() as u64;
         let place = |offset: &O| usize::try_from((*offset).into()).unwrap_or(0);

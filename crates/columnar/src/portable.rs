@@ -37,7 +37,7 @@ pub(crate) fn portable_field(field: &Field) -> Result<Field, ColumnarError> {
     Ok(renamed(field, field.name(), data_type))
 }
 
-/// What to know about a column whose values get another type by [`portable_field`].
+/// A note for the user about a column whose values get another type by [`portable_field`].
 pub(crate) fn note(field: &Field) -> Option<String> {
     changes(field).map(|changes| format!("column {:?}: {changes}", field.name()))
 }
@@ -248,7 +248,7 @@ fn days(millis: i64) -> Result<i32, ArrowError> {
         .map_err(|_| ArrowError::CastError(format!("{millis} ms since 1970 do not fit as days")))
 }
 
-/// As [`convert`], with the first row, from 0, whose value has no form.
+/// As [`convert`]; an error comes with the first row, from 0, whose value cannot be converted.
 pub(crate) fn convert_rows(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, (u64, ArrowError)> {
     convert(array, to).map_err(|error| {
         let alone = (0..array.len()).map(|row| (row, convert(&array.slice(row, 1), to)));
@@ -257,7 +257,7 @@ pub(crate) fn convert_rows(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, 
     })
 }
 
-/// What is wrong with a value, without Arrow's words for the kind of error.
+/// Why a value was refused, without Arrow's words for the kind of error.
 pub(crate) fn reason(error: &ArrowError) -> String {
     match error {
         ArrowError::CastError(text) => text.clone(),

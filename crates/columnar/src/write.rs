@@ -30,7 +30,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// As it stands in a configuration.
+    /// The name in a configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -51,7 +51,7 @@ impl Compression {
     }
 }
 
-/// What a writer may be told.
+/// The settings of a writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteOptions {
     /// `zstd` for Parquet and `none` for Arrow if absent.
@@ -64,7 +64,7 @@ impl WriteOptions {
     /// Row groups of 16 MiB: they are held in memory, and a connector has half of a run's.
     pub const ROW_GROUP_BYTES: usize = 16 << 20;
 
-    /// What files of this kind are compressed with.
+    /// The compression of files of this kind.
     pub fn compression_for(&self, kind: Kind) -> Compression {
         self.compression.unwrap_or(match kind {
             Kind::Parquet => Compression::Zstd,
@@ -82,7 +82,7 @@ impl Default for WriteOptions {
     }
 }
 
-/// Whether a type's values can stand in a file.
+/// Whether a file can hold the values of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fit {
     /// All of them, and they are read back as the same type.
@@ -93,18 +93,18 @@ pub enum Fit {
     Refused,
 }
 
-/// What a column becomes in a file.
+/// The form of a column in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Form {
     /// The file's own name of the type; empty if it is refused.
     pub type_name: String,
     /// Whether its values stay the same.
     pub fit: Fit,
-    /// What to know about it, or why it is refused.
+    /// A note about the form, or why the column is refused.
     pub note: Option<String>,
 }
 
-/// What a column becomes in a file of this kind.
+/// The form of a column in a file of this kind.
 pub fn form(kind: Kind, field: &Field) -> Form {
     let refused = |note: String| Form {
         type_name: String::new(),

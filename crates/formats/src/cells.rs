@@ -17,13 +17,13 @@ type Fit = Result<(), Box<Misfit>>;
 /// Whole numbers up to here are exact in a float64 (ECMAScript, `Number.MAX_SAFE_INTEGER`).
 const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
 
-/// How values stand in JSON.
+/// How values are written in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// As in a file: decimals are numbers, documents are embedded.
     File,
-    /// For a program whose reader of JSON makes floats of numbers: decimals and documents are texts,
-    /// and so are whole numbers that a float64 does not hold if they are `wide_texts`.
+    /// For a program whose reader of JSON makes floats of numbers: decimals and documents are strings. With
+    /// `wide_texts`, whole numbers that a float64 does not hold are strings too.
     Values { wide_texts: bool },
 }
 
@@ -255,7 +255,7 @@ impl Cells {
         match &self.values {
             Values::F32(v) if !v[row].is_finite() => return Err(self.not_finite(v[row].into())),
             Values::F64(v, _) if !v[row].is_finite() => return Err(self.not_finite(v[row])),
-            // A point shows JSON's readers that it is no whole number by type.
+            // A point shows JSON's readers that the type is not an integer.
             Values::F64(v, _) => number::write_float(v[row], out),
             Values::String(v) => json::write_string(v.value(row), out),
             Values::LargeString(v) => json::write_string(v.value(row), out),

@@ -1,4 +1,4 @@
-//! What an operator may say about a file, as it stands in a connector's configuration.
+//! The choices of an operator about a file, as they are in a connector's configuration.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub enum FormatName {
     Arrow,
 }
 
-/// What a [`Choice`] comes to.
+/// The format that follows from a [`Choice`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Chosen {
     /// A format of this crate.
@@ -73,7 +73,7 @@ impl JsonSchema for NullText {
     }
 }
 
-/// What an operator said about a file.
+/// The choices of an operator about a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Choice<'a> {
     /// Its ending tells the format if nothing else does: `.csv`, `.tsv`, `.jsonl`, `.ndjson`,

@@ -27,7 +27,7 @@ pub(crate) struct Column {
     pattern: Option<TimePattern>,
 }
 
-/// What must be kept of a text besides its value.
+/// The part of a text that must be kept besides its value.
 #[derive(Clone, Copy)]
 enum Kept {
     /// Nothing: every spelling is read.
@@ -158,7 +158,7 @@ impl Values {
     }
 }
 
-/// What kind of JSON value stands here, by its first byte.
+/// The kind of a JSON value, by its first byte.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum JsonKind {
     Null,
@@ -226,7 +226,7 @@ impl Column {
         self.kept = Spelling::of(&self.field).map_or(Kept::Value, Kept::Text);
     }
 
-    /// From here on refuses JSON numbers of which a float would lose digits, on every level.
+    /// From here on refuses JSON numbers that would lose digits as floats, on every level.
     pub(crate) fn keep_digits(&mut self) {
         match &mut self.values {
             Values::F64(_) => self.kept = Kept::Digits,
@@ -620,7 +620,7 @@ fn push_fixed_binary(out: &mut Vec<u8>, width: usize, text: &[u8]) -> Result<(),
 
 fn push_struct(columns: &mut [Column], field: &Field, json: &str) -> Result<(), Stop<Box<Misfit>>> {
     let rows = columns.first().map_or(0, |c| c.nulls.len());
-    // Keys mostly come in order: the next one is looked at first.
+    // Keys mostly come in order: the next column is checked first.
     let mut next = 0;
     json::for_entries(json, |key, value| {
         let at = match columns.get(next) {

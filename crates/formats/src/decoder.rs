@@ -26,8 +26,8 @@ enum Records {
 }
 
 impl Decoder {
-    /// A decoder of files with the columns of `schema`, in its order if there is no header.
-    /// Batches have the columns named in `wanted`, in that order; all without.
+    /// A decoder of files with the columns of `schema`, in its order if the files lack a header.
+    /// Batches have the columns named in `wanted`, in that order; without `wanted`, all columns.
     ///
     /// Errors: `invalid_dialect`, `unsupported_type`, `unknown_column`, `no_columns`.
     pub fn new(
@@ -173,7 +173,7 @@ impl Decoder {
     }
 
     /// Ends the file; a last record without a line break is a record. A file without any record
-    /// has no rows.
+    /// is a file without rows.
     pub fn end_of_file(&mut self) -> Result<(), FormatError> {
         self.check()?;
         let ended = match &mut self.records {

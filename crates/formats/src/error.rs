@@ -9,7 +9,7 @@ use rapidbyte_wire::types::type_name;
 /// | --- | --- |
 /// | `invalid_dialect` | delimiter, quote and null text contradict each other |
 /// | `unknown_format`, `unused_option`, `compressed_columns` | a [`Choice`](crate::Choice) that cannot be followed |
-/// | `unsupported_type` | a column's type has no text form here |
+/// | `unsupported_type` | this crate cannot write a column's type as text |
 /// | `unknown_column` | a wanted column is not in the schema |
 /// | `no_columns` | CSV cannot hold rows without columns |
 /// | `value_does_not_fit` | a value its column cannot hold exactly |
@@ -23,7 +23,7 @@ use rapidbyte_wire::types::type_name;
 /// | `csv_unterminated_quote` | the file ends inside quotes |
 /// | `csv_bare_cr` | a CR outside quotes that no LF follows |
 /// | `csv_missing_header` | nothing from which columns could be inferred: no file has a header line |
-/// | `csv_missing_column`, `csv_unknown_column`, `csv_duplicate_column` | a header that does not name the schema's columns |
+/// | `csv_missing_column`, `csv_unknown_column`, `csv_duplicate_column` | a header with other columns than the schema |
 /// | `jsonl_broken_line` | a line that is not JSON |
 /// | `json_lone_surrogate` | an escape of half a surrogate pair, such as `\ud800` alone |
 /// | `jsonl_not_an_object` | a line that is JSON, but no object |
@@ -50,7 +50,7 @@ pub struct FormatError {
     pub code: &'static str,
     /// A lower-case fragment: what happened, with the column if it is known, without the place.
     pub message: String,
-    /// What to do next.
+    /// The next action.
     pub hint: Option<String>,
     /// The top-level column.
     pub column: Option<String>,
@@ -60,14 +60,14 @@ pub struct FormatError {
     pub row: Option<u64>,
 }
 
-/// Who acts on an error.
+/// The person who acts on an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// The operator: an option or a type.
     Config,
-    /// Whoever owns the data: its columns are not as declared.
+    /// The owner of the data: its columns are not as declared.
     Schema,
-    /// Whoever owns the data: bytes or values.
+    /// The owner of the data: bytes or values.
     Data,
     /// The author of this crate or of its caller.
     Internal,
@@ -82,7 +82,7 @@ impl FormatError {
         }
     }
 
-    /// Who acts on it.
+    /// The person who acts on this error.
     pub fn owner(&self) -> Owner {
         match self.code {
             "invalid_dialect"
@@ -137,7 +137,7 @@ impl FormatError {
         self
     }
 
-    /// A column whose type cannot stand in a text file.
+    /// A column whose type a text file cannot hold.
     pub(crate) fn unsupported(field: &Field) -> Self {
         Self::new(
             "unsupported_type",
@@ -157,7 +157,7 @@ impl From<ArrowError> for FormatError {
     }
 }
 
-/// What to do with a file in another encoding.
+/// The hint for a file in another encoding.
 pub(crate) const TO_UTF8: &str =
     "convert the file to UTF-8, for example with iconv -f latin1 -t utf-8";
 
@@ -165,7 +165,7 @@ pub(crate) const TO_UTF8: &str =
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Misfit {
     pub code: &'static str,
-    /// What stands in the message, such as `"12x" is not a whole number`.
+    /// The reason in the message, such as `"12x" is not a whole number`.
     pub reason: String,
     /// The place below the column, such as `.items[].price`; empty for the column itself.
     pub path: String,
@@ -176,7 +176,7 @@ pub(crate) struct Misfit {
 /// Longer values are cut in messages: 60 characters show what it is and fit on a line.
 const SHOWN_CHARS: usize = 60;
 
-/// A value as it stands in a message: quoted, cut to 60 characters, bytes outside UTF-8 replaced.
+/// A value for a message: quoted, cut to 60 characters, bytes outside UTF-8 replaced.
 pub(crate) fn shown(value: &[u8]) -> String {
     // 4 bytes hold any character.
     let head = &value[..value.len().min(SHOWN_CHARS * 4 + 4)];

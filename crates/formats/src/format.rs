@@ -4,7 +4,7 @@ use arrow_schema::SchemaRef;
 
 use crate::{Decoder, FormatError, Limits, Picked, csv, jsonl};
 
-/// How rows stand in a file.
+/// How a file holds rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
     /// Comma-separated values, or another [`csv::Dialect`].
@@ -24,7 +24,7 @@ impl Format {
         Decoder::new(self, schema, wanted, limits)
     }
 
-    /// Looks at the beginnings of files: at most `max_rows` rows.
+    /// A sampler of the beginnings of files: at most `max_rows` rows.
     pub fn sampler(&self, max_rows: u64, max_record_bytes: usize) -> Result<Sampler, FormatError> {
         Ok(match self {
             Self::Csv(dialect) => Sampler::Csv(Box::new(csv::Sampler::new(
@@ -80,7 +80,7 @@ impl Sampler {
         either!(self, sampler => sampler.begin_file());
     }
 
-    /// Looks at the next bytes of the file, until there are enough rows.
+    /// Reads the next bytes of the file, until there are enough rows.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
         either!(self, sampler => sampler.push(bytes))
     }
@@ -108,7 +108,7 @@ impl Sampler {
         either!(self, sampler => sampler.end_of_file())
     }
 
-    /// No more of the file is looked at.
+    /// Ends the sample before the end of the file.
     pub fn end_of_sample(&mut self) {
         either!(self, sampler => sampler.end_of_sample());
     }

@@ -1,5 +1,5 @@
-//! JSON text, one level at a time: which values stand in an array or an object, and the characters
-//! of a string. Values stay text (`RawValue`) until their column reads them, so no number passes
+//! JSON text, one level at a time: the values of an array or an object, and the characters of a
+//! string. Values stay text (`RawValue`) until their column reads them, so no number passes
 //! through a float.
 
 use std::borrow::Cow;
@@ -196,7 +196,7 @@ pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
             0..0x20 => 5,
             _ => 0,
         });
-        // What follows a value in its row fits too.
+        // This leaves room for the bytes after the value in its row too.
         out.reserve_exact(bytes.len() + more.sum::<usize>() + 64);
     }
     out.push(b'"');

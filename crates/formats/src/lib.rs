@@ -1,8 +1,8 @@
 //! CSV and JSON Lines to Arrow and back, without I/O: bytes in, batches out; batches in, bytes out.
 //!
-//! - [`text`] owns how one value is written: the same text stands in a CSV field, in a JSON string
-//!   and in an error message.
-//! - [`csv`] and [`jsonl`] own how values stand in a file: reading records, an encoder and the
+//! - [`text`] owns how one value is written: a CSV field, a JSON string and an error message have
+//!   the same text.
+//! - [`csv`] and [`jsonl`] own how a file holds values: reading records, an encoder and the
 //!   inference of a schema from a sample.
 //! - [`compression`] owns gzip, zstd and LZ4 around such a file.
 //! - [`Format`] is one door to both: a push [`Decoder`], an [`Encoder`], a [`Sampler`]. [`Choice`]

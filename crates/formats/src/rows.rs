@@ -8,7 +8,7 @@ use crate::cells::Cells;
 use crate::column::Column;
 use crate::error::Misfit;
 
-/// What a decoder may hold at most.
+/// The most that a decoder may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// A batch is full once its columns hold this many bytes; the last record may go beyond.
@@ -30,11 +30,11 @@ impl Default for Limits {
     }
 }
 
-/// Appends rows by `write`, from place `from` until `out` holds `until_bytes` or more or they end, and
-/// one at least; gives the next place, which is their number at their end. The batch must be of
-/// `schema`.
+/// Appends rows by `write`, from place `from` on, one at least. Stops once `out` holds `until_bytes`
+/// or more, or after the last row. Gives the next place; after the last row this is the number of
+/// rows. The batch must be of `schema`.
 ///
-/// Errors: `schema_mismatch`, and those of `write`. `out` then ends with half a row.
+/// Errors: `schema_mismatch`, and the errors of `write`. `out` then ends with half a row.
 pub(crate) fn encode(
     schema: &SchemaRef,
     rows: Picked<'_>,

@@ -28,7 +28,7 @@ pub(crate) fn is_bare_float(field: &Field) -> bool {
 pub(crate) enum Spelling {
     Bool,
     Whole,
-    /// With so many digits after the point.
+    /// With this many digits after the point.
     Decimal(i8),
     Float {
         /// Whole values have no point.
@@ -177,8 +177,8 @@ fn is_own_decimal(text: &[u8], scale: i8) -> bool {
         && !(text.starts_with(b"-") && is_zero(whole) && is_zero(fraction))
 }
 
-/// Digits that every float64 keeps: two numbers of so many differ as floats too, so that none of
-/// them has a shorter text.
+/// Digits that every float64 keeps. Two different numbers of this many digits differ as floats too, so
+/// none of them has a shorter text.
 const KEPT_DIGITS: usize = 15;
 
 /// True for floats whose own text this is, known without converting it; false for others too.
@@ -191,7 +191,7 @@ fn is_short_float(text: &[u8], bare: bool) -> bool {
     match fraction {
         [] => bare && whole.len() == digits.len() && whole.len() <= KEPT_DIGITS,
         [b'0'] => !bare,
-        // From 0.001 on there is no exponent.
+        // Floats from 0.001 on are written without an exponent.
         [first, ..] => {
             fraction.iter().all(u8::is_ascii_digit)
                 && !fraction.ends_with(b"0")
@@ -225,7 +225,7 @@ fn is_usual_timestamp(text: &[u8], unit: TimeUnit, zoned: bool) -> bool {
         && (seconds[4], seconds[10], seconds[16]) == (b'-', b'T', b':')
 }
 
-/// True for a JSON number of which float64 loses no digit.
+/// True for a JSON number that loses no digit as a float64.
 pub(crate) fn float_keeps(number: &[u8]) -> bool {
     let plain = number.len() <= KEPT_DIGITS && !number.iter().any(|b| matches!(b, b'e' | b'E'));
     plain || number::float_keeps_digits(number)

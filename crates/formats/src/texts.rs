@@ -16,7 +16,7 @@ impl Texts {
         Cells::new(field, array).map(Self)
     }
 
-    /// True where the value is NULL, which has no text.
+    /// True where the value is NULL, which does not have a text.
     pub fn is_null(&self, row: usize) -> bool {
         self.0.is_null(row)
     }

@@ -1,4 +1,4 @@
-//! What the decoders take, and what they refuse with which words.
+//! The files that the decoders take, and the words with which they refuse others.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 

@@ -1,4 +1,4 @@
-//! What is inferred changes nothing: a file comes back with the same characters, or an error says
+//! An inferred schema changes nothing: a file comes back with the same characters, or an error says
 //! which value would not.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
@@ -136,7 +136,7 @@ fn cell() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Rows of which a column has mostly cells of one kind.
+/// Rows of columns that have mostly cells of one kind.
 fn table() -> impl Strategy<Value = Vec<Vec<String>>> {
     (1..4_usize).prop_flat_map(|columns| {
         let column = prop_oneof![

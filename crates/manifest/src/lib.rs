@@ -1,13 +1,13 @@
 //! Manifests: which files of a folder are committed, in which order, and how far their stream is.
 //!
 //! A folder of files that grows has a folder `_manifest` with `00000001.json`, `00000002.json` and so
-//! on: a chain in which each names the hash of the one before. Each is made only if its number is
-//! free, so of two writers one makes number n and the other learns that it is behind. A run is let in
-//! by a manifest without files, and every commit is one with the files that it adds: so a run that was
-//! followed by another one finds its next number taken for ever.
+//! on. They are a chain: each manifest names the hash of the manifest before it. A writer creates a manifest
+//! only if its number is free, so one of two writers makes number n and the other learns that it is behind.
+//! A run fences older runs by a manifest without files. Every commit is a manifest with the files that it adds.
+//! A fenced run therefore finds its next number taken for ever.
 //!
 //! A file waits as `_manifest/NAME.pending` until its manifest is there, and gets its name after
-//! that. So whoever reads the folder by a pattern sees committed files only, and whoever reads the
+//! that. A reader that lists the folder by a pattern sees committed files only. A reader of the
 //! manifests sees a commit as a whole, once all its files are in their place.
 //!
 //! This crate is names, bytes and rules; it does no I/O.
@@ -40,13 +40,13 @@ pub struct Manifest {
     pub pipeline: String,
     /// Of the pipeline.
     pub stream: String,
-    /// The run that was let in last.
+    /// The run that fenced last.
     pub run_id: String,
-    /// Runs that were let in so far.
+    /// Runs that have fenced so far.
     pub epoch: u64,
     /// Commits so far.
     pub seq: u64,
-    /// Where the source goes on, as it wrote it.
+    /// Where the source resumes, as it wrote it.
     pub cursor: Option<String>,
     /// That run has committed everything.
     pub complete: bool,
@@ -54,7 +54,7 @@ pub struct Manifest {
     pub begins: u64,
     /// Rows of all files that count now.
     pub rows: u64,
-    /// What this commit adds.
+    /// The files that this commit adds.
     pub files: Vec<File>,
 }
 
@@ -79,16 +79,16 @@ impl File {
     }
 }
 
-/// Why a chain cannot be gone on with.
+/// Why a chain cannot be continued.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
     /// It was not written by this version, or not by us at all.
     #[error("is not a valid manifest: {0}")]
     Malformed(String),
-    /// A number is missing, or a manifest is not the one that its follower names.
+    /// A number is missing, a manifest names another hash than its predecessor has, or a key was changed.
     #[error("does not follow the manifest before it: {0}")]
     Broken(String),
-    /// There are no numbers left.
+    /// All numbers are used.
     #[error("has the highest possible number")]
     Full,
 }
@@ -111,8 +111,8 @@ pub fn number(name: &str) -> Option<u64> {
     is_number.then(|| digits.parse().ok())?
 }
 
-/// What tells a file from all others of its folder: `0002-00000007-00000` is the first file that the
-/// second run writes for the manifest 7.
+/// The part of a file's name that no other file of its folder has. `0002-00000007-00000` is the first file that
+/// the second run writes for the manifest 7.
 pub fn part(epoch: u64, number: u64, file: u64) -> String {
     format!("{epoch:04}-{number:0DIGITS$}-{file:05}")
 }
@@ -155,9 +155,9 @@ impl Hash {
 /// A manifest with the hash by which its follower names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// What it says.
+    /// The manifest.
     pub manifest: Manifest,
-    /// Of its bytes.
+    /// The SHA-256 of its bytes, in hexadecimal digits.
     pub sha256: String,
 }
 
@@ -218,7 +218,7 @@ impl Link {
         })
     }
 
-    /// Whether `next` may stand behind this one; `None` is the beginning of the chain.
+    /// Checks that `next` may follow this manifest; `None` is the beginning of the chain.
     ///
     /// # Errors
     /// [`ManifestError::Broken`].
@@ -240,7 +240,7 @@ impl Link {
     }
 }
 
-/// Who makes a manifest.
+/// The run that makes a manifest.
 #[derive(Debug, Clone, Copy)]
 pub struct Run<'a> {
     /// The pipeline.
@@ -252,9 +252,8 @@ pub struct Run<'a> {
 }
 
 impl Manifest {
-    /// A key with a value that no run writes behind `before`: a run that is let in raises the epoch alone, and a
-    /// commit raises `seq` and counts its files. The hash of a manifest stands in its follower, and the newest one
-    /// has none.
+    /// A key with a value that no run writes after `before`. A run that fences raises the epoch alone; a commit
+    /// raises `seq` and counts its files. This also covers the newest manifest, whose hash no follower holds.
     fn changed_by_hand(&self, before: Option<&Self>) -> Option<&'static str> {
         let (epoch, seq) = before.map_or((0, 0), |before| (before.epoch, before.seq));
         let rows = before.map_or(0, |before| before.rows);

@@ -15,13 +15,13 @@ use crate::error::{protocol, unsendable};
 use crate::scram::{Binding, Scram, Wrong};
 use crate::wire::{Deadline, Wire, server_error};
 
-/// What a server may ask for before it lets us in; it asks once.
+/// The most messages of a server during a login; it asks for proof once.
 const MAX_ROUNDS: usize = 8;
-/// Each costs two hashes before anything is proven: a server has 4096 unless its administrator
-/// raised `scram_iterations`, and so many take a second or two in the sandbox.
+/// Each iteration costs two hashes before anything is proven. A server has 4096 iterations unless its
+/// administrator raised `scram_iterations`; this many take a second or two in the sandbox.
 const MAX_ITERATIONS: u32 = 1_000_000;
 
-/// What is known of the TLS session when we log in.
+/// The facts about the TLS session that a login needs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Session {
     pub is_tls: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Refusal {
     pub was_asked: bool,
 }
 
-/// Answers the server until it has let us in.
+/// Answers the server until it accepts the login.
 pub(crate) fn log_in(
     wire: &mut Wire,
     settings: &Settings,

@@ -12,7 +12,7 @@ use crate::config::{Host, Settings};
 use crate::connect::secure;
 use crate::wire::{Deadline, is_timeout};
 
-/// What the server gave us so that we may cancel.
+/// The host and the keys with which this session's statement can be cancelled.
 #[derive(Clone)]
 pub struct CancelToken {
     host: Host,
@@ -21,7 +21,7 @@ pub struct CancelToken {
 }
 
 impl Client {
-    /// What [`CancelToken::cancel`] needs to stop this session's statement from elsewhere.
+    /// The token with which [`CancelToken::cancel`] stops this session's statement from elsewhere.
     pub fn cancel_token(&self) -> CancelToken {
         CancelToken {
             host: self.host.clone(),
@@ -33,7 +33,7 @@ impl Client {
 
 impl CancelToken {
     /// Asks the server; the statement then fails with `pg_57014`, unless it had ended. The server
-    /// does not say whether it did anything. Errors: those of connecting.
+    /// does not say whether it cancelled a statement. Errors: the errors of connecting.
     pub fn cancel(&self, settings: &Settings, timeout: Duration) -> Result<()> {
         let deadline = Deadline::after(timeout);
         let (connection, _) = secure(&self.host, settings, settings.sslmode, deadline)?;

@@ -18,13 +18,13 @@ use crate::wire::{Deadline, Wire, server_error};
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Answers are held in memory; what is large belongs into a COPY.
 const MAX_RESULT_BYTES: usize = 16 << 20;
-/// Of one answer: a hundred times what a script has, and as many rows as may be held. A server
-/// that never comes to an end has no end for us either.
+/// Messages of one answer: a hundred times the messages of a script, and as many rows as may be held. A
+/// server whose answer never ends is an error.
 const MAX_ANSWER_MESSAGES: u32 = 1 << 22;
 /// The largest process id of Linux. Poolers make up ids of 32 random bits.
 const MAX_PROCESS_ID: i32 = 1 << 22;
 
-/// What a transaction is up to, as the server says after each request.
+/// The state of a session's transaction, as the server reports it after each request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransactionStatus {
     /// There is none.
@@ -57,14 +57,14 @@ pub struct Client {
     is_rolling_back: bool,
     /// The server has said something to the last request.
     pub(crate) is_heard: bool,
-    /// What the server calls the last command that it did, of the last request.
+    /// The server's tag of the last command, of the last request.
     last_command: String,
     reply_timeout: Duration,
     max_result_bytes: usize,
 }
 
 impl Client {
-    /// Over a connection whose server has let us in.
+    /// Over a connection whose server has accepted the login.
     pub(crate) fn new(wire: Wire, host: Host, process_id: i32, secret_key: i32) -> Self {
         Self {
             wire,
@@ -90,10 +90,10 @@ impl Client {
         self.receive_rows()
     }
 
-    /// Runs statements of which so many give rows, in one send, and gives the answers of those, values
-    /// as text: questions that do not need each other's answers cost the way to the server once.
-    /// Counts as the phase `query`. Errors: those of [`Client::simple_query`]; `protocol_violation`
-    /// for more or fewer answers.
+    /// Runs statements in one send, and gives the answers of the statements that give rows, values as
+    /// text. Questions that do not need each other's answers cost one round trip this way.
+    /// Counts as the phase `query`. Errors: the errors of [`Client::simple_query`]; `protocol_violation`
+    /// if the number of answers is not `questions`.
     pub fn query_each(&mut self, sql: &str, questions: usize) -> Result<Vec<Rows>> {
         let mut answers = self.simple_query(sql)?;
         answers.retain(|rows| !rows.columns.is_empty());
@@ -115,8 +115,8 @@ impl Client {
             .map_err(|_| Error::internal("answers that were counted are too few"))
     }
 
-    /// Sends ROLLBACK and does not wait, nor does the next request: its answer comes behind that to the
-    /// ROLLBACK, and has the error if there is one.
+    /// Sends ROLLBACK and does not wait for the answer. The next request does not wait either: it reads the
+    /// answer to the ROLLBACK before its own answer, and fails if the ROLLBACK failed.
     pub fn send_rollback(&mut self) -> Result<()> {
         self.rolled_back()?;
         self.ask("ROLLBACK")?;
@@ -284,7 +284,7 @@ impl Client {
         self.max_result_bytes
     }
 
-    /// Says good-bye and closes the connection. What a transaction did and did not commit is gone.
+    /// Says good-bye and closes the connection. The server rolls an open transaction back.
     pub fn close(mut self) {
         if self.is_usable() {
             frontend::terminate(&mut self.wire.output);
@@ -314,7 +314,7 @@ impl Client {
         if self.is_rolling_back {
             return Ok(());
         }
-        // An answer that nobody asked for would be taken for that to what is asked now.
+        // An unasked answer would be taken for the answer to this request.
         match self.wire.buffered()? {
             None => Ok(()),
             // Such as that an administrator ends the session.

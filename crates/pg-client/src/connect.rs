@@ -1,4 +1,4 @@
-//! Finds a server that lets us in, and makes a session of it.
+//! Finds a server that accepts the login, and opens a session on it.
 //!
 //! The order of hosts and the steps of `sslmode` are libpq's (PostgreSQL manual, "Database Connection
 //! Control Functions" and "SSL Support"), but that a TLS handshake that fails is never a reason to go
@@ -41,7 +41,7 @@ impl Client {
     }
 }
 
-/// What is asked of a session in each pass over the hosts.
+/// The kind of session that each pass over the hosts asks for.
 fn passes(target: TargetSession) -> &'static [TargetSession] {
     match target {
         TargetSession::Any => &[TargetSession::Any],
@@ -218,7 +218,7 @@ fn greet(wire: &mut Wire, settings: &Settings, deadline: Deadline) -> Result<()>
     wire.send(deadline)
 }
 
-/// Reads what the server says after it has let us in.
+/// Reads the messages of the server after it has accepted the login.
 fn begin(mut wire: Wire, host: &Host, deadline: Deadline) -> Result<Client> {
     let mut key = (0, 0);
     loop {

@@ -17,7 +17,7 @@ pub const COPY_HEADER_BYTES: usize = HEADER_BYTES;
 const MESSAGE_BYTES: usize = 128 << 10;
 /// Of a message that the caller framed; the server holds it in memory whole.
 const MAX_FRAMED_BYTES: usize = 64 << 20;
-/// What the server calls a copy that we gave up.
+/// The error code of the server for a copy that we gave up.
 const GIVEN_UP: &str = "pg_57014";
 
 /// A copy into the server, over a client that is owned or borrowed. Dropped before
@@ -64,7 +64,7 @@ impl<C: BorrowMut<Client>> CopyAsked<C> {
                 Message::CopyInResponse(body) if left == 0 => break body.format() == 1,
                 Message::ErrorResponse(body) => {
                     let error = server_error(&body);
-                    // What follows an error says less than the error.
+                    // Later messages say less than the error.
                     let _ = session.answer(|_| Ok(()));
                     return Err(error);
                 }
@@ -132,7 +132,7 @@ impl<C: BorrowMut<Client>> CopyIn<C> {
         frontend::copy_fail(&reason, &mut session.wire.output).map_err(unsendable)?;
         session.wire.send(session.deadline())?;
         match session.answer(|_| Ok(())) {
-            // Whatever it said, it has given up and waits for the next request.
+            // After any answer that leaves the session usable, the server has dropped the copy and waits for a request.
             Err(error) if error.code != GIVEN_UP && !session.is_usable() => Err(error),
             _ => Ok(()),
         }

@@ -14,12 +14,12 @@ use crate::client::Client;
 use crate::error::protocol;
 use crate::wire::server_error;
 
-/// What [`CopyOut::feed`] came to.
+/// The result of [`CopyOut::feed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyRead {
     /// This many bytes were taken.
     Data(usize),
-    /// Nothing came within the wait; the copy goes on.
+    /// Nothing came within the wait; the copy is still open.
     Idle,
     /// The copy is complete.
     End,
@@ -52,7 +52,7 @@ impl<C: BorrowMut<Client>> CopyOut<C> {
             Message::CopyOutResponse(body) => body.format() == 1,
             Message::ErrorResponse(body) => {
                 let error = server_error(&body);
-                // What follows an error says less than the error.
+                // Later messages say less than the error.
                 let _ = session.answer(|_| Ok(()));
                 return Err(error);
             }
@@ -71,11 +71,11 @@ impl<C: BorrowMut<Client>> CopyOut<C> {
         self.is_binary
     }
 
-    /// Hands what came from the connection to `take` as it is, the heads of CopyData messages
-    /// among it: for a decoder that steps over them itself, and so saves a copy. `take` gives how
-    /// many bytes it took; where not all, what is left begins with the head of a message. Waits up
-    /// to `wait` only when nothing is there. Errors: the server's, among them those it meets in the
-    /// middle of the copy; `connection_lost`; those of `take`.
+    /// Hands the bytes of the connection to `take` as they are, with the heads of CopyData messages. A
+    /// decoder that steps over the heads itself saves a copy this way. `take` gives the number of bytes
+    /// that it took; the rest, if any, begins with the head of a message. Waits up to `wait` only if no
+    /// bytes are there yet. Errors: the server's, also in the middle of the copy; `connection_lost`; the
+    /// errors of `take`.
     pub fn feed(
         &mut self,
         wait: Duration,
@@ -102,7 +102,7 @@ impl<C: BorrowMut<Client>> CopyOut<C> {
                     continue;
                 }
             }
-            // What a wait brought may be the begin of a head; it is not waited for twice.
+            // A wait may bring only the beginning of a head. The loop does not wait a second time.
             if has_waited || !self.client.borrow_mut().wire.fill(wait)? {
                 return Ok(CopyRead::Idle);
             }
@@ -120,7 +120,7 @@ impl<C: BorrowMut<Client>> CopyOut<C> {
         self.client
     }
 
-    /// Deals with a message that is no CopyData, if such a one is next; true at the end.
+    /// Handles the next message if it is complete and not a CopyData; true at the end of the copy.
     fn ends_here(&mut self) -> Result<bool> {
         let session = self.client.borrow_mut();
         match session.wire.buffered_but(Some(COPY_DATA_TAG))? {
@@ -133,7 +133,7 @@ impl<C: BorrowMut<Client>> CopyOut<C> {
             Some(Message::ErrorResponse(body)) => {
                 self.has_ended = true;
                 let error = server_error(&body);
-                // What follows an error says less than the error.
+                // Later messages say less than the error.
                 let _ = session.answer(|_| Ok(()));
                 Err(error)
             }

@@ -1,4 +1,4 @@
-//! What a server reports, as the contract's error.
+//! Errors of the server, as errors of the contract.
 //!
 //! Fields and codes: PostgreSQL manual, "Error and Notice Message Fields" and "PostgreSQL Error
 //! Codes".
@@ -124,7 +124,7 @@ impl Report {
     }
 }
 
-/// Who acts on an error of the server.
+/// The kind of a server's error, which says who acts on it.
 fn kind(code: &str) -> ErrorKind {
     match code {
         // Privileges; the rest of class 42 is about what is declared.
@@ -151,7 +151,7 @@ fn kind(code: &str) -> ErrorKind {
 const REFUSED_BY_POLICY: &str = "row-level security of the table refuses the row, which no GRANT changes: write as the \
     table's owner or as a role with BYPASSRLS, or CREATE POLICY … FOR ALL TO the role … WITH CHECK (…) that allows the row";
 
-/// What to do, where the server does not say it itself.
+/// A hint, for errors to which the server does not add its own.
 fn hint(code: &str) -> Option<&'static str> {
     Some(match code {
         "28P01" => "check the user and the password of the connection",

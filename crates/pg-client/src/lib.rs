@@ -8,11 +8,11 @@
 //! - [`Client::prepare`], [`Client::execute_prepared`], [`Client::pipeline`]: one INSERT many times;
 //! - [`Client::copy_out`], [`Client::copy_in`]: COPY in bulk.
 //!
-//! Bytes go in and out as they are: what they mean is the caller's. Every error is a
-//! [`rapidbyte_sdk::Error`]: those of the server have the code `pg_` and its SQLSTATE, such as
-//! `pg_23505`, and the kind that says who acts. The protocol is that of the PostgreSQL manual,
-//! "Frontend/Backend Protocol", version 3.0; its messages are read and written by the crate
-//! `postgres-protocol`.
+//! Bytes go in and out as they are: their meaning is the caller's. Every error is a
+//! [`rapidbyte_sdk::Error`]. An error of the server has the code `pg_` and its SQLSTATE, such as
+//! `pg_23505`, and the kind that says who acts. The PostgreSQL manual describes the protocol,
+//! "Frontend/Backend Protocol", version 3.0; the crate `postgres-protocol` reads and writes its
+//! messages.
 //!
 //! A connection that failed between a request and the end of its answer is of no further use;
 //! every later call says so (`connection_unusable`).

@@ -39,7 +39,7 @@ impl Binding {
         }
     }
 
-    /// What `c=` says.
+    /// The value of `c=`.
     fn text(&self) -> String {
         let data = match self {
             Self::Unsupported | Self::Unoffered => &[][..],
@@ -68,7 +68,7 @@ pub(crate) struct Answer {
 pub(crate) enum Wrong {
     /// A message of the server is none, or proves nothing.
     Message(String),
-    /// It asks for so many iterations, in its own words.
+    /// It asks for more iterations than we allow; its own text of their number.
     Iterations(String),
     /// It says that it refuses us, and why.
     Refused(String),
@@ -98,7 +98,7 @@ impl Scram {
         format!("{}{}", self.binding.header(), self.bare)
     }
 
-    /// Answers the server's first message, `r=…,s=…,i=…`, with at most so many iterations.
+    /// Answers the server's first message, `r=…,s=…,i=…`, with at most `max_iterations` iterations.
     pub(crate) fn prove(
         &self,
         password: &str,
@@ -152,7 +152,7 @@ impl Answer {
         if let Some(error) = last.strip_prefix("e=") {
             return Err(Wrong::Refused(error.into()));
         }
-        // Extensions may stand behind it.
+        // Extensions may follow it.
         let proof = last
             .split(',')
             .next()
@@ -170,8 +170,8 @@ fn text(bytes: &[u8]) -> Result<&str, Wrong> {
     std::str::from_utf8(bytes).map_err(|_| message("a message that is not UTF-8"))
 }
 
-/// A password as PostgreSQL prepares it (RFC 4013; its source, `saslprep.c`): what is prohibited is looked
-/// for before the text is normalized, and a password that has it, or of which nothing is left, is taken
+/// A password as PostgreSQL prepares it (RFC 4013; its source, `saslprep.c`). The text is checked for
+/// prohibited characters before it is normalized. A password with such characters, or with nothing left, stays
 /// as it is.
 fn prepared(password: &str) -> String {
     if password.is_ascii() {

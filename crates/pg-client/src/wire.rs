@@ -16,7 +16,7 @@ use crate::error;
 const READ_BYTES: u32 = 64 << 10;
 /// Tag and length.
 pub(crate) const HEADER_BYTES: usize = 5;
-/// Before a server has let us in it has nothing long to say; as libpq.
+/// Messages of a server are short before it accepts the login; as libpq.
 const MAX_GREETING_BYTES: usize = 64 << 10;
 /// A message is kept in memory whole, so that a hostile length is refused before it is believed.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
@@ -24,7 +24,7 @@ const MAX_MESSAGE_BYTES: usize = 64 << 20;
 const MAX_PARAMETERS: usize = 128;
 /// Of a parameter's name and value together; what is longer is of no use to us.
 const MAX_PARAMETER_BYTES: usize = 4 << 10;
-/// What is read of notices before something is written.
+/// The most reads, of notices for example, before a write.
 const MAX_UNASKED_READS: usize = 16;
 /// How long we listen for a reason when a write failed; it is there already, or never comes.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -52,15 +52,15 @@ impl Deadline {
     }
 }
 
-/// A connection with what was read and not yet looked at, and what is to be sent.
+/// A connection with its input that was not yet consumed, and its output that was not yet sent.
 pub(crate) struct Wire {
     pub connection: Connection,
     /// To be sent by [`Wire::send`].
     pub output: BytesMut,
-    /// What the server reported of itself.
+    /// The parameters that the server reported.
     pub parameters: BTreeMap<String, String>,
     input: Vec<u8>,
-    /// Everything before it in `input` was looked at.
+    /// The bytes of `input` before this place were consumed.
     at: usize,
     max_message_bytes: usize,
     /// Asked of the connection at a time.
@@ -80,7 +80,7 @@ impl Wire {
         }
     }
 
-    /// The server has let us in: its messages may be long now.
+    /// The server has accepted the login: its messages may be long now.
     pub fn admitted(&mut self) {
         self.max_message_bytes = MAX_MESSAGE_BYTES;
     }
@@ -137,17 +137,17 @@ impl Wire {
         Ok(None)
     }
 
-    /// What was read and not yet looked at.
+    /// The bytes that were read and not yet consumed.
     pub fn input(&self) -> &[u8] {
         &self.input[self.at..]
     }
 
-    /// Marks the first `len` bytes of the input as looked at.
+    /// Marks the first `len` bytes of the input as consumed.
     pub fn consume(&mut self, len: usize) {
         self.at = (self.at + len).min(self.input.len());
     }
 
-    /// Marks `len` bytes as looked at and gives them.
+    /// Consumes `len` bytes and gives them.
     pub fn take(&mut self, len: usize) -> &[u8] {
         let begin = self.at;
         self.consume(len);
@@ -173,7 +173,7 @@ impl Wire {
             ));
         }
         if self.at == self.input.len() {
-            // Everything was looked at: the new bytes take the place of the old, uncopied.
+            // Everything was consumed: the new bytes take the place of the old, uncopied.
             self.input = bytes;
         } else {
             self.input.drain(..self.at);
@@ -249,7 +249,7 @@ impl Wire {
         Ok(())
     }
 
-    /// What the server said before it closed the connection.
+    /// The error that the server sent before it closed the connection.
     fn last_words(&mut self) -> Option<Error> {
         let deadline = Deadline::after(LAST_WORDS);
         (0..MAX_LAST_MESSAGES)
@@ -269,7 +269,7 @@ pub(crate) fn server_error(body: &ErrorResponseBody) -> Error {
     }
 }
 
-/// Notices are for whoever looks closely.
+/// Writes a notice to the log, at level debug.
 fn show(notice: &NoticeResponseBody) {
     if let Ok(report) = error::Report::read(notice.fields()) {
         log::debug(format_args!("server: {}", report.sentence()));

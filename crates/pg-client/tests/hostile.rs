@@ -1,4 +1,4 @@
-//! Against something that is no PostgreSQL server, or a bad one.
+//! Against a peer that is not a PostgreSQL server, or a bad server.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,8 +9,8 @@ use std::time::Duration;
 use rapidbyte_pg_client::{Client, Settings};
 use rapidbyte_sdk::{Error, ErrorKind};
 
-/// What a client says to a server that answers the start-up message with `answer`, and then
-/// everything that comes with nothing.
+/// The result of a client whose server answers the start-up message with `answer`, and nothing after
+/// it.
 fn against(answer: &'static [u8]) -> Result<Client, Error> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -10,13 +10,13 @@ use rapidbyte_sdk::Result;
 use rapidbyte_testkit::liar::{Liar, Lie, Says, memory_peak, message, says_len};
 use rapidbyte_testkit::postgres::shared;
 
-/// What the client waits, and what a test may take beyond it on a machine with other work.
+/// The client's timeout, and the time that a test may take beyond it on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(1);
 const IN_TIME: Duration = Duration::from_secs(15);
 /// The largest message is 64 MiB; twice that and what a flood leaves in buffers.
 const MEMORY: u64 = 256 << 20;
 
-/// What the connectors do with a client, in little.
+/// The calls that connectors make of a client, in little.
 fn speak(url: &str) -> Result<()> {
     let mut client = Client::connect(&Settings::from_url(url)?)?;
     client.set_reply_timeout(PATIENCE);

@@ -89,7 +89,7 @@ fn passwords_that_others_prepare_in_another_way_let_in() {
     })
     .unwrap();
     let mut client = server.client("postgres");
-    // Of which nothing is left; newer than Unicode 3.2; prohibited; of two directions; usual ones.
+    // With nothing left; newer than Unicode 3.2; prohibited; of two directions; usual.
     let passwords = [
         "\u{ad}",
         "\u{ad}\u{200c}",

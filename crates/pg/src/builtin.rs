@@ -116,7 +116,7 @@ pub fn is_reg(oid: u32) -> bool {
 /// send functions send.
 const REFUSE_EMPTY: [u32; 3] = [22, 30, TSQUERY.oid];
 
-/// True for the types of which not every value can be received in binary.
+/// True for the types with values that cannot be received in binary.
 pub fn refuses_empty(oid: u32) -> bool {
     REFUSE_EMPTY.contains(&oid)
 }

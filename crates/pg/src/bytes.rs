@@ -3,9 +3,9 @@
 /// Of most texts and numbers.
 const SHORT: usize = 32;
 
-/// Appends `data[at..at + length]`. A short value is copied with what stands behind it, which is cut off
-/// again: a copy of a length that the compiler knows needs no call, and a call costs more than a copy,
-/// most of all out of a component.
+/// Appends `data[at..at + length]`. A short value is copied together with the bytes after it, which are cut
+/// off again. A copy of a length that the compiler knows does not need a call, and a call costs more than a
+/// copy, most of all out of a component.
 ///
 /// Panics as slicing does.
 #[inline(always)]

@@ -1,14 +1,14 @@
 //! Text that the server reads into a column of another type.
 //!
-//! A cast from text rounds, cuts and guesses without a word: `'1.239'::numeric(4,2)` is 1.24,
+//! A cast from text rounds, cuts and guesses silently: `'1.239'::numeric(4,2)` is 1.24,
 //! `'2020-01-01 00:00:00+05'::timestamp` has lost its zone, `'5000000000'::xid` is 705032704, `'now'::date` is
-//! today. So each text is checked beside its cast, and the statement fails where the value would not say what the
-//! text says. One rule serves every type: a text that the value's own output repeats is accepted. Other texts
+//! today. So the statement checks each text together with its cast, and fails where the value would differ from
+//! the text. One rule serves every type: a text that the value's own output repeats is accepted. Other texts
 //! are accepted only in the spellings of this table, which lose nothing:
 //!
 //! | types | accepted spellings | refused, for example |
 //! | --- | --- | --- |
-//! | boolean, integers, numeric, uuid, bytea, json, bit, pg_lsn | all that the server reads | digits beyond a modifier |
+//! | boolean, integers, numeric, uuid, bytea, json, bit, pg_lsn | all that the server reads | digits beyond modifiers |
 //! | real, double precision | any decimal number equal to the value's shortest form | `16777217` as real |
 //! | oid, xid, cid, xid8 | decimal digits, with leading zeros | `-1`, `5000000000` as xid |
 //! | money | a number, with `$`, with `,` between thousands | `$1.005`, `1,00` |
@@ -17,15 +17,15 @@
 //! | timestamp, timestamptz | date and time as above; timestamptz: an offset, `Z`, `UTC` | a zone for timestamp |
 //! | interval | whole numbers with units, `HH:MM:SS`, ISO 8601; six digits of seconds | `0.0000001 s`, `1.5 years` |
 //! | inet | all that the server reads, with four octets behind a colon or none | `1::.2`, `::1.0` |
-//! | cidr | the same with a mask, and whole addresses | `192.168`, whose mask would be that of its class |
+//! | cidr | the same with a mask, and whole addresses | `192.168`, whose mask would come from its class |
 //! | macaddr, macaddr8 | twelve or sixteen hexadecimal digits | `8:0:2b:1:2:3`, a macaddr as macaddr8 |
 //! | geometric types | blanks | numbers of other spelling |
 //! | ranges of integer and numeric | all that the server reads | |
-//! | arrays | those of the elements; character(n) as for a single value | `{"a "}` as character(3)[] |
+//! | arrays | the spellings of the elements; character(n) as for a single value | `{"a "}` as character(3)[] |
 //! | xml, tsvector, composites, types of extensions, others | the type's own output alone | |
 //!
 //! `reg*` values are read by name only: a number is what the source writes for an object that is gone, and means
-//! another one here. Text into jsonb is no cast: the encoder refuses repeated keys.
+//! another one here. Text into jsonb is not a cast: the encoder refuses repeated keys.
 //!
 //! Sources: PostgreSQL's manual, "Data Types" and "Date/Time Input"; `float8in`, `oidin`, `xidin`, `interval_in`.
 
@@ -36,8 +36,8 @@ use crate::types;
 
 /// Stands before the column's place and the text in the server's error.
 const MARK: &str = "\"rapidbyte:";
-/// `regclass`: of the `reg*` types the only one whose cast from text is no call of its input
-/// function, and does not know `-`.
+/// `regclass`: the only `reg*` type whose cast from text does not call its input function, and
+/// does not know `-`.
 const REGCLASS: u32 = 2205;
 
 /// The SQL that reads one column's texts in two steps, so that each is cast once: a subquery casts them, and
@@ -110,9 +110,9 @@ fn has_years(ty: &PgType) -> bool {
         .any(|builtin| builtin.oid == ty.oid)
 }
 
-/// True for a text that a column of dates or timestamps refuses for its year alone, and which a source that
-/// declares the column so reads. The year has a sign or is zero, as ISO 8601 and files write years before 1 and after
-/// 9999: -4712 is 4713 BC. The server has no year 0, and takes the sign for the sign of a time zone.
+/// True for a text that a column of dates or timestamps refuses for its year alone, and that a source with
+/// this declared column reads. The year has a sign or is zero, as ISO 8601 and files write years before 1 and after
+/// 9999: -4712 is 4713 BC. The server does not know a year 0, and takes the sign for the sign of a time zone.
 pub fn is_astronomical(text: &str, column: &Column) -> bool {
     let (ty, _) = column.stripped();
     let text = text.trim_start();
@@ -229,7 +229,7 @@ fn accepted(text: &str, value: &str, ty: &PgType) -> Accepted {
 /// The modifier of `character(n)` is `n` and this (`bpchartypmodin`).
 const VARHDRSZ: i32 = 4;
 
-/// True for a text of which the type's modifier cuts and rounds nothing.
+/// A condition that holds if the type's modifier cuts and rounds nothing of a text; `None` without a modifier.
 fn modifier_condition(text: &str, value: &str, ty: &PgType, typmod: i32) -> Option<String> {
     if typmod < 0 {
         return None;
@@ -257,7 +257,7 @@ fn modifier_condition(text: &str, value: &str, ty: &PgType, typmod: i32) -> Opti
     })
 }
 
-/// What the server said of a text that a [`read`] refused.
+/// A text that a [`read`] refused, from the server's error.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refusal<'a> {
     /// The column's place.
@@ -280,8 +280,8 @@ pub fn refusal(message: &str) -> Option<Refusal<'_>> {
     })
 }
 
-/// True if parts of a type have modifiers that [`read`] does not see: those of a composite's
-/// fields, and of domains below an array or a range.
+/// True if parts of a type have modifiers that [`read`] does not see: the fields of a composite,
+/// and domains below an array or a range.
 pub(crate) fn has_inner_modifier(ty: &PgType) -> bool {
     let is_modified = |ty: &PgType, typmod: i32| {
         let (ty, typmod) = ty.stripped(typmod);

@@ -50,8 +50,8 @@ pub fn columns_query_of(relations: &str) -> String {
         .replace("$SYSTEM", "NULL::text")
 }
 
-/// As [`columns_query`], with the [`Origin`] of the columns, but without defaults and generating expressions. The server
-/// takes a lock of a table to write those, and waits while somebody changes it; this question waits for nobody.
+/// As [`columns_query`], with the [`Origin`] of the columns, but without defaults and generating expressions. The
+/// server takes a lock of a table to write those, and waits while somebody changes it; this question waits for nobody.
 pub fn shapes_query(relations: &[u32]) -> String {
     shapes_query_of(&oid_array(relations))
 }
@@ -215,7 +215,7 @@ pub struct Relation {
     pub kind: char,
     /// The OID of its row type.
     pub row_oid: u32,
-    /// What `COMMENT ON TABLE` holds.
+    /// The text of `COMMENT ON TABLE`.
     pub comment: Option<String>,
     /// See [`Table`].
     pub identity: Option<String>,
@@ -230,7 +230,7 @@ pub struct Relation {
 }
 
 impl Relation {
-    /// What travels of it beside its columns.
+    /// The facts of the relation that travel besides its columns.
     pub fn table(&self) -> Table {
         Table {
             comment: self.comment.clone(),
@@ -335,7 +335,7 @@ fn parse_row<T: serde::de::DeserializeOwned>(row: &str) -> Result<T, PgError> {
     serde_json::from_str(row).map_err(|error| bad(format!("a row of the catalog: {error}")))
 }
 
-/// The types of one server, by OID. Those of [`builtin`] are known without asking.
+/// The types of one server, by OID. The types of [`builtin`] are known without a question.
 #[derive(Default)]
 pub struct Types {
     raw: HashMap<u32, RawType>,

@@ -1,7 +1,7 @@
 //! Builds one Arrow column from the fields of many rows.
 //!
-//! A [`ColumnBuilder`] asks its [`Decode`] once for all rows that were scanned. [`numbers`], [`Bytes`] and [`Fixed`] are
-//! the ones that several families of [`crate::types`] use.
+//! A [`ColumnBuilder`] asks its [`Decode`] once for all rows that were scanned. Several families of
+//! [`crate::types`] use [`numbers`], [`Bytes`] and [`Fixed`].
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ impl Cell {
 /// The column's cells: every `width`th.
 pub(crate) type Cells<'a> = std::iter::StepBy<std::slice::Iter<'a, Cell>>;
 
-/// The values so far, or why there is no array of them.
+/// The values so far, or why they cannot become an array.
 pub(crate) type Taken = Result<ArrayRef, Failed>;
 
 /// Collects values of one kind.
@@ -45,7 +45,7 @@ pub(crate) trait Decode: Send + Sync {
     /// Bytes of Arrow data so far.
     fn bytes(&self) -> usize;
 
-    /// Bytes of an element in a list, besides those of its text.
+    /// Bytes of an element in a list, besides the bytes of its text.
     fn element_bytes(&self) -> usize;
 
     /// Appends the values of these cells; a default value for NULL.
@@ -101,7 +101,7 @@ impl ColumnBuilder {
         self.values.bytes() + self.rows.div_ceil(8)
     }
 
-    /// Takes the cells 0, `width`, 2 `width` …, of which some may be NULL if any cell is; `first_row` is
+    /// Takes the cells 0, `width`, 2 `width` …; some of them may be NULL if `has_null`. `first_row` is
     /// the number of the first.
     pub(crate) fn append(
         &mut self,

@@ -68,8 +68,8 @@ pub(crate) struct Bound<'a> {
 
 /// The values of an array, ready to be written.
 pub(crate) struct Values<'a> {
-    /// Bytes of each value that is not NULL, with its length, besides those of texts. `None`: they are known when the
-    /// value is written, by [`append`](Encode::append) alone.
+    /// Bytes of each value that is not NULL, with its length, besides the bytes of texts. `None`: the length is known
+    /// only when [`append`](Encode::append) writes the value.
     bytes: Option<usize>,
     texts: Option<Offsets<'a>>,
     kind: Box<dyn Encode + 'a>,
@@ -98,7 +98,7 @@ pub(crate) trait Encode: Send + Sync {
 /// Where values are appended: elements of a list, and values whose length is not known before.
 pub(crate) struct Appended<'a> {
     nulls: Option<&'a NullBuffer>,
-    /// No value starts once `out` has so many bytes.
+    /// No value starts once `out` has this many bytes.
     full: usize,
     out: &'a mut Vec<u8>,
     /// Where each value ends.
@@ -256,7 +256,7 @@ impl Encode for Bytes<'_> {
 /// Values of `width` bytes each.
 pub(crate) fn fixed(width: usize, data: &[u8]) -> Values<'_> {
     match width {
-        // Most times, and uuid. Eight bytes that are no number would be copied through memory.
+        // Most types of time have 8 bytes, uuid has 16. Eight bytes as an array would be copied through memory.
         8 => numbers(data.as_chunks::<8>().0, |bytes| {
             Ok(i64::from_be_bytes(bytes))
         }),

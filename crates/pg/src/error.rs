@@ -2,16 +2,16 @@
 
 use std::borrow::Cow;
 
-/// Who acts on an error.
+/// The person who acts on an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// The operator: a name or a setting.
     Config,
-    /// Whoever owns the data: a table or type is not as needed.
+    /// The owner of the data: a table or type is not as needed.
     Schema,
-    /// Whoever owns the data: a value that cannot be held.
+    /// The owner of the data: a value that cannot be held.
     Data,
-    /// The author of this crate, of its caller, or whoever sent broken bytes.
+    /// The author of this crate or of its caller, or the sender of broken bytes.
     Internal,
 }
 
@@ -35,13 +35,13 @@ pub enum Owner {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct PgError {
-    /// Who acts on it.
+    /// The person who acts on this error.
     pub owner: Owner,
     /// Stable and short: one of the table above.
     pub code: &'static str,
     /// A lower-case fragment: what happened, with the row where it is known.
     pub message: String,
-    /// What to do next.
+    /// The next action.
     pub hint: Option<String>,
     /// The column.
     pub column: Option<String>,
@@ -80,7 +80,7 @@ impl PgError {
 /// A problem and its row's index.
 pub(crate) type Failed = (usize, Problem);
 
-/// What is wrong with one value; small, because the hot loops return it.
+/// The fault of one value; small, because the hot loops return it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Problem {
     /// The bytes are not of the type.
@@ -102,7 +102,7 @@ pub(crate) enum Problem {
     LongList,
     /// NULL in a column that has none.
     Null,
-    /// More than so many characters.
+    /// More than this many characters.
     TooLong(u32),
     /// Blanks at the end, which the target's padding hides.
     Blanks,

@@ -38,11 +38,11 @@ use crate::types::{self, array};
 pub enum Fit {
     /// Bytes for the column itself; every value stays what it is.
     Direct,
-    /// The same in another form, which is said.
+    /// The same in another form, which the string names.
     Converted(String),
-    /// Bytes for the column itself, whose type is wider, or differs in the way that is said.
+    /// Bytes for the column itself. Its type is wider, or differs in the way that the string names.
     Widened(String),
-    /// Bytes for the column itself; the server reads them, and what it keeps of them is said.
+    /// Bytes for the column itself; the server reads them, and the string names the part that it keeps.
     Checked(String),
     /// The text must be loaded into a `text` column and cast on the server: `column::type`.
     Cast(String),
@@ -57,7 +57,7 @@ pub fn fit(field: &Field, target: &Column) -> Result<Fit, PgError> {
     Ok(decide(field, target)?.0)
 }
 
-/// The column to create for a field: the one it came from, or else that of [`plain`].
+/// The column to create for a field: its original column, or else the column of [`plain`].
 ///
 /// `Err(reason)` inside: no type of PostgreSQL holds the field.
 pub fn column_for(field: &Field) -> Result<Result<Column, String>, PgError> {

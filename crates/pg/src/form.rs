@@ -14,7 +14,8 @@
 //! | `interval` | Interval(MonthDayNano) | opaque |
 //! | arrays whose elements have a portable form | List, for one dimension | opaque |
 //! | every other type with binary send and receive | Utf8, cast to text by the server | opaque |
-//! | `reg*`, `int2vector`, `oidvector`, `tsquery` and types without binary send or receive | Utf8, cast to text by the server | the same |
+//! | `reg*`, `int2vector`, `oidvector`, `tsquery` | Utf8, cast to text by the server | the same |
+//! | types without binary send or receive | Utf8, cast to text by the server | the same |
 //!
 //! A domain is held like the type below it. "Opaque" is the canonical extension type
 //! `arrow.opaque` over the bytes of the type's send function. A value that the portable form
@@ -149,10 +150,10 @@ pub fn field(column: &Column, native: bool) -> Field {
     Field::new(&column.name, form.data_type(), !column.not_null).with_metadata(metadata)
 }
 
-/// What travels of a table or view beside its columns.
+/// The facts of a table or view that travel besides its columns.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
-    /// What `COMMENT ON TABLE` holds.
+    /// The text of `COMMENT ON TABLE`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
     /// Which table it is: equal for the same table of the same database of the same running server.
@@ -167,8 +168,8 @@ pub struct Table {
 /// renamed or dropped. Unknown where the role may not read the identity of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// `system_identifier` of `pg_control_system()`, the OID of the database and that of the relation, with `/` between
-    /// them: another one for a relation that was created again.
+    /// `system_identifier` of `pg_control_system()`, the OID of the database and the OID of the relation, with `/`
+    /// between them. A relation that was created again has another one.
     pub relation: String,
     /// A transaction id that the server has not reached yet. A copy of the server that was restored from a backup has a
     /// smaller one for a while, and may give numbers to other columns.
@@ -220,7 +221,7 @@ pub fn select_expression(column: &Column, native: bool) -> String {
     if !form(column, native).needs_text_cast() {
         name
     } else if base.is_xml() && matches!(base.kind, Kind::Array { .. }) {
-        // The output of an xml[] drops its elements' declarations; that of a text[] keeps them.
+        // The output of an xml[] drops its elements' declarations; the output of a text[] keeps them.
         format!("{name}::text[]::text")
     } else if base.oid == builtin::INET.oid {
         // Its cast to text is a function of its own, which adds the length of the mask to a host.

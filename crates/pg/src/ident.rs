@@ -2,7 +2,7 @@
 
 use crate::{Owner, PgError};
 
-/// Words that `quote_ident` quotes: those of `pg_get_keywords()` whose category is not `U`
+/// Words that `quote_ident` quotes: the words of `pg_get_keywords()` whose category is not `U`
 /// (unreserved), of PostgreSQL 15 and, added to them, of 16 to 18. Sorted. An older server quotes
 /// a few fewer, which means the same.
 const KEYWORDS: &str = include_str!("keywords.txt");
@@ -10,7 +10,7 @@ const KEYWORDS: &str = include_str!("keywords.txt");
 /// Bytes of a name that the server keeps (`NAMEDATALEN` - 1); it silently cuts the rest.
 pub const MAX_NAME_BYTES: usize = 63;
 
-/// The name as it stands in SQL: bare if that means the same, else in double quotes.
+/// The name in SQL: bare if that means the same, else in double quotes.
 pub fn quote_ident(name: &str) -> String {
     if is_bare(name) {
         return name.to_owned();
@@ -50,7 +50,7 @@ pub fn quote_literal(text: &str) -> String {
 /// The columns that every table has (`SystemAttributeDefinition`); no other column may have such a name.
 const SYSTEM_COLUMNS: [&str; 6] = ["ctid", "xmin", "cmin", "xmax", "cmax", "tableoid"];
 
-/// Refuses names of columns that [`check_name`] refuses, and those of system columns.
+/// Refuses names of columns that [`check_name`] refuses, and the names of system columns.
 pub fn check_column_name(name: &str) -> Result<(), PgError> {
     check_name(name)?;
     if !SYSTEM_COLUMNS.contains(&name) {

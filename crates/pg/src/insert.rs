@@ -2,7 +2,7 @@
 //!
 //! `INSERT INTO t (a, b) SELECT u.a, u.b FROM unnest($1::t[]) AS u` takes one binary parameter
 //! however many rows and columns there are, and the server needs to parse nothing. The bytes are
-//! those of `array_send` around those of `record_send`.
+//! the same as from `array_send` around `record_send`.
 
 use std::ops::Range;
 
@@ -27,7 +27,7 @@ impl Parameter {
     /// composite type ([`crate::catalog::Relation::row_type`]), which may have more fields: they
     /// are NULL. (A field of a domain that refuses NULL must be filled.)
     ///
-    /// Errors as of [`Encoder::new`], and `schema_mismatch` if a target is no field of the row.
+    /// Errors as of [`Encoder::new`], and `schema_mismatch` if a target is not a field of the row.
     pub fn new(schema: &Schema, targets: &[Column], row_type: &PgType) -> Result<Self, PgError> {
         let mismatch = |message: String| PgError::new(Owner::Internal, "schema_mismatch", message);
         let Kind::Composite { fields } = &row_type.kind else {
@@ -101,7 +101,7 @@ impl BoundRows<'_> {
     }
 
     /// Writes the value of the parameter (without its length) for these rows. Fewer are written
-    /// once it has `full_bytes` or more, but at least one; gives the row to go on with.
+    /// once it has `full_bytes` or more, but at least one; gives the next row.
     pub fn encode(
         &self,
         rows: Range<usize>,
@@ -120,7 +120,7 @@ impl BoundRows<'_> {
             .write(self.layout, rows, full_bytes, out)
             .inspect_err(|_| out.truncate(start))?;
         if row == first {
-            // An array without elements has no dimensions.
+            // An array without elements does not have dimensions.
             out.truncate(start);
             for word in [0, 0, self.row_oid] {
                 out.extend_from_slice(&word.to_be_bytes());
@@ -147,7 +147,7 @@ pub fn statement(schema: &str, table: &str, columns: &[Column]) -> String {
         ""
     };
     let given: Vec<_> = names.iter().map(|name| format!("u.{name}")).collect();
-    // A list of no columns is no syntax, and means the same for a table that has none.
+    // An empty list of columns is a syntax error; without it the statement means the same for a table without columns.
     let list = match names.as_slice() {
         [] => String::new(),
         names => format!(" ({})", names.join(", ")),

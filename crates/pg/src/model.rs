@@ -25,12 +25,12 @@ pub struct PgType {
     pub schema: String,
     /// Its name in the catalog (`int4`, not `integer`).
     pub name: String,
-    /// What it is made of.
+    /// The structure of the type.
     #[serde(flatten)]
     pub kind: Kind,
 }
 
-/// What a type is made of.
+/// The structure of a type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Kind {
@@ -90,9 +90,9 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Send {
-    /// There is no binary send or no binary receive function.
+    /// The binary send function or the binary receive function does not exist.
     None,
-    /// Nor is any text read: what an index keeps of the values of another type.
+    /// The server does not read a text either: the values that an index keeps of another type.
     Key,
     /// Bytes of the type's own making.
     Binary,
@@ -161,7 +161,7 @@ pub struct Column {
     /// The default (or generating) expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
-    /// What `COMMENT ON COLUMN` holds.
+    /// The text of `COMMENT ON COLUMN`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
     /// A collation other than the type's own, qualified and quoted.
@@ -261,10 +261,10 @@ impl PgType {
             .unwrap_or(0)
     }
 
-    /// True if every value can be sent and received in binary, and means the same elsewhere.
-    /// `reg*` types are sent as the OID of an object of this one server, so they do not count;
-    /// nor do `int2vector`, `oidvector` and `tsquery`, whose receive functions refuse empty
-    /// ones; nor does `xml`, whose send function writes the declaration anew.
+    /// True if every value can be sent and received in binary, and means the same elsewhere. Some types
+    /// do not count. `reg*` types are sent as the OID of an object of this one server. `int2vector`,
+    /// `oidvector` and `tsquery` have receive functions that refuse empty values. The send function of
+    /// `xml` writes the declaration anew.
     pub fn has_binary(&self) -> bool {
         match &self.kind {
             Kind::Base { send } => {
@@ -277,7 +277,7 @@ impl PgType {
         }
     }
 
-    /// The type itself or a part of it whose values the server takes from nobody: those of indexes,
+    /// The type itself or a part of it whose values the server takes from nobody: types of indexes,
     /// pseudo-types and the types of its own statistics.
     pub fn without_input(&self) -> Option<&PgType> {
         let is_own = matches!(self.kind, Kind::Other | Kind::Base { send: Send::Key });

@@ -9,23 +9,23 @@
 use crate::error::Problem;
 use crate::model::{Kind, PgType};
 
-/// What must change in the values of one type. Decided once per column.
+/// The changes to the values of one type. Decided once per column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rewrite {
     /// Nothing.
     Keep,
-    /// An array's element type, and what is in the elements.
+    /// An array's element type, and the changes in the elements.
     Array {
         /// The element's OID at the source and at the target.
         oids: (u32, u32),
         /// For each element.
         element: Box<Rewrite>,
     },
-    /// The field types of a record, and what is in the fields.
+    /// The field types of a record, and the changes in the fields.
     Record(Vec<((u32, u32), Rewrite)>),
-    /// What is in the bounds of a range.
+    /// The changes in the bounds of a range.
     Range(Box<Rewrite>),
-    /// What is in the ranges of a multirange.
+    /// The changes in the ranges of a multirange.
     Multirange(Box<Rewrite>),
 }
 

@@ -128,7 +128,7 @@ fn labels_beside(ty: &str, given: &[String], labels: &mut Vec<String>) -> Vec<St
     statements
 }
 
-/// Whether the labels that both enums have stand in the same order. True if one of them is no enum.
+/// True if the labels that both enums have are in the same order, or if one of the types is not an enum.
 pub fn is_same_order(from: &Column, to: &Column) -> bool {
     let (Kind::Enum { labels: from }, Kind::Enum { labels: to }) = (&from.ty.kind, &to.ty.kind)
     else {

@@ -343,7 +343,7 @@ fn hostile_metadata_is_an_error_and_a_changed_field_loses_it() {
     assert_eq!(changed.type_text, "bigint");
 }
 
-/// An `int4` below so many arrays.
+/// An `int4` below `levels` arrays.
 fn deep(levels: usize) -> String {
     let array = r#"{"oid":1007,"schema":"s","name":"n","kind":"array","element":"#;
     let int = r#"{"oid":23,"schema":"s","name":"n","kind":"base","send":"binary"}"#;

@@ -188,7 +188,7 @@ fn portable_values_are_what_the_server_holds() {
     let texts = column("c_texts").as_list::<i32>().value(0);
     let texts: Vec<_> = texts.as_string::<i32>().iter().collect();
     assert_eq!(texts, [Some("a b"), None, Some(""), Some("ü")]);
-    // What has no portable form is the server's text.
+    // A value without a portable form is the server's text.
     let text = |name: &str| column(name).as_string::<i32>().value(0);
     assert_eq!(text("c_free"), "12345678901234567890.000100");
     assert_eq!(text("c_timetz"), "10:00:00+05:30");

@@ -157,8 +157,8 @@ fn columns() -> Vec<BoxedStrategy<(Column, ArrayRef)>> {
     ]
 }
 
-/// The values as elements of lists that end at these places and one that is NULL; none of a type whose
-/// arrays are no lists.
+/// The values as elements of lists that end at these places, and one list that is NULL; `None` for a
+/// type whose arrays are not lists.
 fn in_lists((column, values): (Column, ArrayRef), cuts: &[usize]) -> Option<(Column, ArrayRef)> {
     let column = array_of(builtin::by_oid(column.ty.oid)?, column.typmod);
     let DataType::List(item) = field(&column, false).data_type().clone() else {
@@ -273,7 +273,7 @@ proptest! {
     }
 }
 
-/// What the server would read from the encoded value of one row of one column.
+/// The bytes that the server would read for one row of one column.
 fn encoded(array: ArrayRef, target: Column) -> Result<Vec<u8>, rapidbyte_pg::PgError> {
     let schema = Schema::new(vec![Field::new("c", array.data_type().clone(), true)]);
     let batch = RecordBatch::try_new(Arc::new(schema), vec![array]).expect("batch");
@@ -358,7 +358,7 @@ fn message(out: &mut Vec<u8>, body: &[u8]) {
     out.extend(body);
 }
 
-/// Decodes rows of one column, of which each is a message.
+/// Decodes rows of one column; each row is a message.
 fn decoded_rows(
     column: &Column,
     values: &[Option<&[u8]>],
@@ -377,7 +377,7 @@ fn decoded_rows(
     let mut decoder = Decoder::new(columns, false, max_record_bytes).counting_from(100);
     decoder.push_messages(&messages)?;
     let taken = decoder.take_batch();
-    // What failed once is not gone on with.
+    // A decoder that failed stays failed.
     assert!(taken.is_ok() || decoder.take_batch().is_err());
     taken
 }

@@ -117,7 +117,7 @@ fn unknown(rest: &str, noun: &str) -> (String, Option<String>) {
     )
 }
 
-/// What was found, in the words of a pipeline file; of a number or a boolean also its string.
+/// The value that was found, in the words of a pipeline file; of a number or a boolean also its string.
 fn found_value(found: &str) -> (String, Option<String>) {
     let named = match found {
         "sequence" => "a list",

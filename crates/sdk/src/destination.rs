@@ -31,9 +31,9 @@ const TOGETHER: &str = "commits-together";
 
 /// Where rows go.
 ///
-/// A run calls `plan` and [`Destination::begin`] for each stream. The [`Load`] that `begin` returns owns everything that
-/// belongs to the stream. A [`Session`] drives the destination, as the host does, and a [`Loading`] drives the load: it
-/// counts rows and commits, and rejects calls in the wrong order.
+/// A run calls `plan` and [`Destination::begin`] for each stream. The [`Load`] that `begin` returns owns
+/// everything that belongs to the stream. A [`Session`] drives the destination, as the host does. A [`Loading`]
+/// drives the load: it counts rows and commits, and rejects calls in the wrong order.
 pub trait Destination: Sized + 'static {
     /// As for a source; a key that names a file to write carries `"x-grant" = "write"`.
     type Config: DeserializeOwned + JsonSchema;
@@ -58,14 +58,14 @@ pub trait Destination: Sized + 'static {
     /// Checks the configuration. Connects to nothing yet.
     fn open(config: Self::Config) -> Result<Self>;
 
-    /// Looks at everything a run would need and changes nothing.
+    /// Checks everything a run would need and changes nothing.
     fn check(&mut self) -> Result<Vec<CheckItem>>;
 
-    /// What a run would do. Changes nothing.
+    /// Plans a run. Changes nothing.
     fn plan(&mut self, target: &Target) -> Result<Plan>;
 
-    /// How far a stream is; none if no run has fenced yet. Changes nothing. Only a destination that says
-    /// [`Destination::SUPPORTS_CHECKPOINTS`] has an answer. For a target of which it does not fence older runs, the
+    /// How far a stream is; none if no run has fenced yet. Changes nothing. Only a destination with
+    /// [`Destination::SUPPORTS_CHECKPOINTS`] has an answer. For a target whose older runs it does not fence, the
     /// answer is epoch 0, see [`Progress::unfenced`].
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
         let _ = (target, pipeline);
@@ -96,8 +96,8 @@ pub trait Destination: Sized + 'static {
 ///
 /// After an error only [`Load::abort`] is called.
 pub trait Load: Sized + 'static {
-    /// Prepares for rows behind `cursor`. Called once, before the first row. Not called for a commit that only moves the
-    /// cursor.
+    /// Prepares for rows behind `cursor`. Called once, before the first row. Not called for a commit that only moves
+    /// the cursor.
     fn open_writer(&mut self, cursor: Option<&str>) -> Result<()> {
         let _ = cursor;
         Ok(())
@@ -115,8 +115,8 @@ pub trait Load: Sized + 'static {
     /// Ends a part: what was written so far can be committed.
     fn flush(&mut self) -> Result<Part>;
 
-    /// Makes the parts visible and moves the cursor, both or neither. The parts have all rows since the last commit, and
-    /// `seq` is the number of the next one. The load is dropped after a commit that is `complete`.
+    /// Makes the parts visible and moves the cursor, both or neither. The parts have all rows since the last commit,
+    /// and `seq` is the number of the next one. The load is dropped after a commit that is `complete`.
     fn commit(&mut self, commit: &Commit<'_>) -> Result<Receipt>;
 
     /// Gives up everything that is not committed. By default dropping the load does that.
@@ -125,17 +125,17 @@ pub trait Load: Sized + 'static {
     }
 }
 
-/// What is to become visible in one step.
+/// A commit: rows and a cursor that become visible in one step.
 #[derive(Debug)]
 pub struct Commit<'a> {
     /// Of this stream.
     pub stream: &'a str,
-    /// Everything that was flushed since the last commit. None, without a writer: the cursor
-    /// alone is moved.
+    /// Everything that was flushed since the last commit. Empty for a load without a writer: the commit
+    /// moves the cursor alone.
     pub parts: Vec<Part>,
     /// Commits of the stream so far.
     pub seq: u64,
-    /// Where to go on from afterwards.
+    /// Where to resume afterwards.
     pub cursor: Option<&'a str>,
     /// The run's last commit of the stream.
     pub complete: bool,
@@ -211,7 +211,7 @@ impl Target {
     }
 }
 
-/// What a [`Destination`] says of itself.
+/// The specification of a [`Destination`], from its constants.
 pub fn spec<D: Destination>() -> Spec {
     Spec {
         name: D::NAME.into(),
@@ -238,7 +238,7 @@ pub fn open<D: Destination>(config: &str) -> Result<Session<D>> {
 #[macro_export]
 macro_rules! export_destination {
     ($destination:ty) => {
-        // The exported names are no symbols that a native linker takes.
+        // A native linker does not take the exported names as symbols.
         #[cfg(target_family = "wasm")]
         const _: () = {
             type Export = $crate::destination::DestinationExport<$destination>;

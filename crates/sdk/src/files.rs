@@ -26,8 +26,8 @@ pub fn create(path: &str) -> Result<Output> {
     system::create(path).map(|output| Output { output, bytes: 0 })
 }
 
-/// The same for a file that must not be there: of several writers of one `path` the commit of one
-/// succeeds, in one atomic step, and that of the others fails with code `file_exists`.
+/// The same for a file that must not be there. Of several writers of one `path` one commit
+/// succeeds, in one atomic step, and the other commits fail with code `file_exists`.
 pub fn create_new(path: &str) -> Result<Output> {
     system::create_new(path).map(|output| Output { output, bytes: 0 })
 }
@@ -39,7 +39,7 @@ pub fn rename(from: &str, to: &str) -> Result<()> {
     system::rename(from, to)
 }
 
-/// Removes a file that may be written. One that is not there is no error.
+/// Removes a file that may be written. A file that does not exist is not an error.
 pub fn remove(path: &str) -> Result<()> {
     system::remove(path)
 }
@@ -60,7 +60,7 @@ pub fn create_folder(folder: &str, pattern: &str) -> Result<OutputFolder> {
 pub struct OutputFolder(system::OutputFolder);
 
 impl OutputFolder {
-    /// Begins a file; `path` is the one that it has after the folder's commit. Its own commit says
+    /// Begins a file; `path` is its place after the folder's commit. The file's own commit says
     /// that it is complete.
     pub fn create(&self, path: &str) -> Result<Output> {
         let output = self.0.create(path)?;

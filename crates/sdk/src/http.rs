@@ -1,9 +1,9 @@
 //! HTTP through the host: a small blocking client over `wasi:http`.
 //!
-//! The host looks a name up, checks the grant, does TLS and bounds what it holds; a server must
-//! stand in a key of the configuration that is marked `"x-grant" = "url"` (or `"host"` and
-//! `"port"`), or under `permissions.network`. This side builds the request, follows redirects,
-//! says what a status means and bounds the body.
+//! The host looks a name up, checks the grant, does TLS and bounds the memory that it holds. The
+//! configuration must name the server in a key that is marked `"x-grant" = "url"` (or `"host"` and
+//! `"port"`), or the pipeline must list it under `permissions.network`. This side builds the request,
+//! follows redirects, turns a status into an error and bounds the body.
 //!
 //! ```no_run
 //! use rapidbyte_sdk::http::{Request, Url};
@@ -41,7 +41,7 @@ use native as system;
 #[cfg(target_family = "wasm")]
 use wasi as system;
 
-/// What is asked for.
+/// The method of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// Reads.
@@ -68,7 +68,7 @@ struct Header {
     is_secret: bool,
 }
 
-/// Until an answer begins, and between two pieces of it, if nothing else is said.
+/// The default timeout: until an answer begins, and between two pieces of it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Request {
@@ -86,7 +86,7 @@ impl Request {
         }
     }
 
-    /// Asks for what stands at `url`.
+    /// Asks for the document at `url`.
     pub fn get(url: Url) -> Self {
         Self::new(Method::Get, url, Vec::new())
     }
@@ -186,7 +186,7 @@ impl Response {
         self.status
     }
 
-    /// Who answered, after redirects.
+    /// The URL that gave the answer, after redirects.
     pub fn url(&self) -> &Url {
         &self.url
     }
@@ -212,7 +212,7 @@ impl Response {
     /// The whole body, at most `limit` bytes.
     ///
     /// # Errors
-    /// `http_body_too_large` and `http_encoding` (data), and those of [`Response::read`].
+    /// `http_body_too_large` and `http_encoding` (data), and the errors of [`Response::read`].
     pub fn body(mut self, limit: usize) -> Result<Vec<u8>> {
         if let Some(coding) = self.header("content-encoding")
             && !coding.eq_ignore_ascii_case("identity")

@@ -1,7 +1,7 @@
-//! What a connector says where a library that it calls panics.
+//! The error of a connector when a library that it calls panics.
 //!
-//! Some decoders panic for damaged data. Natively a panic can be caught; in a component it is the end,
-//! and the host would report a fault of the connector. What stands here is then told instead.
+//! Some decoders panic for damaged data. A native program can catch a panic. A component ends with it, and
+//! the host would report a fault of the connector. This module gives the host a better error to report.
 
 use std::cell::RefCell;
 use std::panic;
@@ -9,7 +9,7 @@ use std::sync::Once;
 
 use crate::Error;
 
-/// What the line on standard error begins with by which the host knows the error of a component that
+/// The prefix of the line on standard error by which the host knows the error of a component that
 /// has ended.
 const MARK: &str = "rapidbyte-error: ";
 
@@ -17,8 +17,8 @@ thread_local! {
     static PENDING: RefCell<Option<Error>> = const { RefCell::new(None) };
 }
 
-/// Runs `decode`; if it panics, the host tells `error`, as one of kind `data`, and the component has
-/// ended.
+/// Runs `decode`. If it panics, the component ends and the host reports `error`, with the kind
+/// `data`.
 pub fn decoding<T>(error: Error, decode: impl FnOnce() -> T) -> T {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -1,4 +1,4 @@
-//! What a connector author depends on.
+//! The library for authors of connectors.
 //!
 //! A source is a type that implements [`Source`]; a destination implements [`Destination`], and a
 //! transform [`Transform`]. Each has a configuration struct (`serde` reads it, `schemars` derives
@@ -85,7 +85,7 @@ pub use bindings::exports_source::{Increment, LateRows, ReadRequest, Selection};
 pub use bindings::exports_transform::{Plan as TransformPlan, Relation};
 pub use bindings::types::{CheckItem, Error, ErrorKind, Run, Spec, Stream, SyncMode, WriteMode};
 
-/// What every fallible call of a connector gives.
+/// The result of every fallible call of a connector.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that most connectors use.

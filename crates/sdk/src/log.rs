@@ -10,7 +10,7 @@ pub fn log(level: Level, message: &str) {
     eprintln!("{level:?}: {message}");
 }
 
-/// Reaches a named point of the delivery protocol, such as `dest-postgres.commit`: where a crash
+/// Reaches a failpoint of the delivery protocol, such as `dest-postgres.commit`: a place where a crash
 /// would matter. Tests of faults end the process here.
 ///
 /// # Errors
@@ -25,7 +25,7 @@ pub fn failpoint(name: &str) -> crate::Result<()> {
     }
 }
 
-/// Something the operator should look at although the run goes on.
+/// A warning that the operator should check although the run continues.
 pub fn warn(message: impl std::fmt::Display) {
     log(Level::Warn, &message.to_string());
 }

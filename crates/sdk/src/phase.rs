@@ -59,10 +59,10 @@ mod native {
         static WATCHER: RefCell<Option<Watcher>> = const { RefCell::new(None) };
     }
 
-    /// From now on `watcher` is told what begins on this thread: work of a kind, or within it a call
-    /// of a [`Connection`](crate::connection::Connection) to the outside. So a program that holds
-    /// connectors as native code measures them as a host does. The last watcher of a thread counts;
-    /// what it does itself is not told.
+    /// From now on calls `watcher` whenever work of a kind begins on this thread, or within it a call
+    /// of a [`Connection`](crate::connection::Connection) to the outside. A program that holds
+    /// connectors as native code can measure them as a host does. The last watcher of a thread counts;
+    /// its own work is not reported.
     pub fn watch(watcher: impl FnMut(Kind, Option<Outside>) + 'static) {
         WATCHER.set(Some(Box::new(watcher)));
     }

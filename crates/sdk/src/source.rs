@@ -43,7 +43,7 @@ pub trait Source: Sized + 'static {
     /// Checks the configuration. Connects to nothing yet.
     fn open(config: Self::Config) -> Result<Self>;
 
-    /// Looks at everything a run would need and changes nothing.
+    /// Checks everything a run would need and changes nothing.
     fn check(&mut self) -> Result<Vec<CheckItem>> {
         let streams = self.discover(&[])?;
         Ok(vec![CheckItem::ok(
@@ -52,12 +52,13 @@ pub trait Source: Sized + 'static {
         )])
     }
 
-    /// What can be read, with native forms only where they are in `forms`. A stream whose columns cannot be found out
-    /// does not hide the others: give it by [`Stream::unreadable`], and the reason from [`Source::snapshot`].
+    /// The streams that can be read, with native forms only where they are in `forms`. A stream whose columns the
+    /// source cannot find out does not hide the others: give it by [`Stream::unreadable`], and the reason from
+    /// [`Source::snapshot`].
     fn discover(&mut self, forms: &[String]) -> Result<Vec<Stream>>;
 
-    /// Fixes one moment for all `streams`; the text comes back in [`ReadRequest::snapshot`]. What
-    /// cannot be read as it is selected is best refused here, before the first row of any stream.
+    /// Fixes one moment for all `streams`; the text comes back in [`ReadRequest::snapshot`]. Refuse a
+    /// selection that cannot be read here, before the first row of any stream.
     fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
         let _ = streams;
         Ok(String::new())
@@ -152,7 +153,7 @@ impl<S: Source> wit::Guest for SourceExport<S> {
     }
 }
 
-/// What [`Source`] says of itself.
+/// The specification of a [`Source`], from its constants.
 pub fn spec<S: Source>() -> Spec {
     Spec {
         name: S::NAME.into(),
@@ -236,7 +237,7 @@ impl<R: Reader> wit::GuestReader for ReaderExport<R> {
 #[macro_export]
 macro_rules! export_source {
     ($source:ty) => {
-        // The exported names are no symbols that a native linker takes.
+        // A native linker does not take the exported names as symbols.
         #[cfg(target_family = "wasm")]
         const _: () = {
             type Export = $crate::source::SourceExport<$source>;

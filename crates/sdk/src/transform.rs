@@ -14,7 +14,7 @@ use crate::{Relation, Result, Spec, TransformPlan, config, messages};
 /// A step between a source and a destination, which makes new rows of the rows of each batch.
 pub trait Transform: Sized + 'static {
     /// The configuration. Put `#[serde(deny_unknown_fields)]` on it, so that a misspelt key is an error. A transform is
-    /// granted nothing, so `x-grant` has no meaning here.
+    /// granted nothing, so `x-grant` has no effect here.
     type Config: DeserializeOwned + JsonSchema;
     /// Transforms one stream.
     type Transformer: Transformer;
@@ -164,7 +164,7 @@ impl<T: Transformer> wit::GuestTransformer for TransformerExport<T> {
 #[macro_export]
 macro_rules! export_transform {
     ($transform:ty) => {
-        // The exported names are no symbols that a native linker takes.
+        // A native linker does not take the exported names as symbols.
         #[cfg(target_family = "wasm")]
         const _: () = {
             type Export = $crate::transform::TransformExport<$transform>;

@@ -11,14 +11,14 @@ use crate::types::{check_portable, parse_field, type_name};
 
 /// The most columns that may be declared; more is a mistake.
 const MAX_COLUMNS: usize = 10_000;
-/// Behind the type of a column that has no NULL.
+/// Follows the type of a column without NULL.
 const NOT_NULL: &str = "not null";
 
 /// Names and types, in the order in which they were written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Columns(Vec<(String, String)>);
 
-/// Why columns are no schema.
+/// Why columns are not a schema.
 #[derive(Debug, thiserror::Error)]
 pub enum DeclaredError {
     /// There is none.
@@ -32,7 +32,7 @@ pub enum DeclaredError {
     Type {
         /// The column.
         column: String,
-        /// What is wrong with its type.
+        /// The fault of its type.
         reason: WireError,
     },
 }

@@ -8,8 +8,8 @@ pub const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 /// A folder's name may have this many bytes on every common file system.
 pub const MAX_NAME_BYTES: usize = 255;
 
-/// A column's name or a value as it stands in a folder's name: control characters and those that
-/// mean something in paths, patterns and URLs become `%` and two hexadecimal digits. The result
+/// Writes a column's name or a value for a folder's name: control characters, and characters that
+/// mean something in paths, patterns and URLs, become `%` and two hexadecimal digits. The result
 /// never is `.` or `..` as a part of `column=value`, and never holds a `/`.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());

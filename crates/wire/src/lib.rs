@@ -1,4 +1,4 @@
-//! What crosses between the host and a connector: Arrow IPC messages and the names of types.
+//! The data between the host and a connector: Arrow IPC messages and the names of types.
 //!
 //! This crate owns facts that both sides need: how a schema and a batch are laid out as
 //! bytes ([`ipc`]), what the host checks before it passes a batch on ([`verify`]), how a
@@ -46,7 +46,7 @@ pub enum WireError {
     /// Arrow refused to encode or decode.
     #[error("arrow: {0}")]
     Arrow(#[from] arrow_schema::ArrowError),
-    /// The text is no type name, or the type may not cross the boundary.
+    /// The text is not a type name, or the type may not cross the boundary.
     #[error("{0}")]
     Type(String),
 }

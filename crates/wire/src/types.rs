@@ -73,7 +73,7 @@ pub fn is_json_strings(field: &Field) -> bool {
     field.metadata().contains_key(JSON_STRINGS)
 }
 
-/// The schema of columns that were read from JSON: those of strings, and of lists of strings, are marked as JSON
+/// The schema of columns that were read from JSON: columns of strings, and of lists of strings, are marked as JSON
 /// strings. A destination with a type for JSON documents must store them as such: `"5"` is not the number 5.
 pub fn mark_json_strings(schema: &Schema) -> Schema {
     change_fields(schema, |field| match holds_strings(&field) {
@@ -276,7 +276,7 @@ fn named(field: &Field) -> String {
     format!("{}: {}", quote(field.name()), type_name(field))
 }
 
-/// A struct field's name as it stands in a type name: quoted unless it is a plain word.
+/// A struct field's name in a type name: quoted unless it is a plain word.
 fn quote(name: &str) -> String {
     let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
     if plain {

@@ -1,7 +1,7 @@
 //! Checks a batch message's header without building arrays.
 //!
-//! The host calls this for every batch that a connector hands over: the bytes are hostile until
-//! their lengths have been compared with the stream's schema and the row count given beside them.
+//! The host calls this for every batch that a connector hands over. The bytes are hostile until
+//! their lengths were compared with the stream's schema and the row count that came with them.
 //! Of the values inside it checks lengths, the digits of decimals and times of day. A component
 //! decodes the batch and checks the rest.
 
@@ -50,7 +50,7 @@ struct Slot {
     content: Content,
 }
 
-/// What a buffer holds for a node of `n` values ("Columnar Format", Buffer Listing for Each
+/// The content of a buffer, for a node of `n` values ("Columnar Format", Buffer Listing for Each
 /// Layout, in the Arrow documentation).
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Content {
@@ -58,24 +58,24 @@ enum Content {
     Validity,
     /// A bit for each value.
     Bits,
-    /// So many bytes for each value.
+    /// This many bytes for each value.
     Values(u64),
-    /// A decimal of so many bytes for each value.
+    /// A decimal of `width` bytes for each value.
     Decimal {
         width: u64,
         precision: u8,
         scale: i8,
     },
-    /// A time of day of so many bytes for each value.
+    /// A time of day of `width` bytes for each value.
     Time { width: u64, unit: TimeUnit },
-    /// `n + 1` numbers of so many bytes, or none for no value.
+    /// `n + 1` numbers of this many bytes, or nothing without values.
     Offsets(u64),
     /// As many bytes as the offsets say.
     Bytes,
 }
 
 impl Content {
-    /// True if `bytes` can hold it for `values` values of which `nulls` are null.
+    /// True if `bytes` can hold it for `values` values, with `nulls` NULLs among them.
     fn fits(&self, bytes: u64, values: u64, nulls: u64) -> bool {
         match self {
             Self::Validity if nulls == 0 && bytes == 0 => true,
@@ -119,7 +119,7 @@ impl Layout {
         })
     }
 
-    /// Checks one `RecordBatch` message that is said to hold `rows` rows.
+    /// Checks one `RecordBatch` message that must hold `rows` rows.
     pub fn verify(&self, whole: &[u8], rows: u64) -> Result<(), WireError> {
         let (message, body_at) = split(whole)?;
         self.verify_parts(&message, whole.len() - body_at, Some(rows))?;
@@ -172,7 +172,7 @@ impl Layout {
         Ok(())
     }
 
-    /// The numbers of the header that change, and where they stand in the message.
+    /// The numbers of the header that change, with their places in the message.
     fn edits(&self, whole: &[u8], rows: u64) -> Result<Vec<(usize, i64)>, WireError> {
         let bad = |what: &str| WireError::Batch(what.into());
         let (message, body_at) = split(whole)?;
@@ -204,7 +204,7 @@ impl Layout {
                 return Err(bad("a field of fewer values than its parent needs"));
             }
             let nulls = match validity(index) {
-                // A column of nulls alone has no bitmap.
+                // A column of type `null` does not have a bitmap.
                 None => values.min(node.null_count().unsigned_abs()),
                 Some((_, buffer)) if buffer.length() > 0 && node.null_count() > 0 => {
                     let bitmap = body.get(buffer.offset() as usize..);
@@ -335,7 +335,7 @@ impl Layout {
     }
 }
 
-/// What a batch says of one field.
+/// The length and the NULL count of one field in a batch.
 struct Node {
     values: u64,
     nulls: u64,
@@ -390,7 +390,7 @@ pub fn fingerprint(schema_message: &[u8]) -> u64 {
         })
 }
 
-/// Adds the nodes and buffers of a column of `data_type`, which has so many values for each row.
+/// Adds the nodes and buffers of a column of `data_type`, which has `per_row` values for each row.
 fn list(
     data_type: &DataType,
     per_row: Option<u64>,
@@ -443,7 +443,7 @@ fn list(
             width: data_type.primitive_width().unwrap_or_default() as u64,
             unit: *unit,
         }),
-        // What is left has a width, and what has none was refused by `check_portable`.
+        // The other types have a width; `check_portable` refused any type without one.
         other => add(Content::Values(
             other.primitive_width().unwrap_or_default() as u64
         )),

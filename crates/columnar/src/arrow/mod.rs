@@ -31,8 +31,8 @@ fn guarded<T>(decode: impl FnOnce() -> T) -> Result<T, ColumnarError> {
         .map_err(|_| wrong("a batch that cannot be decoded"))
 }
 
-/// What Arrow says, without its name for the kind of error and on one line: what it found wrong in
-/// a header has many.
+/// Arrow's message without its prefix for the kind of error, cut to its first line: a message about
+/// a header has many lines.
 fn malformed(error: &ArrowError) -> ColumnarError {
     let text = error.to_string();
     let text = text.split_once(" error: ").map_or(&*text, |(_, what)| what);

@@ -20,7 +20,7 @@ use crate::{ColumnarError, Limits, MAX_BARE_ROWS, ReadAt};
 /// An open Arrow IPC file.
 pub(crate) struct ArrowFile<R> {
     source: Arc<R>,
-    /// As it stands in the file.
+    /// The schema as the file has it.
     in_file: SchemaRef,
     version: MetadataVersion,
     blocks: Arc<[Block]>,

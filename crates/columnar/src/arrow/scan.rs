@@ -33,7 +33,7 @@ pub(crate) struct Block {
     pub is_compressed: bool,
 }
 
-/// What is in a file, in its order.
+/// The contents of a file, in the order of the file.
 #[derive(Debug)]
 pub(crate) struct Contents {
     pub schema: Schema,
@@ -192,7 +192,7 @@ fn read_header<R: ReadAt>(
         return Err(beyond());
     }
     let mark = fetch(source, offset, 8)?;
-    // Before 0.15 there was no mark before the length.
+    // Before Arrow 0.15 the length did not have a mark before it.
     let (prefix, length) = match mark[..4] == CONTINUATION {
         true => (8, little_endian(&mark[4..])),
         false => (4, little_endian(&mark[..4])),

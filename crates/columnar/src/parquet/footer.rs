@@ -169,7 +169,7 @@ fn read_metadata<R: ReadAt>(source: &R, size: u64) -> Result<ParquetMetaData, Co
         .map_err(|error| malformed(&error))
 }
 
-/// What later steps rely on: numbers that are not negative, chunks inside the file.
+/// Checks the facts that later steps rely on: numbers are not negative, chunks lie inside the file.
 fn check_group(group: &RowGroupMetaData, size: u64) -> Result<(), String> {
     let rows = group.num_rows();
     if rows < 0 || usize::try_from(rows).is_err() {

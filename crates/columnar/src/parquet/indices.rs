@@ -6,7 +6,7 @@
 use parquet::basic::Encoding;
 use parquet::column::page::Page;
 
-/// What a column says of its pages.
+/// The highest levels of a column: they tell how its pages are laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Levels {
     pub max_definition: i16,

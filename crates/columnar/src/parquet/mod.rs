@@ -32,7 +32,7 @@ fn guarded<T>(decode: impl FnOnce() -> T) -> Result<T, ColumnarError> {
     })
 }
 
-/// What the `parquet` crate found wrong with a file.
+/// The fault that the `parquet` crate found in a file.
 fn malformed(error: &ParquetError) -> ColumnarError {
     let text = match error {
         ParquetError::General(text) | ParquetError::EOF(text) | ParquetError::ArrowError(text) => {

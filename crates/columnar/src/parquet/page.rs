@@ -31,11 +31,11 @@ const MAX_PAGE_LIST_VALUES: i64 = 1 << 26;
 /// With more columns none keeps its decompressor, of 100 KiB, from one page to the next.
 const MAX_DECOMPRESSORS: usize = 64;
 
-/// What one step of a reader may load. Shared by all columns of the step.
+/// The bytes that one step of a reader may load. All columns of the step share it.
 ///
-/// The first page that a column loads in a step is free: without it there is no row at all. What
-/// a column loads beyond that counts, so that a step over rows of very unequal sizes is given up
-/// early and repeated with fewer rows.
+/// The first page that a column loads in a step is free: without it the step cannot give a row. Every
+/// further page of the column counts. A step over rows of very unequal sizes therefore fails early, and
+/// the reader repeats it with fewer rows.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     step: AtomicU64,
@@ -94,8 +94,8 @@ impl<R> Clone for Groups<R> {
 }
 
 impl<R: ReadAt> Groups<R> {
-    /// What a step holds of these columns of one row group at least: of each its dictionary and a page, which
-    /// stay while the others are decoded. Nothing for a few columns, whose pages [`Limits`](crate::Limits) bound.
+    /// The bytes that a step holds of these columns of one row group at least: the dictionary and one page of each
+    /// column, while the others are decoded. 0 for a few columns, whose pages [`Limits`](crate::Limits) bound.
     pub(crate) fn held_bytes(&self, group: usize, leaves: &[usize]) -> Result<u64> {
         if leaves.len() <= MAX_DECOMPRESSORS {
             return Ok(0);
@@ -174,7 +174,7 @@ struct Pages<R: ReadAt> {
     fixed: Option<Fixed>,
 }
 
-/// What is needed to check indices into a dictionary.
+/// The facts that check indices into a dictionary.
 struct Fixed {
     column: String,
     levels: Levels,
@@ -253,7 +253,7 @@ impl<R: ReadAt> Pages<R> {
                 let chunk = match self.offset == self.bytes.start {
                     true => &self.chunk,
                     false => {
-                        // What is left is a chunk too, whose dictionary has come.
+                        // The rest of the chunk is a chunk too; its dictionary was read already.
                         let place = i64::try_from(self.offset)?;
                         let left = i64::try_from(self.bytes.end - self.offset)?;
                         let rest = self.chunk.clone().into_builder();
@@ -345,13 +345,13 @@ impl<R: ReadAt> Pages<R> {
     }
 }
 
-/// What a column takes beside its pages while it is decoded.
+/// Memory that a column takes while it is decoded, besides its pages.
 const DECODER_BYTES: u64 = 4 << 10;
 
-/// A value of bytes in a dictionary stands in so many bytes beside its page.
+/// A value of bytes in a dictionary takes this many bytes besides its page.
 const VIEW_BYTES: u64 = 16;
 
-/// How the message for a page above its limit goes on.
+/// The words for a page above its limit, by which `malformed` knows the error.
 pub(crate) const TOO_LARGE: &str = "a page";
 
 impl<R: ReadAt> PageReader for Pages<R> {

@@ -25,13 +25,13 @@ const MAX_STEP_ROWS: usize = 1 << 16;
 /// Rows of a step where values are written as differences to the one before: their length is not
 /// known before they are decoded.
 const MAX_DELTA_ROWS: usize = 1 << 10;
-/// A value of bytes stands in 16 bytes while it is decoded, and refers to its page.
+/// A value of bytes takes 16 bytes while it is decoded, and refers to its page.
 const VIEW_BYTES: u64 = 16;
-/// What a step may load beyond a page of each column, in batches.
+/// Batches that a step may load beyond one page of each column.
 const STEP_BATCHES: u64 = 8;
-/// Batches in memory at a time: as it is decoded, as it is given, and as the message of it.
+/// Batches in memory at the same time: as it is decoded, as it is given, and as the message of it.
 const HELD_BATCHES: u64 = 4;
-/// After so many steps that were made smaller, larger ones are tried again.
+/// After this many steps with fewer rows, the reader tries larger steps again.
 const STEPS_BEFORE_MORE: u32 = 16;
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
@@ -56,7 +56,7 @@ struct Plan {
     inward: SchemaDescPtr,
     hints: Fields,
     mask: ProjectionMask,
-    /// Those of them that are INT96, read once more in seconds.
+    /// The leaves among them that are INT96, read once more in seconds.
     int96: Vec<usize>,
 }
 
@@ -112,7 +112,7 @@ impl<R: ReadAt> ParquetReader<R> {
         &self.schema
     }
 
-    /// What the largest row group takes at least while it is read.
+    /// The memory that the largest row group takes at least while it is read.
     pub(crate) fn needed_bytes(&self) -> Result<u64, ColumnarError> {
         let is_wanted = |leaf: &usize| self.plan.mask.leaf_included(*leaf);
         let groups = self.groups.metadata.row_groups().iter().enumerate();

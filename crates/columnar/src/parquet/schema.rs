@@ -2,7 +2,8 @@
 //!
 //! | Parquet | portable |
 //! | --- | --- |
-//! | BOOLEAN, INT32, INT64, FLOAT, DOUBLE, BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY | `bool`, `int32`, `int64`, `float32`, `float64`, `binary`, `fixed_binary(n)` |
+//! | BOOLEAN, INT32, INT64, FLOAT, DOUBLE | `bool`, `int32`, `int64`, `float32`, `float64` |
+//! | BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY | `binary`, `fixed_binary(n)` |
 //! | INTEGER(n, signed) | `int8` … `uint64` |
 //! | DECIMAL(p, s) up to 76 digits, DATE, UUID | the same |
 //! | FLOAT16 | `float32` |
@@ -147,7 +148,7 @@ fn hint(data_type: &DataType) -> DataType {
     }
 }
 
-/// What a leaf is annotated with instead; `None` keeps it as it is.
+/// The new annotation of a leaf; `None` keeps the leaf as it is.
 type Annotation = fn(&Type) -> Option<Option<LogicalType>>;
 
 /// Texts are decoded as bytes.
@@ -233,7 +234,7 @@ fn refusal(field: &Type, is_column: bool) -> Option<String> {
     fields.filter_map(|field| refusal(field, false)).next()
 }
 
-/// What to know about a column's values.
+/// A note for the user about a column's values.
 fn note(field: &Type) -> Option<String> {
     let name = field.name();
     if !field.is_primitive() {

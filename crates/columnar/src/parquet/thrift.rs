@@ -1,7 +1,7 @@
 //! As much of Thrift's compact protocol as is needed to check sizes before the `parquet` crate
 //! reads them ("Thrift compact protocol" and "parquet.thrift" in the documentation of Parquet).
 
-/// Structs, lists and maps within each other beyond this are no Parquet.
+/// Parquet does not nest structs, lists and maps deeper than this.
 const MAX_NESTING: u32 = 32;
 
 /// Why bytes could not be read.
@@ -15,7 +15,7 @@ pub(crate) enum Unreadable {
 
 type Result<T> = std::result::Result<T, Unreadable>;
 
-/// What a page says of itself before its data.
+/// A page's header, which comes before its data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PageHeader {
     /// 0 data, 1 index, 2 dictionary, 3 data of the second version.

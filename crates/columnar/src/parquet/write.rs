@@ -21,15 +21,15 @@ use crate::read_at::failed;
 use crate::write::stored_type;
 use crate::{ColumnarError, Compression, Kind, WriteOptions};
 
-/// Encoded at once, in memory as Arrow: after each, the sizes of pages and of the row group are
-/// looked at again.
+/// Encoded at once, in memory as Arrow: after each slice, the sizes of pages and of the row group are
+/// checked again.
 const SLICE_BYTES: usize = 1 << 20;
-/// What the encoder of one column takes before its first value: the tables of its dictionary and of
-/// its compression.
+/// Memory that the encoder of one column takes before its first value: the tables of its dictionary and
+/// of its compression.
 const COLUMN_BYTES: usize = 180 << 10;
-/// Below this sum all columns of a row group are encoded at a time, however small row groups are.
+/// Below this sum all columns of a row group are encoded at the same time, however small row groups are.
 const MIN_COLUMNS_BYTES: usize = 8 << 20;
-/// What other writers have at most in a row group.
+/// Other writers write at most this many rows to a row group.
 const MAX_GROUP_ROWS: usize = 1 << 20;
 /// A row group's number in the file has 16 bits.
 const MAX_ROW_GROUPS: usize = i16::MAX as usize;

@@ -44,7 +44,7 @@ static FILES: LazyLock<Vec<(Kind, Vec<u8>)>> = LazyLock::new(|| {
     files
 });
 
-/// What it gives does not matter; that it ends does.
+/// Any result is right, as long as the reader ends. An error has one line.
 fn end(kind: Kind, file: Vec<u8>) {
     let limits = Limits {
         batch_bytes: 4096,

@@ -143,7 +143,7 @@ fn texts_and_bytes_of_every_name_are_read() {
         assert_eq!(opened.source_types(), [source_type]);
         let batch = only(written).unwrap();
         assert_eq!((batch.num_rows(), batch.column(0).null_count()), (3, 1));
-        // What is no text is refused where a text is due.
+        // Bytes that are not UTF-8 are refused where the column holds strings.
         let wrong = [ByteArray::from(vec![0xff_u8, 0xfe])];
         let result = only(file::<ByteArrayType>(&column, &wrong));
         match type_of_ours {
@@ -181,7 +181,7 @@ fn short_floats_dates_of_milliseconds_and_lists_of_one_length_get_wider_types() 
         .collect();
     let days = Date64Array::from(vec![Some(-DAY), None, Some(20_000 * DAY)]);
     let item = Arc::new(Field::new("element", Arrow::Int32, false));
-    // What stands below NULL is not looked at.
+    // The reader ignores 77 and 78: they are below a NULL.
     let items: ArrayRef = Arc::new(Int32Array::from(vec![1, 2, 77, 78, 5, 6]));
     let nulls = NullBuffer::from(vec![true, false, true]);
     let pairs = FixedSizeListArray::try_new(item, 2, items, Some(nulls)).unwrap();

@@ -1,4 +1,4 @@
-//! What is read, held and refused: pages, projections, records, places beyond 4 GiB.
+//! The limits of reading: pages, projections, records, places beyond 4 GiB.
 
 use std::io;
 use std::sync::Arc;
@@ -223,7 +223,7 @@ fn the_memory_of_a_writer_is_bounded() {
     assert_eq!(found.rows(), 400);
 }
 
-/// A file of which the bytes from 4 on lie behind a hole.
+/// A file with a hole after its first 4 bytes.
 struct Sparse {
     file: Vec<u8>,
     hole: u64,

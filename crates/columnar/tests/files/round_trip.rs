@@ -160,7 +160,7 @@ fn seconds_become_milliseconds_in_parquet_and_stay_in_arrow() {
         .column(0)
         .as_primitive::<arrow_array::types::TimestampMillisecondType>();
     assert_eq!((column.value(0), column.is_null(1)), (-5000, true));
-    // What does not fit is an error at its row.
+    // A value that does not fit is an error at its row.
     let far = RecordBatch::try_new(
         schema(&[("t", "timestamp(s)")]),
         vec![Arc::new(arrow_array::TimestampSecondArray::from(vec![

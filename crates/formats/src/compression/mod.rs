@@ -1,15 +1,15 @@
 //! Compressed text files: gzip (RFC 1952), Zstandard (RFC 8878) and the LZ4 frame format.
 //!
 //! A file is a chain of members or frames, as `cat a.gz b.gz` makes it; all of them are read,
-//! skippable frames are skipped. Whatever is not a whole chain is an error: an end in the middle, a
+//! skippable frames are skipped. Anything but a whole chain is an error: an end in the middle, a
 //! checksum that differs, bytes after the last frame. Memory is bounded by the codec's window,
 //! however much a file expands to.
 //!
-//! What is written is the same for the same rows: no time, no name, no count of threads. Checksums
+//! The output is the same for the same rows: no time, no name, no count of threads. Checksums
 //! of the content are on.
 //!
 //! [`Decompressor`] takes its bytes from a [`Chunks`], which a connector implements over its file;
-//! [`Compressor`] gives bytes back. Neither does I/O.
+//! [`Compressor`] gives bytes back. Both work without I/O of their own.
 
 mod read;
 mod write;
@@ -43,7 +43,7 @@ impl Compression {
         (".lz4", Self::Lz4),
     ];
 
-    /// What a path's ending says, and the path without that ending.
+    /// The compression that a path's ending names, and the path without that ending.
     pub fn of_path(path: &str) -> (Self, &str) {
         for (ending, compression) in Self::ENDINGS {
             let at = path.len().saturating_sub(ending.len());
@@ -56,7 +56,7 @@ impl Compression {
         (Self::None, path)
     }
 
-    /// As it stands in a configuration.
+    /// The name in a configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",

@@ -78,7 +78,7 @@ impl<C: Chunks> Decompressor<C> {
 
     /// The plain bytes that come next; empty at the end of the whole file only.
     ///
-    /// Errors: those of [`Chunks`], and `compressed_truncated`, `compressed_damaged`,
+    /// Errors: the errors of [`Chunks`], and `compressed_truncated`, `compressed_damaged`,
     /// `compressed_trailing_bytes`, `compressed_unsupported`, `zstd_window_too_large`.
     pub fn fill(&mut self) -> Result<&[u8], Stop<C::Error>> {
         let read: &mut dyn Codes<C> = match &mut self.codec {
@@ -125,7 +125,7 @@ struct Tap<C: Chunks> {
     at_end: bool,
     /// Why the last read failed.
     failed: Option<C::Error>,
-    /// Bytes that were looked at and are to be read again; [`Read`] alone gives them.
+    /// Bytes that were consumed and are to be read again; [`Read`] alone gives them.
     unread: Vec<u8>,
 }
 
@@ -163,7 +163,7 @@ impl<C: Chunks> Tap<C> {
         Ok(())
     }
 
-    /// What an error of a library comes to.
+    /// The error to report for an error of a library.
     fn explain(&mut self, compression: Compression, error: &io::Error) -> Stop<C::Error> {
         if let Some(failed) = self.failed.take() {
             return Stop::Chunks(failed);
@@ -361,7 +361,7 @@ impl<C: Chunks> Lz4<C> {
     }
 
     /// Goes to the beginning of the next frame; false at the end of the file. Its magic number is
-    /// looked at here because the library takes an end within it for the end of the data.
+    /// checked here because the library takes an end within it for the end of the data.
     fn next_frame(&mut self) -> Result<bool, Stop<C::Error>> {
         loop {
             let tap = self.frames.get_mut();

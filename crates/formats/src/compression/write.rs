@@ -10,7 +10,7 @@ use zstd::stream::write::Encoder as ZstdEncoder;
 use super::Compression;
 use crate::FormatError;
 
-/// What `gzip` and `zstd` take without being told.
+/// The default levels of the programs `gzip` and `zstd`.
 const GZIP_LEVEL: u32 = 6;
 const ZSTD_LEVEL: i32 = 3;
 /// 256 KiB instead of 2 MiB.
@@ -32,7 +32,7 @@ impl Compressor {
         Self::with_zstd_window(compression, None)
     }
 
-    /// The same in about 1 MiB of memory, for files of which many are written at a time.
+    /// The same in about 1 MiB of memory, for many files that are written at the same time.
     pub fn small(compression: Compression) -> Result<Self, FormatError> {
         Self::with_zstd_window(compression, Some(SMALL_WINDOW_LOG))
     }

@@ -1,10 +1,10 @@
 //! Guesses a schema from the beginnings of CSV files.
 //!
-//! A column gets the first of `bool`, `int64`, `decimal(38, s)`, `float64`, `date`, `timestamp` and
-//! `timestamptz` (in µs, ms, ns) of which every sampled value is written back with the same
-//! characters; `string` otherwise. So `007`, `+1`, `1e5`, whole numbers beyond int64 and a space for
-//! the `T` of a timestamp stay strings, prices with two decimals are `decimal(38, 2)`, and numbers
-//! with different counts of decimals are `float64` if none ends in a zero.
+//! A column gets the first type of `bool`, `int64`, `decimal(38, s)`, `float64`, `date`, `timestamp`
+//! and `timestamptz` (in µs, ms, ns) that writes every sampled value back with the same characters;
+//! otherwise it gets `string`. So `007`, `+1`, `1e5`, whole numbers beyond int64 and a space for the
+//! `T` of a timestamp stay strings. Prices with two decimals are `decimal(38, 2)`, and numbers with
+//! different counts of decimals are `float64` if none ends in a zero.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::error::shown;
 use crate::spelling::Spelling;
 use crate::text::number;
 
-/// Rows that are looked at besides, where a file brings a new column after enough rows.
+/// Further rows of a sample, where a file brings a new column after enough rows.
 const NEW_COLUMN_ROWS: u64 = 1000;
 
 /// A guessed schema: all columns nullable, in order of the first file.
@@ -34,7 +34,7 @@ pub struct Inferred {
     pub rows: u64,
 }
 
-/// Looks at samples: for each file [`begin_file`](Self::begin_file), [`push`](Self::push) and one
+/// Infers columns from samples: for each file [`begin_file`](Self::begin_file), [`push`](Self::push) and one
 /// of the two ends.
 pub struct Sampler {
     splitter: Splitter,
@@ -54,7 +54,7 @@ struct Guesses {
 }
 
 impl Sampler {
-    /// Looks at `max_rows` rows at most. Errors: `invalid_dialect`.
+    /// Reads `max_rows` rows at most. Errors: `invalid_dialect`.
     pub fn new(
         dialect: Dialect,
         max_rows: u64,
@@ -83,7 +83,7 @@ impl Sampler {
         self.guesses.first_file = self.guesses.columns.is_empty();
     }
 
-    /// Looks at the next bytes of the file, until there are enough rows.
+    /// Reads the next bytes of the file, until there are enough rows.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
         let guesses = &mut self.guesses;
         self.splitter
@@ -112,7 +112,7 @@ impl Sampler {
         self.splitter.end_of_file(|record| guesses.look(record))
     }
 
-    /// The file goes on, but no more of it is looked at: half a record is left out.
+    /// Ends the sample before the end of the file; half a record is left out.
     pub fn end_of_sample(&mut self) {
         self.splitter.end_of_sample();
     }
@@ -317,7 +317,7 @@ impl Guess {
         (field, note)
     }
 
-    /// What decided, for the person who wonders.
+    /// The reason for the choice, for the person who wonders.
     fn why(&self, rows: u64, chosen: &DataType) -> String {
         let values = self.values;
         let all = |words: [&str; 2]| all(values, rows, words);

@@ -1,6 +1,6 @@
 //! CSV (RFC 4180) to Arrow and back.
 //!
-//! What this reader makes of what the standard leaves open:
+//! The standard leaves these points open, and this reader decides them:
 //! - Lines end with LF or CRLF. A CR alone is data within quotes and refused outside them
 //!   (`csv_bare_cr`), for a file whose lines end so would look like one long header. A UTF-8 byte
 //!   order mark is skipped.
@@ -11,12 +11,12 @@
 //! - White space belongs to the value.
 //! - An empty line is skipped if there are two or more columns. With one column it is a row whose
 //!   field is empty (NULL by default), the last line too: the encoder writes such rows so.
-//! - A file without any line has no rows, whether a header was to come or not.
+//! - A file without any line is a file without rows, also where a header was due.
 //! - The header names the columns, in any order, no other and none twice. A declared column that is
 //!   nullable may be missing in a file: its rows have NULL. Without a declaration all files have the
 //!   same columns, or any of them ([`Headers`]).
 //!
-//! Lists, structs and maps stand as JSON in one field. The text of all other values: [`crate::text`].
+//! Lists, structs and maps are JSON in one field. The text of all other values: [`crate::text`].
 
 mod decode;
 mod encode;
@@ -109,7 +109,7 @@ impl Dialect {
         Ok(())
     }
 
-    /// What a field of a `bool` column is by the lists of the dialect.
+    /// The value of a field of a `bool` column, by the lists of the dialect.
     fn listed_bool(&self, field: &[u8]) -> Option<bool> {
         let is_in = |texts: &[String]| texts.iter().any(|text| text.as_bytes() == field);
         match (is_in(&self.true_values), is_in(&self.false_values)) {

@@ -84,11 +84,11 @@ enum State {
     Broken,
 }
 
-/// What splitting a slice that begins with a record found.
+/// The result of splitting a slice that begins with a record.
 enum Split {
-    /// The record takes so many bytes, its line break included, and so many lines.
+    /// The bytes of the record, its line break included, and its lines.
     Record(usize, u64),
-    /// It does not end here. Where the open quote stands, if there is one.
+    /// The record does not end here. The place of the open quote, if there is one.
     Open(Option<usize>),
 }
 
@@ -169,7 +169,7 @@ impl Splitter {
         Ok(at)
     }
 
-    /// Hands over a last record that has no line break.
+    /// Hands over a last record without a line break.
     pub(crate) fn end_of_file(
         &mut self,
         mut on_record: impl FnMut(&Record<'_>) -> Result<bool, FormatError>,
@@ -185,7 +185,7 @@ impl Splitter {
             return Err(self.unterminated());
         }
         if self.pending.ends_with(b"\r") {
-            // What is wrong before it is told first, wherever the pieces of the file ended.
+            // An error before the CR is reported first, wherever the pieces of the file ended.
             let pending = std::mem::take(&mut self.pending);
             self.split(&pending)?;
             return Err(self.bare_cr(&pending));
@@ -195,7 +195,7 @@ impl Splitter {
         Ok(())
     }
 
-    /// Drops a record that has no end: the sample ends, not the file.
+    /// Drops a record without an end: the sample ends, not the file.
     pub(crate) fn end_of_sample(&mut self) {
         self.begin_file();
     }

@@ -9,9 +9,9 @@ use crate::cells::{Cells, Form};
 use crate::json::{self, Stop};
 use crate::rows::{self, Limits, Rows};
 
-/// Decodes batches that stand as columns: for each column a JSON array of its values.
+/// Decodes batches of columns: each column is a JSON array of its values.
 ///
-/// The values are those of JSON Lines. The line of an error is the row, counted from 1 in each batch.
+/// The values are written as in JSON Lines. The line of an error is the row, counted from 1 in each batch.
 /// After an error every call answers `decoder_failed`.
 pub struct ColumnDecoder {
     rows: Rows,
@@ -47,7 +47,7 @@ impl ColumnDecoder {
     /// One batch of these columns, in order of the schema; `None` if they have no rows.
     ///
     /// Errors: `columns_uneven` for another number of columns or columns of different lengths, and
-    /// those of JSON Lines.
+    /// the errors of JSON Lines.
     pub fn decode(
         &mut self,
         columns: &[impl AsRef<str>],
@@ -110,12 +110,12 @@ impl ColumnDecoder {
     }
 }
 
-/// Encodes batches as columns: for each column a JSON array of its values, as a program takes them
-/// that reads JSON by its language's own means.
+/// Encodes batches as columns: each column is a JSON array of its values, for a program that reads
+/// JSON by its language's own means.
 ///
-/// The values are those of JSON Lines, but decimals and `json` documents are strings with all their
-/// characters, and so are, if `wide_texts`, whole numbers beyond ±(2^53 - 1): a reader that knows
-/// floats alone changes none.
+/// The values are written as in JSON Lines, except that decimals and `json` documents are strings with
+/// all their characters. With `wide_texts`, whole numbers beyond ±(2^53 - 1) are strings too: a reader
+/// that knows floats alone changes none.
 pub struct ColumnEncoder {
     schema: SchemaRef,
     form: Form,

@@ -89,7 +89,7 @@ impl Keys {
     /// Answers whether there is room for another line.
     fn read(&mut self, text: &str, line: u64, rows: &mut Rows) -> Result<bool, FormatError> {
         self.row += 1;
-        // Keys mostly come in order: the next one is looked at first.
+        // Keys mostly come in order: the next column is checked first.
         let mut next = 0;
         let walked = json::for_entries(text, |key, value| {
             let Some(at) = self.column(&key, next) else {
@@ -130,7 +130,7 @@ impl Keys {
         Ok(!rows.is_full())
     }
 
-    /// Which column of the schema a key names; `next` is looked at first.
+    /// The column of the schema that a key names; `next` is checked first.
     fn column(&self, key: &str, next: usize) -> Option<usize> {
         let fields = self.file_schema.fields();
         let is_next = fields.get(next).is_some_and(|field| field.name() == key);

@@ -1,10 +1,11 @@
 //! Guesses a schema from the beginnings of JSON Lines files.
 //!
-//! Whole numbers are `int64`, numbers with a fraction or an exponent `float64`, and so is a mix of
-//! both if every whole number is within 2^53. Strings stay `string`: nothing is guessed from their
-//! characters, unless the sampler [looks for times](Sampler::with_times). Arrays are lists and objects structs, as far as their parts agree. What does not
-//! agree, and every number that int64 and float64 would change, makes the column `json`, which
-//! keeps the text. Where nothing but `null` was seen, the type is `string`.
+//! Whole numbers are `int64`; numbers with a fraction or an exponent are `float64`. A mix of both is
+//! `float64` too if every whole number is within 2^53. Strings stay `string`: nothing is guessed from
+//! their characters, unless the sampler [looks for times](Sampler::with_times). Arrays are lists and
+//! objects structs, as far as their parts agree. Values that do not agree, and every number that int64
+//! and float64 would change, make the column `json`, which keeps the text. A column with nothing but
+//! `null` is a `string`.
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ const MAX_KEYS: usize = 1000;
 /// Largest whole number up to which float64 holds every one.
 const EXACT_WHOLE: u64 = 1 << 53;
 
-/// Looks at samples; used as [`crate::csv::Sampler`] is.
+/// Infers columns from samples; used as [`crate::csv::Sampler`] is.
 pub struct Sampler {
     lines: Lines,
     columns: Vec<(String, Column)>,
@@ -62,7 +63,7 @@ impl Column {
         }
     }
 
-    /// What decided, for the person who wonders.
+    /// The reason for the guess, for the person who wonders.
     fn why(&self, rows: u64) -> String {
         let values = self.values;
         let all = |words: [&str; 2]| all(values, rows, words);
@@ -87,7 +88,7 @@ impl Column {
 }
 
 impl Sampler {
-    /// Looks at `max_rows` rows at most.
+    /// Reads `max_rows` rows at most.
     pub fn new(max_rows: u64, max_record_bytes: usize) -> Self {
         Self {
             lines: Lines::new(max_record_bytes),
@@ -111,7 +112,7 @@ impl Sampler {
         self.lines.begin_file();
     }
 
-    /// Looks at the next bytes of the file, until there are enough rows.
+    /// Reads the next bytes of the file, until there are enough rows.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
         let (columns, rows) = (&mut self.columns, &mut self.rows);
         let (max_rows, times) = (self.max_rows, self.times);
@@ -137,7 +138,7 @@ impl Sampler {
         self.lines.end_of_file(look)
     }
 
-    /// The file goes on, but no more of it is looked at: half a line is left out.
+    /// Ends the sample before the end of the file; half a line is left out.
     pub fn end_of_sample(&mut self) {
         self.lines.begin_file();
     }
@@ -201,7 +202,7 @@ fn look(
     Ok(*rows < max_rows)
 }
 
-/// What values looked like so far.
+/// The common shape of the values so far.
 #[derive(Debug, Clone, PartialEq, Default)]
 enum Shape {
     /// Nothing but `null`.

@@ -133,7 +133,7 @@ pub(crate) fn broken(text: &str, line: u64, error: &serde_json::Error) -> Format
         .count()
         + 1;
     if is_json {
-        // Only its keys were looked at more closely.
+        // Only its keys were checked more closely.
         let text = format!("character {character}: a key has half of a surrogate pair");
         return FormatError::new("json_lone_surrogate", text).line(line);
     }

@@ -9,7 +9,7 @@ use crate::FormatError;
 const MAX_NAMES: usize = 20;
 const NAME_CHARS: usize = 60;
 
-/// What happens to a key that the schema does not have.
+/// The treatment of a key that the schema does not have.
 pub(super) enum Unknown {
     /// It is an error.
     Refuse,

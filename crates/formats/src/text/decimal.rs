@@ -93,8 +93,7 @@ fn split_digits(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at(end)
 }
 
-/// An exponent; one beyond a million is as good as a million, for no number has so many digits
-/// that it would come back into range.
+/// An exponent, cut to ±2^40. No number has enough digits to come back into range from there.
 fn parse_exponent(text: &[u8]) -> Result<i64, Reason> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),

@@ -51,7 +51,7 @@ impl Component {
 
 const NOT_A_DURATION: Reason = "is not an ISO 8601 duration like P1DT2H30M or -PT1.5S";
 
-/// Walks the components of `P…T…`. A sign before the `P` is that of each of them (ISO 8601-2).
+/// Walks the components of `P…T…`. A sign before the `P` applies to each of them (ISO 8601-2).
 fn for_components(
     text: &[u8],
     mut each: impl FnMut(&Component) -> Result<(), Reason>,

@@ -1,7 +1,7 @@
 //! Dates and timestamps in a declared form, such as `%d.%m.%Y %H:%M`.
 //!
-//! The directives are those of C's `strftime` that have one reading: nothing is guessed, no century
-//! and no order of day and month.
+//! The directives have the meaning that C's `strftime` gives them, and a single reading each:
+//! nothing is guessed, no century and no order of day and month.
 //!
 //! | directive | stands for |
 //! | --- | --- |
@@ -48,7 +48,7 @@ enum Part {
 }
 
 impl Part {
-    /// What a directive stands for.
+    /// The parts of a directive.
     fn of(directive: u8) -> Option<&'static [Self]> {
         const DASH: Part = Part::Literal(b'-');
         const COLON: Part = Part::Literal(b':');
@@ -72,7 +72,7 @@ impl Part {
     }
 }
 
-/// What stood in a text.
+/// The values that a text had.
 #[derive(Default)]
 struct Found {
     year: i64,
@@ -90,7 +90,7 @@ const MONTHS: [&[u8; 3]; 12] = [
     b"jan", b"feb", b"mar", b"apr", b"may", b"jun", b"jul", b"aug", b"sep", b"oct", b"nov", b"dec",
 ];
 
-/// Said of a text that does not follow the pattern; whoever shows it knows the pattern.
+/// The reason for a text that does not follow the pattern; a column adds the pattern.
 pub(crate) const NO_MATCH: Reason = "does not have the declared form";
 
 impl TimePattern {

@@ -52,7 +52,7 @@ impl Format {
         self.0.decoder(schema.clone(), wanted, limits).map(Decoder)
     }
 
-    /// What is inferred from the first rows of a file.
+    /// The schema that is inferred from the first rows of a file.
     pub fn infer(&self, file: &[u8], rows: u64) -> Result<csv::Inferred, FormatError> {
         let mut sampler = self.0.sampler(rows, 1 << 20)?;
         sampler.begin_file();

@@ -26,7 +26,7 @@ pub(super) const KNOWN: [&str; 14] = [
 
 /// Of the configuration, the key of the URL.
 pub(super) const URL: &str = "config.url";
-/// Longer values are no settings.
+/// A longer value is not a setting.
 const MAX_VALUE_BYTES: usize = 8 << 10;
 /// How like a known word an unknown one must be for a suggestion; 1 is equal.
 const SIMILAR: f64 = 0.75;

@@ -1,8 +1,8 @@
 //! Reads a connection URL into keywords.
 //!
-//! Cut into its parts as the host of the sandbox cuts it when it derives the grant: the query
+//! The host of the sandbox cuts the URL in the same way when it derives the grant: the query
 //! begins at the first `?`, the hosts end at the first `/` after the scheme and begin after the
-//! last `@` before that. No message repeats the URL, because a password may stand in it.
+//! last `@` before that. No message repeats the URL, because it may hold a password.
 
 use percent_encoding::percent_decode_str;
 use rapidbyte_sdk::{Error, Result};

@@ -13,7 +13,7 @@ use crate::{Owner, PgError};
 
 /// The server itself makes no larger field.
 const MAX_RECORD_BYTES: usize = 1 << 30;
-/// What is scanned before the columns take their values: more would leave the processor's cache.
+/// Cells that are scanned before the columns take their values: more would leave the processor's cache.
 const SCAN_CELLS: usize = 8192;
 /// Kind byte and length of a backend message.
 const MESSAGE_HEAD: usize = 5;
@@ -41,7 +41,7 @@ pub struct Decoder {
     rows: usize,
     /// Rows that were taken, and those before the first.
     taken: u64,
-    /// What is missing of a CopyData message's body.
+    /// The bytes that are missing of a CopyData message's body.
     message_left: usize,
 }
 
@@ -62,7 +62,7 @@ struct Progress {
 }
 
 enum Step {
-    /// At least so many more bytes belong to the row.
+    /// At least this many more bytes belong to the row.
     Need(usize),
     Row,
     Trailer,
@@ -98,7 +98,7 @@ impl Decoder {
         }
     }
 
-    /// Errors name rows as if so many had come before.
+    /// Errors name rows as if `rows` rows had come before.
     pub fn counting_from(self, rows: u64) -> Self {
         Self {
             taken: rows,
@@ -166,9 +166,9 @@ impl Decoder {
     /// Decodes the CopyData messages at the beginning of `bytes`, which come straight from the
     /// connection, and gives how many bytes were taken.
     ///
-    /// What is left is the beginning of a message's head (fewer than 5 bytes) or another
-    /// message. A server sends a message per row, and such rows are decoded where they lie. Rows that
-    /// something in between has joined or cut are copied one by one, which takes several times as long.
+    /// The rest is the beginning of a message's head (fewer than 5 bytes) or another message. A
+    /// server sends a message per row, and the decoder reads such rows in place. Rows that something in
+    /// between has joined or cut are copied one by one, which takes several times as long.
     pub fn push_messages(&mut self, bytes: &[u8]) -> Result<usize, PgError> {
         self.check_usable()?;
         let taken = self.take_messages(&bytes[..bytes.len().min(MAX_RECORD_BYTES)]);
@@ -180,7 +180,7 @@ impl Decoder {
         loop {
             let body = &bytes[at..][..self.message_left.min(bytes.len() - at)];
             if !body.is_empty() {
-                // What waits comes before it.
+                // The rows that wait come before it.
                 self.flush(bytes)?;
                 self.feed(body)?;
                 self.message_left -= body.len();
@@ -198,7 +198,7 @@ impl Decoder {
             let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
             self.message_left = length
                 .checked_sub(4)
-                // One without bytes brings nobody further: a server could send them for ever.
+                // A message without bytes makes no progress: a server could send them for ever.
                 .filter(|body| (1..=MAX_RECORD_BYTES + 4).contains(body))
                 .ok_or_else(|| {
                     PgError::malformed(format!("a CopyData message of {length} bytes"))
@@ -226,7 +226,7 @@ impl Decoder {
         }
     }
 
-    /// The rows so far as a batch; the decoder goes on with the next.
+    /// The rows so far as a batch; the decoder then continues with the next batch.
     pub fn take_batch(&mut self) -> Result<RecordBatch, PgError> {
         self.check_usable()?;
         let first_row = self.taken + 1;
@@ -251,7 +251,7 @@ impl Decoder {
         self.taken + self.rows as u64
     }
 
-    /// The row that is read, of which all before it are with the columns.
+    /// The row that is read; the columns hold all rows before it.
     fn row_name(&self) -> String {
         format!("row {}", self.total_rows() + 1)
     }
@@ -447,7 +447,7 @@ impl Decoder {
     }
 }
 
-/// What [`whole_rows`] has found.
+/// The result of [`whole_rows`].
 struct WholeRows {
     /// Where the next message begins.
     end: usize,
@@ -455,8 +455,8 @@ struct WholeRows {
     has_null: bool,
 }
 
-/// Finds the fields of rows of which each is the body of a CopyData message, as servers send them; ends
-/// at whatever else comes, for [`Decoder::feed`]. A function of its own, which calls none: its loops
+/// Finds the fields of rows, each of them the body of a CopyData message, as servers send them. Ends at
+/// any other bytes, which [`Decoder::feed`] takes. A function of its own, which calls none: its loops
 /// are where most of the time of scanning goes, and they keep everything in registers.
 #[inline(never)]
 fn whole_rows(

@@ -41,7 +41,7 @@ impl Encoder {
     /// Encodes batches of `schema` for these columns of the target table, in the same order.
     ///
     /// Errors: `type_refused` or `needs_cast` (then give the target as
-    /// [`as_text`](Column::as_text), that of a staging table) where [`fit`](crate::fit()) says
+    /// [`as_text`](Column::as_text), the column of a staging table) where [`fit`](crate::fit()) says
     /// so, `invalid_metadata`, `schema_mismatch`.
     pub fn new(schema: &Schema, targets: &[Column]) -> Result<Self, PgError> {
         let fields = schema.fields().len();
@@ -101,7 +101,7 @@ impl Encoder {
         })
     }
 
-    /// Errors name rows as if so many had come before.
+    /// Errors name rows as if `rows` rows had come before.
     pub fn counting_from(self, rows: u64) -> Self {
         Self { rows, ..self }
     }
@@ -178,7 +178,7 @@ impl Rows<'_> {
     }
 
     /// Writes rows from `row` on until `out` holds `full_bytes` or more, at least one; gives the
-    /// row to go on with. After an error nothing was added.
+    /// next row. After an error nothing was added.
     pub fn encode(
         &self,
         row: usize,

@@ -17,10 +17,10 @@ use crate::error::{Failed, Problem};
 const VALUES: usize = 2048;
 /// Rows that are written together at least: with fewer, a loop costs more than what it writes.
 const ROWS: usize = 16;
-/// What stands before a value, or a row.
+/// Bytes of the length before a value, or before a row.
 const LENGTH: usize = 4;
 
-/// What rows consist of.
+/// The parts of a row.
 pub(crate) struct Layout {
     /// Each begins with the length of the rest.
     has_length: bool,
@@ -34,7 +34,7 @@ enum Part {
     Value(usize),
 }
 
-/// What cannot be written: a row of the batch, its value in a column or all of it, and why.
+/// A row of the batch that cannot be written, or its value in a column, and why.
 pub(crate) struct Refused {
     pub column: Option<usize>,
     pub row: usize,
@@ -82,7 +82,7 @@ impl Layout {
     }
 
     /// Writes rows `row..end` of these columns until `out` holds `full_bytes` or more, at least one;
-    /// gives the row to go on with. After an error nothing was added.
+    /// gives the next row. After an error nothing was added.
     pub(crate) fn write(
         &self,
         columns: &[Bound<'_>],
@@ -159,7 +159,7 @@ impl Aside {
 }
 
 impl Block<'_> {
-    /// Writes at most so many rows from `first` on; gives how many.
+    /// Writes at most `rows` rows from `first` on; gives their number.
     #[inline(never)]
     fn write(
         &mut self,
@@ -197,7 +197,7 @@ impl Block<'_> {
             if self.columns[column].bytes().is_none() {
                 asides.next().into_iter().for_each(|a| rows.put_aside(a));
             } else if let Err((row, problem)) = self.columns[column].write_all(rows)
-                // All columns are looked at: the first row that cannot be written is named.
+                // All columns are checked: the error names the first row that cannot be written.
                 && refused.as_ref().is_none_or(|other| row < other.row)
             {
                 refused = Some(Refused {
@@ -241,7 +241,7 @@ impl Block<'_> {
         Ok(end)
     }
 
-    /// The bytes of a row. Its values that are written aside are written together with those of the next rows,
+    /// The bytes of a row. Its values that are written aside are written together with the values of the next rows,
     /// as long as there is `room`.
     #[inline(always)]
     fn length(&mut self, first: usize, index: usize, room: usize) -> Result<usize, Refused> {

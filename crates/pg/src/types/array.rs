@@ -308,8 +308,8 @@ impl Written<'_> {
         Ok(())
     }
 
-    /// The length and the lower bound of each dimension, of which an empty list has none; gives where the
-    /// elements are.
+    /// Writes the length and the lower bound of each dimension; an empty list does not have dimensions. Gives
+    /// the place of the elements.
     fn write_dimensions(&self, row: usize, out: &mut Vec<u8>) -> Result<Range<usize>, Problem> {
         let mut range = row..row + 1;
         for (level, (offsets, nulls)) in self.levels.iter().enumerate() {
@@ -322,7 +322,7 @@ impl Written<'_> {
                 return Err(Problem::NotRectangular);
             }
             if length == 0 {
-                // `{}` has no dimensions at all; a list of empty lists would become it.
+                // `{}` does not have dimensions; a list of empty lists would become `{}`.
                 return match level {
                     0 => Ok(0..0),
                     _ => Err(Problem::NotRectangular),

@@ -1,4 +1,4 @@
-//! Integers: big-endian, of two, four and eight bytes; `oid` has no sign.
+//! Integers: big-endian, of two, four and eight bytes; `oid` is unsigned.
 
 use arrow_array::ArrayRef;
 use arrow_array::types::*;

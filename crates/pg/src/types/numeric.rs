@@ -79,7 +79,7 @@ fn fits(from: i32, to: i32) -> Result<(), &'static str> {
     }
 }
 
-/// What happens to a `numeric` whose modifier differs from the target's, which is wider.
+/// The note about a `numeric` whose modifier differs from the target's, which is wider.
 pub(crate) fn numeric_note((from, from_typmod): (&PgType, i32), to_typmod: i32) -> Option<String> {
     let differs = from.oid == NUMERIC.oid && from_typmod != to_typmod;
     differs.then(|| "the target's numeric holds more digits".to_owned())

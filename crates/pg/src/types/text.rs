@@ -37,7 +37,7 @@ fn characters(ty: &PgType, typmod: i32) -> Option<u32> {
     u32::try_from(typmod.checked_sub(4).filter(|_| limited)?).ok()
 }
 
-/// What must be looked at in each text, because the server would cut blanks at its end.
+/// The limit to check each text against, because the server would cut blanks at its end.
 pub(crate) fn limit(
     (from, from_typmod): (&PgType, i32),
     (to, to_typmod): (&PgType, i32),

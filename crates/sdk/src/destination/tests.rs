@@ -251,7 +251,7 @@ fn a_stream_without_a_writer_gets_no_rows() {
     bench.calls();
     bench.refuses(load.write(&batch(1)), "does not have a writer");
     bench.refuses(load.flush(), "does not have a writer");
-    // What was refused changed nothing.
+    // A refused call changes nothing.
     load.open_writer(None).unwrap();
     assert_eq!(bench.calls(), "open ");
 }

@@ -131,7 +131,7 @@ fn line(reader: &mut impl BufRead) -> Result<String> {
     Ok(text.trim_end_matches('\r').to_owned())
 }
 
-/// What is left of a body.
+/// The rest of a body.
 enum Left {
     Bytes(u64),
     /// Of the chunk.

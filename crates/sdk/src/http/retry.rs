@@ -14,9 +14,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// How often a request is made, and how long to wait in between.
 ///
-/// The waits double from half a second on, and half of each is jitter, so that clients that failed
-/// together do not come back together. A server's `retry-after` (seconds or a date) is kept to if it
-/// asks for a minute at most; for a longer wait there is no retry.
+/// The waits double from half a second on. Half of each wait is jitter, so that clients that failed
+/// together do not come back together. A retry waits for a server's `retry-after` (seconds or a date)
+/// of a minute at most; for a longer wait the request is not retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retry {
     attempts: u32,
@@ -33,7 +33,7 @@ impl Retry {
     /// One attempt.
     pub const NEVER: Self = Self { attempts: 1 };
 
-    /// So many attempts; at least one.
+    /// At most `attempts` attempts; at least one.
     pub fn attempts(attempts: u32) -> Self {
         Self {
             attempts: attempts.max(1),

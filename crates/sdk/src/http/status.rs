@@ -1,4 +1,4 @@
-//! What a status means, and for whom.
+//! The error of a status, and who acts on it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -21,7 +21,7 @@ pub struct Url {
 const MAX_BYTES: usize = 16 << 10;
 
 impl Url {
-    /// Reads an absolute URL. A fragment is left out; what may not stand in a path or query is
+    /// Reads an absolute URL. A fragment is left out; characters that a path or query may not have are
     /// percent-encoded.
     ///
     /// # Errors
@@ -51,10 +51,10 @@ impl Url {
         })
     }
 
-    /// What `reference` means in a document of this URL: absolute, or relative to it.
+    /// Resolves `reference` as in a document of this URL: absolute, or relative to it.
     ///
     /// # Errors
-    /// As those of [`Url::parse`].
+    /// As [`Url::parse`].
     pub fn join(&self, reference: &str) -> Result<Self> {
         let scheme = reference.split(['/', '?', '#']).next().unwrap_or_default();
         if scheme.contains(':') {
@@ -83,10 +83,10 @@ impl Url {
         Ok(joined)
     }
 
-    /// The same with `path` behind its own: one slash stands between them.
+    /// The same with `path` after its own, with one slash between them.
     ///
     /// # Errors
-    /// As those of [`Url::parse`].
+    /// As [`Url::parse`].
     pub fn under(&self, path: &str) -> Result<Self> {
         let mut base = self.clone();
         if !base.path.ends_with('/') && !path.is_empty() {

@@ -87,8 +87,8 @@ fn outgoing(request: &Request) -> Result<OutgoingRequest> {
     Ok(outgoing)
 }
 
-/// A server may answer before it has read everything: what could not be written is no error of
-/// its own.
+/// A server may answer before it has read everything, so bytes that could not be written are not
+/// an error.
 fn write(body: OutgoingBody, bytes: &[u8]) {
     let Ok(stream) = body.write() else { return };
     let written = bytes

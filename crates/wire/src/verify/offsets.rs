@@ -3,7 +3,7 @@
 use super::{Content, Slot};
 use crate::WireError;
 
-/// Looks at all offsets of a batch whose buffers fit their schema; gives the length of the longest
+/// Checks all offsets of a batch whose buffers fit their schema; gives the length of the longest
 /// text or binary in bytes.
 pub(super) fn widest(
     slots: &[Slot],
@@ -38,7 +38,7 @@ pub(super) fn widest(
         }
         let data = slots.get(index + 1).zip(places.get(index + 1));
         let bytes = data.filter(|(next, _)| next.content == Content::Bytes);
-        // Those of a list lead to the values of the field below it.
+        // The offsets of a list point to the values of the field below it.
         let end = match bytes {
             Some((_, (_, length))) => *length,
             None => lengths.get(slot.node + 1).copied().unwrap_or(0),

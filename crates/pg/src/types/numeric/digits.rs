@@ -1,7 +1,7 @@
 //! PostgreSQL's `numeric` in binary, and decimals.
 //!
 //! The form (`numeric_send`): digit count, weight, sign, scale, as four i16, then digits to the
-//! base 10000, the first of which counts 10000^weight. Zeros at both ends are left out.
+//! base 10000; the first digit counts 10000^weight. Zeros at both ends are left out.
 
 use arrow_buffer::i256;
 
@@ -177,7 +177,7 @@ pub(crate) fn decode<T: Wide>(bytes: &[u8], scale: i32, limit: T) -> Result<T, P
 const SMALL_GROUPS: usize = 4;
 const SMALL_ZEROS: i32 = 2;
 
-/// Digits to the base 10000, the first of which counts 10^exponent.
+/// Digits to the base 10000; the first digit counts 10^exponent.
 #[inline]
 fn decode_digits<T: Wide>(digits: &[u8], mut exponent: i32) -> Result<T, Problem> {
     let mut value = T::from_small(0);
