@@ -55,7 +55,7 @@ pub fn columns(choice: u8) -> Vec<Column> {
     }
 }
 
-/// The whole stream, in pieces of so many bytes.
+/// The whole stream, in pieces of `piece` bytes.
 fn decode(
     columns: &[Column],
     native: bool,
@@ -85,7 +85,7 @@ fn decode_messages(columns: &[Column], native: bool, bytes: &[u8], piece: usize)
         };
         assert!(taken <= kept.len());
         kept.drain(..taken);
-        // What is left begins with the head of a message, or of one that is not for us.
+        // The rest is shorter than a message's head, or begins with a message that is not CopyData.
         assert!(kept.len() < 5 || kept[0] != b'd');
     }
     let _ = decoder.take_batch();

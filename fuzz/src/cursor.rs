@@ -1,4 +1,4 @@
-//! The cursor of an incremental read, which lies in a destination that others may write to.
+//! The cursor of an incremental read. It is in a destination that others may write to.
 
 #[allow(dead_code, reason = "the connector uses what is not used here")]
 #[path = "../../connectors/source-postgres/src/cursor.rs"]

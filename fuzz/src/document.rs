@@ -16,7 +16,7 @@ thread_local! {
 /// and a sentence, and no secret is left in what is shown.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    // Files of this machine are no part of the input.
+    // Files of this machine are not part of the input.
     if text.contains("file:") {
         return;
     }

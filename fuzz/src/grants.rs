@@ -1,4 +1,4 @@
-//! What a connector may reach, whatever it asks for.
+//! A connector reaches only granted files and hosts, for any request.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -142,8 +142,8 @@ fn is_v4_of_a_class(address: Ipv4Addr) -> bool {
         || address.octets() == [100, 100, 100, 200]
 }
 
-/// Whatever stands in a configuration, no path leads out of the folders that the operator wrote, and
-/// a URL grants no forbidden address by a name.
+/// For any configuration, no path leads out of the folders that the operator wrote, and a URL grants
+/// no forbidden address by a name.
 fn configured(host: &str, path: &str, url: &str, address: IpAddr) {
     let schema = json!({"properties": {
         "url": {"x-grant": "url"},

@@ -44,8 +44,8 @@ pub fn schema(stream: usize) -> SchemaRef {
     Arc::clone(&SCHEMAS[stream % STREAMS.len()].0)
 }
 
-/// What the host lets through is decoded or refused by a guest, and cut to its first rows without
-/// harm; what a guest decodes comes back as the same.
+/// A batch that the host accepts can be cut to its first rows. A guest decodes or refuses the batch, and
+/// a decoded batch comes back the same.
 pub fn run(data: &[u8]) {
     let mut data = data;
     let (choice, rows) = (crate::byte(&mut data), u64::from(crate::byte(&mut data)));

@@ -9,7 +9,7 @@ use rapidbyte_pg_client::{Client, CopyRead, Format, Param, Settings};
 use rapidbyte_sdk::connection::answer_with;
 use rapidbyte_sdk::{Error, Result};
 
-/// What a server says before the first question.
+/// The server's messages before the first query.
 pub const GREETING: &[u8] = b"R\0\0\0\x08\0\0\0\0S\0\0\0\x18server_version\x0015.1\0\
     K\0\0\0\x0c\0\0\0\x07\0\0\0\x09Z\0\0\0\x05I";
 const WAIT: Duration = Duration::from_millis(1);

@@ -38,7 +38,7 @@ fn pipelines_among_the_seeds_are_read() {
     }
 }
 
-/// Neither does a conversation that the client ends at its first message.
+/// A conversation that the client ends at its first message leads libFuzzer to nothing behind it, either.
 #[test]
 fn conversations_among_the_seeds_are_held_to_their_end() {
     let good = [

@@ -1,5 +1,5 @@
-//! What the program costs, measured as whole processes of the release binary: with PostgreSQL by a
-//! program of its own (`crates/bench`), without any server here.
+//! The cost of the program, measured as whole processes of the release binary: without any server here,
+//! with PostgreSQL by a program of its own (`crates/bench`).
 //!
 //! A pipeline of `benches/` is run several times; the table shows median, least and greatest
 //! beside the goal, and every value goes to a line of `target/bench/<unix seconds>.jsonl`. A run
@@ -31,7 +31,7 @@ const MAX_COMPILING_RUNS: usize = 3;
 /// The long run, which shows that memory does not grow with the rows, has this many times more.
 const LONG_RUN: u64 = 20;
 
-/// What was asked of `cargo xtask bench-engine`.
+/// The options of `cargo xtask bench-engine`.
 #[derive(Debug, PartialEq, Eq)]
 struct Settings {
     /// Rows of a run that measures throughput.
@@ -170,7 +170,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// What a person waits for before the first row: the process, and the connectors' loading.
+    /// The wait before the first row: the process, and the load of the connectors.
     fn starting(&self, figures: &mut Vec<Figure>) -> Result<(), Failure> {
         let scenario = Scenario::generate(0, "none");
         let version = (0..self.settings.iterations)
@@ -233,7 +233,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// One run is enough: a peak is no noisier than its steady state.
+    /// One run is enough: a peak is not noisier than its steady state.
     fn long(&self, figures: &mut Vec<Figure>) -> Result<(), Failure> {
         let scenario = Scenario::generate(self.settings.rows * LONG_RUN, "none");
         let runs = [self.run(scenario, false)?];
@@ -348,7 +348,7 @@ impl<'a> Bench<'a> {
         Ok(path)
     }
 
-    /// What all figures of one bench share, as members of a JSON object.
+    /// The members of a JSON object that all figures of one bench share.
     fn context(&self, stamp: u64) -> String {
         let commit = commit(self.workspace);
         let cores = std::thread::available_parallelism().map_or(0, usize::from);

@@ -23,7 +23,7 @@ pub fn program(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> 
 /// The connectors of the pipelines that the demo runs.
 const QUICK_START: [&str; 2] = ["source-file", "dest-file"];
 
-/// What every program has: the connectors, and the adapters of those in Python and JavaScript.
+/// The components of every program: the connectors, and the adapters of Python and JavaScript connectors.
 fn complete(workspace: &Workspace) -> Result<Vec<Component>, Failure> {
     let mut all = workspace.connectors()?;
     all.extend(workspace.parts().0);
@@ -151,7 +151,7 @@ pub fn with_testkit(workspace: &Workspace, steps: &mut Steps) -> Result<(), Fail
     steps.step("bundle: test kit", || {
         bundle::refresh(workspace, &kit, &folder)
     })?;
-    // So that no test is the first one, which is told that it has to wait.
+    // Compiles ahead: otherwise the first test would get the message that it has to wait.
     let files = kit.iter().map(|component| folder.join(component.file()));
     compile(workspace, steps, "test kit", files.collect())
 }

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use crate::step::capture;
 
-    /// What a written program calls `zig` with.
+    /// The arguments with which a written program calls `zig`.
     ///
     /// Nothing that this process wrote is executed: a test in another thread that starts a
     /// program at that moment would hold it open for writing ("text file busy"). sh reads the

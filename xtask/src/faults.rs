@@ -1,4 +1,4 @@
-//! `cargo xtask faults`: the program is killed at every named point, and every row is there once.
+//! `cargo xtask faults` kills the program at every failpoint; every row must be there once.
 
 use crate::step::{Failure, Steps};
 use crate::test;
@@ -7,16 +7,16 @@ use crate::workspace::Workspace;
 /// Cases of a sweep, if nobody says how many.
 const CASES: &str = "400";
 
-/// What the tests read.
+/// The tests to run, and the variables that they read.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
     variables: Vec<(&'static str, String)>,
-    /// Instead of the named points.
+    /// The tests to run instead of the failpoints.
     other: Option<&'static str>,
 }
 
 impl Wanted {
-    /// The tests of this name, so many times, and not the named points.
+    /// Runs the tests of this name `number` times, instead of the failpoints.
     fn instead(&mut self, variable: &'static str, number: String, tests: &'static str) {
         self.variables.push((variable, number));
         self.other = Some(tests);

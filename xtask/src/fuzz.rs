@@ -14,10 +14,10 @@ use crate::workspace::Workspace;
 const VERSION: &str = "0.13.1";
 /// A unit that takes longer is a crash, in seconds.
 const TIMEOUT_SECS: u32 = 10;
-/// So is one that takes more memory, in MiB.
+/// A unit that takes more memory is a crash too, in MiB.
 const MEMORY_MB: u32 = 1024;
 
-/// What was asked of `cargo xtask fuzz`.
+/// The options of `cargo xtask fuzz`.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
     /// For all targets together.
@@ -25,7 +25,7 @@ struct Wanted {
     targets: Vec<String>,
 }
 
-/// What came of one target.
+/// The result of one target.
 struct Outcome {
     target: String,
     runs: String,

@@ -1,8 +1,8 @@
 //! Node and componentize-js for the tests: the system's own node or one from the Python package
 //! index, and the packages that projects of `rapidbyte connector new` pin.
 //!
-//! All of it lies below `target/`. Where it cannot be had the tests of connectors in JavaScript say
-//! that they are skipped.
+//! All of it is in `target/`. When it cannot be installed, a note says that the tests of connectors in
+//! JavaScript are skipped.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,10 +12,10 @@ use crate::python;
 use crate::step::{Failure, Steps, is_installed, run};
 use crate::workspace::Workspace;
 
-/// As the tests read them: the folder with `node_modules`, and that of the program `node`.
+/// As the tests read them: the folder with `node_modules`, and the folder with the program `node`.
 pub const VARIABLES: [&str; 2] = ["RAPIDBYTE_COMPONENTIZE_JS", "RAPIDBYTE_NODE_BIN"];
 
-/// What a project asks npm for.
+/// The packages that a project asks npm for.
 const MANIFEST: &str = include_str!("../../templates/javascript/common/package.json.in");
 const LOCK: &str = include_str!("../../templates/javascript/common/package-lock.json.in");
 /// Node for a system that has none; it brings npm.

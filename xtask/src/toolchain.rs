@@ -6,8 +6,8 @@
 //! no code of ours runs: the user sees rustup's own
 //! "error: toolchain '…' is not installed, help: run `rustup toolchain install …`", and
 //! `rustup toolchain install` without a version, typed in this folder, installs what the file
-//! pins. `.ci/run` does that before it calls us. What is left for this module is a toolchain that
-//! was installed by hand without the target or without rustfmt and clippy.
+//! pins. `.ci/run` does that before it calls us. This module completes a toolchain that was installed
+//! by hand without the target or without rustfmt and clippy.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -51,7 +51,7 @@ pub struct Workspace {
     flavor: Flavor,
 }
 
-/// What is built into a component; its folder has its name.
+/// A project that builds into a component; its folder has its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Component {
     /// Such as `source-file`; of a workspace package, the package's name.
@@ -131,8 +131,8 @@ impl Workspace {
         self.target.join(self.host_profile()).join("connectors")
     }
 
-    /// What is put around connectors of scripting languages, and into them, in the folder of this name
-    /// below one of connectors.
+    /// The adapters around connectors of scripting languages, and inside them. They are in the folder of
+    /// this name below a folder of connectors.
     pub fn parts(&self) -> ([Component; 3], &'static str) {
         let artifacts = self.component_artifacts();
         let part = |part: &str| Component {
@@ -157,7 +157,7 @@ impl Workspace {
         self.target.join("dist")
     }
 
-    /// What `bench` writes: logs, and the files of its pipelines.
+    /// The output of `bench`: logs, and the files of its pipelines.
     pub fn bench(&self) -> PathBuf {
         self.target.join("bench")
     }
@@ -246,8 +246,8 @@ impl Workspace {
     }
 
     /// A cargo that works on every package of the host. The quick build leaves out the benchmarks, which
-    /// `cargo xtask ci` tests by themselves. The demo builds the program alone, without what builds connectors in Python and
-    /// JavaScript.
+    /// `cargo xtask ci` tests by themselves. The demo builds only the program, without the tools that build
+    /// connectors in Python and JavaScript.
     pub fn cargo_for_host(&self, arguments: &[&str]) -> Command {
         let mut cargo = self.cargo([]);
         cargo
@@ -267,7 +267,7 @@ impl Workspace {
     /// A cargo that works on the connectors of this workspace. With SIMD they copy, search and check text 16
     /// bytes at a time.
     ///
-    /// Not by `.cargo/config.toml`: the worktrees of other commits, which lie below `target/`, would have it too.
+    /// Not by `.cargo/config.toml`: that would also apply to the worktrees of other commits below `target/`.
     pub fn cargo_for_connectors(&self, command: &str) -> Command {
         let mut cargo = self.cargo([
             command,

@@ -19,7 +19,7 @@ use crate::scenario::{self, copy, files, upsert};
 use crate::settings::Settings;
 use crate::workload::Workload;
 
-/// What all scenarios work with.
+/// The tools that all scenarios share.
 pub struct Bench {
     pub settings: Settings,
     pub programs: Programs,
@@ -27,16 +27,16 @@ pub struct Bench {
     pub server: Server,
     /// Other products; empty unless asked for.
     pub peers: Vec<Peer>,
-    /// What every line of the log begins with.
+    /// The beginning of every line of the log.
     context: Value,
     log: Option<Log>,
     chart: Chart,
     compiled: Compiled,
-    /// Of ours, and of `psql`: what took too long, and where.
+    /// Runs of ours and of `psql` that took too long.
     timed_out: Vec<String>,
 }
 
-/// What is compared in one table of figures.
+/// The title of one table of figures.
 pub struct Title {
     pub workload: &'static str,
     /// Which part of the workload; may be empty.
@@ -45,7 +45,7 @@ pub struct Title {
     pub latency_ms: u32,
 }
 
-/// Lines for programs, and the chart beside them.
+/// Lines for programs; the chart goes to the same folder.
 struct Log {
     file: fs::File,
     path: PathBuf,

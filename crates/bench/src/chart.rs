@@ -6,7 +6,7 @@ use crate::stats::Spread;
 const WIDTH: u32 = 880;
 /// Where bars begin, behind their names.
 const LEFT: u32 = 170;
-/// Of the longest bar of a group; the figure stands behind it.
+/// Of the longest bar of a group; its figure follows it.
 const LONGEST: u32 = 500;
 const LINE: u32 = 22;
 const GAP: u32 = 18;
@@ -17,7 +17,7 @@ const INSERT_COLOUR: &str = "#8fb8de";
 const NATIVE_COLOUR: &str = "#b9a44c";
 const PSQL_COLOUR: &str = "#7f8c9a";
 const PEER_COLOUR: &str = "#bbbbbb";
-/// What each colour means.
+/// The meaning of each colour.
 const LEGEND: [(&str, &str); 5] = [
     (COPY_COLOUR, "Rapidbyte, COPY"),
     (INSERT_COLOUR, "Rapidbyte, INSERT"),

@@ -23,7 +23,7 @@ usage: rapidbyte-bench compare --old <program> --new <program> [--names <old>,<n
 /// Fewer runs tell no noise.
 const MIN_ITERATIONS: usize = 3;
 
-/// What was asked for.
+/// The options of the command line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request {
     old: PathBuf,

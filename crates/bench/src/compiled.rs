@@ -1,5 +1,5 @@
-//! What loading a connector takes where nothing was compiled ahead: each is compiled once for a
-//! bench, in this process and alone, as the program does it with an empty cache.
+//! The time to load a connector with an empty cache. This process compiles each connector once for a
+//! bench and alone, as the program does.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
-//! What ends the bench, and what only ends one run.
+//! Errors that end the bench, and errors that end only one run.
 
 use std::time::Duration;
 
-/// What ended the bench, for the person who reads it.
+/// The error that ended the bench, for people.
 #[derive(Debug)]
 pub struct Failure(pub String);
 
@@ -32,7 +32,7 @@ pub enum Missed {
     TimedOut(Duration),
     /// It failed by itself.
     Failed(Failure),
-    /// It failed, which was said, and the others go on without it.
+    /// It failed and the bench printed why; the others run without it.
     LeftOut,
 }
 
@@ -58,7 +58,7 @@ impl From<Missed> for Failure {
     }
 }
 
-/// As it stands in the run's column.
+/// The text in the run's column.
 pub fn timed_out(limit: Duration) -> String {
     format!("timed out after {} s", limit.as_secs_f64())
 }

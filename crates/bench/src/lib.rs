@@ -8,8 +8,8 @@
 //! native     one copy by the connectors as native code; the bench starts it itself
 //! ```
 //!
-//! What a value, a row, a batch costs in each part of its way is measured by Criterion, in a program
-//! of its own: `benches/parts`.
+//! Criterion measures the cost of a value, a row and a batch in each part of its way, in a program of
+//! its own: `benches/parts`.
 //!
 //! The server is its own, with PostgreSQL's defaults for durability and logged tables; after each
 //! run every value is compared by a hash.

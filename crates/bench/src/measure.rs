@@ -15,7 +15,7 @@ pub struct Run {
     pub wall_secs: f64,
     /// User and system time of the processes.
     pub cpu_secs: Option<f64>,
-    /// What the program reported; nothing of `psql`.
+    /// The program's report; nothing for `psql`.
     pub report: Option<Value>,
     /// The other product changed values; of ours and of `psql` that is a failure.
     pub differs: bool,
@@ -101,9 +101,10 @@ impl Series {
     }
 }
 
-/// Runs all contenders in turn, so that what the machine does meanwhile meets them all. The first
-/// round is for the caches of the machine, the server and the connectors, and is not counted. One
-/// that takes too long is not run again, one that is left out has no series, and the others go on.
+/// Runs all contenders in turn, so that other work of the machine slows all of them alike. The first
+/// round fills the caches of the machine, the server and the connectors, and does not count. A contender
+/// that takes too long is not run again. A contender that is left out does not get a series. The others
+/// continue.
 pub fn measure<C>(
     contenders: &[(String, C)],
     iterations: usize,

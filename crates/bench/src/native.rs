@@ -30,10 +30,10 @@ const BATCH_BYTES: u32 = 1 << 20;
 const MAX_RECORD_BYTES: u64 = 32 << 20;
 const CHANNEL_BYTES: usize = (BATCH_BYTES as usize + BATCH_EXCESS) * MAX_BATCHES;
 const WAIT: Duration = Duration::from_millis(250);
-/// What both connectors know.
+/// The native form that both connectors know.
 const FORM: &str = "postgresql";
 
-/// What is copied, and how: from the environment of the process.
+/// The copy to make, from the environment of the process.
 struct Job {
     source: String,
     target: String,
@@ -48,7 +48,7 @@ struct Message {
     rows: usize,
 }
 
-/// What the writing stage leaves.
+/// The result of the writing stage.
 struct Written {
     stage: StageReport,
     rows: u64,
@@ -76,7 +76,7 @@ pub fn copy() -> Result<Value, Failure> {
     Ok(report(source, stage, rows, bytes))
 }
 
-/// The reading stage; the other one is told the schema as soon as it is known.
+/// The reading stage; it sends the schema to the writing stage as soon as the schema is known.
 fn read_all(
     job: &Job,
     schema: mpsc::SyncSender<Vec<u8>>,

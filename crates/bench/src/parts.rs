@@ -1,5 +1,5 @@
-//! What Criterion found about the parts of a batch's way, as it left it in its folder: a table for
-//! people, lines for programs, and the rule that rows together must not cost more than rows alone.
+//! Criterion's figures for the parts of a batch's way, from its folder: a table for people, lines for
+//! programs, and the rule that rows together must not cost more than rows alone.
 
 use std::fs;
 use std::path;
@@ -14,7 +14,7 @@ use crate::figures::render;
 pub struct Figure {
     /// As it was measured under.
     pub name: String,
-    /// What is counted: value, row, batch, call.
+    /// The counted thing: value, row, batch, call.
     pub per: &'static str,
     /// Of all samples.
     pub median: f64,
@@ -76,7 +76,7 @@ impl Figures {
         lines.map(|line| format!("{line}\n")).collect()
     }
 
-    /// What a row costs on each of these paths by itself and among others; nothing of paths that were
+    /// The cost of a row on each of these paths, alone and in larger batches; without the paths that were
     /// not measured with all of [`COUNTS`].
     pub fn bulk(&self, paths: &[&'static str]) -> Bulk {
         let named = |name: String| self.0.iter().find(|figure| figure.name == name);
@@ -92,7 +92,7 @@ impl Figures {
 /// One row at a time, and rows together.
 pub const COUNTS: [usize; 6] = [1, 10, 50, 100, 500, 1000];
 
-/// The name of a path's figure with so many rows at a time.
+/// The name of a path's figure with `count` rows at a time.
 pub fn bulk_name(path: &str, count: usize) -> String {
     format!("{path}, {count} at a time")
 }
@@ -100,8 +100,8 @@ pub fn bulk_name(path: &str, count: usize) -> String {
 /// Paths with one row at a time and with many.
 pub struct Bulk(Vec<Path>);
 
-/// A path and the nanoseconds of a row, for each of [`COUNTS`]: of the least sample, which what else
-/// the machine does disturbs least.
+/// A path and the nanoseconds of a row, for each of [`COUNTS`]: of the least sample, which other work
+/// of the machine disturbs least.
 struct Path {
     name: &'static str,
     nanos: Vec<f64>,

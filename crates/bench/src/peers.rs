@@ -66,14 +66,14 @@ impl Peer {
         }
     }
 
-    /// Makes room for [`Peer::run`] after the target was begun anew.
+    /// Makes room for [`Peer::run`] after the target was created anew.
     pub fn prepare(&self, pair: &Pair<'_>) -> Result<(), Failure> {
         let drop = format!("DROP TABLE IF EXISTS {TABLE}");
         pair.target.client().batch_execute(&drop)?;
         Ok(())
     }
 
-    /// Copies the table into the one that is there.
+    /// Copies the table into the existing target table.
     pub fn run(&self, programs: &Programs, pair: &Pair<'_>) -> Result<Timed, Missed> {
         let mut command = self.command(programs, pair)?;
         timed(self.name(), &mut command, programs.limit)
@@ -108,7 +108,7 @@ impl Peer {
                 ])
                 .args(["--src-stream", TABLE, "--tgt-object", TARGET])
                 .args(["--mode", "truncate"])
-                // It asks for TLS unless it is told not to.
+                // It asks for TLS by default.
                 .env("BENCH_SOURCE", pair.source_url() + "?sslmode=disable")
                 .env("BENCH_TARGET", pair.target_url() + "?sslmode=disable")
                 .env("SLING_HOME_DIR", programs.path("sling"))

@@ -13,12 +13,12 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 
 use crate::failure::{Failure, Missed};
 
-/// What is kept of what a program prints; the rest is read and dropped.
+/// The kept bytes of a program's output; the rest is read and dropped.
 const MAX_PRINTED: u64 = 16 << 20;
 /// How long the system may take to end processes that were killed.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What a process, or a pipe of two, took.
+/// The time and the output of a process, or of a pipe of two.
 #[derive(Debug)]
 pub struct Timed {
     /// From starting the first to the end of the last.
@@ -74,7 +74,7 @@ struct Group {
     deadline: Instant,
     sender: Sender<News>,
     receiver: Receiver<News>,
-    /// What is to come on the channel.
+    /// The number of events that are still to come on the channel.
     expected: usize,
 }
 
@@ -87,7 +87,7 @@ struct Program {
     status: Option<ExitStatus>,
 }
 
-/// From the threads that watch a program, which is told by its place in the group.
+/// From the threads that watch a program: its place in the group, and the event.
 struct News(usize, Event);
 
 enum Event {
@@ -109,7 +109,7 @@ impl Group {
         }
     }
 
-    /// Behind the one that was started before.
+    /// Connects its standard input to the output of the program before it.
     fn start(&mut self, command: &mut Command) -> std::io::Result<()> {
         let before = self.programs.last_mut();
         let stdin = before.and_then(|program| program.process.stdout.take());
@@ -136,7 +136,7 @@ impl Group {
         first.map(|program| Pid::from_child(&program.process))
     }
 
-    /// What all of them left; they are killed at the deadline.
+    /// Waits for all programs and returns them; kills them at the deadline.
     fn wait(mut self) -> Result<Vec<Program>, Missed> {
         for at in 0..self.programs.len() {
             self.watch(at);
@@ -266,7 +266,7 @@ fn children_cpu_secs() -> Option<f64> {
 fn cpu_of_children(stat: &str) -> Option<f64> {
     // `USER_HZ`, which Linux keeps at 100 for programs whatever the kernel's own clock is.
     const TICKS_PER_SEC: f64 = 100.0;
-    // The name of the program stands in brackets and may hold anything; state is what follows.
+    // The program's name is in brackets and may hold any character; the state follows it.
     let (_, fields) = stat.rsplit_once(')')?;
     let ticks: Vec<f64> = fields
         .split_whitespace()
@@ -338,8 +338,8 @@ mod tests {
         let begun = Instant::now();
         let missed = timed("sh", &mut shell(HANGS), SHORT).expect_err("it hangs");
         assert!(matches!(missed, Missed::TimedOut(SHORT)), "{missed:?}");
-        // What it had started holds its standard output: with that alive, this would take the
-        // whole time of grace.
+        // Its child holds its standard output: if the child were alive, this would take all of
+        // `GRACE`.
         assert!(begun.elapsed() < GRACE / 2, "{:?}", begun.elapsed());
     }
 

@@ -23,7 +23,7 @@ const SAMPLES_PER_SEC: &str = "1999";
 /// Lines of the summary that are shown.
 const SHOWN_LINES: usize = 30;
 
-/// What was asked for.
+/// The options of the command line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request {
     rows: u64,

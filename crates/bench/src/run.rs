@@ -131,7 +131,7 @@ impl Pair<'_> {
             "DROP SCHEMA IF EXISTS {TARGET_SCHEMA} CASCADE; CREATE SCHEMA {TARGET_SCHEMA}; {}",
             create.unwrap_or_default()
         ))?;
-        // What an earlier run left to be written is not this one's.
+        // Writes out the pages of earlier runs, so that this run does not pay for them.
         client.batch_execute("CHECKPOINT")?;
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Pair<'_> {
 }
 
 impl Programs {
-    /// What the environment names and the machine has.
+    /// The programs that the environment names and the machine has.
     pub fn find(limit: Duration) -> Result<Self, Failure> {
         let rapidbyte = std::env::var_os("RAPIDBYTE_BIN").map(PathBuf::from);
         let text = "RAPIDBYTE_BIN names no program: run cargo xtask bench";
@@ -181,8 +181,8 @@ impl Programs {
         self.pipeline("append", &table_pipeline("append"))
     }
 
-    /// The command that runs a pipeline between two databases by a build of the program; variables
-    /// are those of [`table_pipeline`].
+    /// The command that runs a pipeline between two databases by a build of the program; it sets the
+    /// variables of [`table_pipeline`].
     pub fn command(
         &self,
         rapidbyte: &Path,
@@ -253,7 +253,7 @@ impl Programs {
         Ok(command)
     }
 
-    /// `psql COPY TO | psql …` with these statements, one of which reads standard input.
+    /// `psql COPY TO | psql …` with these statements; one of them reads standard input.
     pub fn pipe(&self, pair: &Pair<'_>, into: &[&str]) -> Result<Run, Missed> {
         let out = format!("COPY {TABLE} TO STDOUT (FORMAT binary)");
         let timed = timed_pipe(
@@ -277,7 +277,7 @@ pub fn table_pipeline(write_mode: &str) -> String {
     )
 }
 
-/// What is in a table: rows, and the sum of a hash over the text of each, whatever their order.
+/// A digest of a table: its rows, and the sum of a hash over the text of each, in any order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Digest {
     rows: i64,

@@ -1,4 +1,4 @@
-//! What is compared with what: one module for each kind of comparison.
+//! The comparisons: one module for each kind.
 
 pub mod copy;
 pub mod files;

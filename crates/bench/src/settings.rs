@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::run::LIMIT;
 use crate::workload::Workload;
 
-/// What was asked for.
+/// The options of the command line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Sizes of the tables, one after another.

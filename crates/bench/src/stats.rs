@@ -22,8 +22,7 @@ impl Spread {
     }
 }
 
-/// How many times the new median is the old one, and between which values that lies in nine cases
-/// of ten.
+/// The new median divided by the old median, and the range of this ratio in nine cases of ten.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratio {
     pub value: f64,

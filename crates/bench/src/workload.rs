@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use columns::Column;
 
-/// What is measured.
+/// A workload that the bench measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
     /// A: seven mixed columns, 92 bytes a row in binary COPY.

@@ -26,7 +26,7 @@ const MAX_REQUEST_BYTES: u64 = 1 << 20;
 /// A connection on which nothing moves is ended.
 const QUIET: Duration = Duration::from_secs(30);
 
-/// What a client asked for.
+/// A client's request.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// Such as `GET`.

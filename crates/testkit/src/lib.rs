@@ -1,6 +1,6 @@
-//! What tests need and no user does: a real PostgreSQL server, started and removed by the tests, an
-//! HTTP server that answers as a test says, a network that breaks, a server that lies, random numbers
-//! and random batches.
+//! Tools that only tests need: a real PostgreSQL server, which the tests start and remove, an HTTP
+//! server that answers as a test says, a network that breaks, a server that lies, random numbers and
+//! random batches.
 //!
 //! A dev-dependency only. The components beside it (`components/`, `components-python/`) are
 //! packages of their own.

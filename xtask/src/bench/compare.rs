@@ -23,7 +23,7 @@ const PROGRAM: &str = "rapidbyte";
 /// Programs that are kept for the next time, of some 60 MB each.
 const MAX_KEPT: usize = 6;
 
-/// What was asked of `cargo xtask bench-compare`.
+/// The options of `cargo xtask bench-compare`.
 #[derive(Debug, PartialEq, Eq)]
 struct Request {
     refs: [String; 2],
@@ -58,7 +58,7 @@ pub fn compare(
         });
     }
     drop(worktrees);
-    // The last, so that what lies in the target folder is of these files again.
+    // The last, so that the target folder holds the build of these files again.
     build::build(workspace, steps)?;
     build_bench(workspace, steps)?;
     let [old, new] = builds.as_slice() else {
@@ -97,7 +97,7 @@ pub fn against_last_tag(workspace: &Workspace, steps: &mut Steps) -> Result<(), 
     compare(workspace, steps, &small)
 }
 
-/// What the files as they are can be compared with.
+/// The base to compare the current files with.
 #[derive(Debug, PartialEq, Eq)]
 struct Base {
     /// For git.
@@ -158,7 +158,7 @@ impl Base {
     }
 }
 
-/// What git says; nothing where it says nothing or fails.
+/// The output of git; nothing when git prints nothing or fails.
 fn answer(workspace: &Workspace, arguments: &[&str]) -> Option<String> {
     let mut git = workspace.command("git");
     git.args(arguments).stderr(Stdio::null());

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// What the values of a figure count.
+/// The unit of a figure's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Seconds; shown in milliseconds.
@@ -13,7 +13,7 @@ pub enum Unit {
     Bytes,
 }
 
-/// What a figure should reach.
+/// The goal of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Goal {
     /// This or less, in the figure's unit.
@@ -27,17 +27,17 @@ pub enum Goal {
 /// One line of the table.
 #[derive(Debug, Clone)]
 pub struct Figure {
-    /// What was measured.
+    /// The name of the measurement.
     pub name: String,
     /// Rows of each run; 0 when the program runs no pipeline.
     pub rows: u64,
     /// `none`, `lz4` or `zstd` between the components.
     pub compression: &'static str,
-    /// What the values count.
+    /// The unit of the values.
     pub unit: Unit,
     /// One for each run; empty when the program did not report it.
     pub values: Vec<f64>,
-    /// What the median should reach.
+    /// The goal for the median.
     pub goal: Goal,
 }
 

@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The next character that is no white space.
+    /// The next character that is not white space.
     fn peek(&mut self) -> Option<char> {
         self.rest = self.rest.trim_start();
         self.rest.chars().next()

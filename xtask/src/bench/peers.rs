@@ -1,5 +1,5 @@
 //! Other products to be measured beside ours: pinned versions, each in a folder of its own below
-//! `target/`. What cannot be had is left out and said.
+//! `target/`. A product that cannot be installed is left out, with a note.
 
 use std::fs;
 use std::path::{Path, PathBuf};

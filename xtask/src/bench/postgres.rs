@@ -1,4 +1,4 @@
-//! What needs a PostgreSQL server is measured by a program of its own, `crates/bench`.
+//! A program of its own, `crates/bench`, does the measurements that need a PostgreSQL server.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! What a row costs by itself and among others: many at a time must never cost more for each.
+//! The cost of a row alone and in larger batches: a row in a batch must never cost more.
 
 use rapidbyte_bench::failure::Failure;
 use rapidbyte_bench::parts::{COUNTS, bulk_name};
@@ -18,7 +18,7 @@ const ROW_OID: u32 = 16_400;
 /// As the INSERT of the connector fills a message.
 const FULL_BYTES: usize = 1 << 20;
 
-/// Adds a path's part for so many rows at a time.
+/// Measures a path with this many rows at a time.
 type Measure = fn(&mut Parts, &str, &mut Client, usize) -> Result<(), Failure>;
 const PATHS: [(&str, Measure); 5] = [
     ("bulk: decode COPY", decode),

@@ -167,10 +167,10 @@ pub fn copied(
     messages(&bytes).ok_or_else(|| Failure("a COPY that is cut off".into()))
 }
 
-/// A COPY in the messages of a server: one for each row, the first with the header, the last one what
-/// ends it (PostgreSQL manual, "Message Formats" and "COPY, Binary Format").
+/// A COPY in the messages of a server: one for each row, the first with the header, the last with the
+/// trailer (PostgreSQL manual, "Message Formats" and "COPY, Binary Format").
 fn messages(mut copy: &[u8]) -> Option<Vec<u8>> {
-    /// Signature, flags and the length of an extension, of which there is none.
+    /// Signature, flags and the length of the extension, which is empty.
     const HEADER: usize = 11 + 4 + 4;
     let (mut messages, mut before) = (Vec::with_capacity(copy.len() * 2), HEADER);
     while !copy.is_empty() {

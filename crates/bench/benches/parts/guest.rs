@@ -32,7 +32,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Nothing where no test kit is named, which is said.
+    /// Prints a note and gives nothing when the environment does not name a test kit.
     pub fn load(name: &str) -> Result<Option<Self>, Failure> {
         let Some(testkit) = std::env::var_os(VARIABLE).map(PathBuf::from) else {
             eprintln!("{VARIABLE} names no folder: {name} is left out");

@@ -80,7 +80,7 @@ fn run() -> Result<(), Failure> {
     bulk.judge()
 }
 
-/// What is measured, one part after another.
+/// The measurements, one part after another.
 pub struct Parts {
     criterion: Criterion,
     /// Names of what was asked for, and what they count: value, row, batch, call.
@@ -135,10 +135,10 @@ impl Parts {
     }
 }
 
-/// Said of what failed, which is then not repeated.
+/// The least time of a sample, and the time of a part that failed.
 const LITTLE: Duration = Duration::from_nanos(1);
 
-/// The time of `things` things, of which `work` does `count` at a time.
+/// The time of `things` things; `work` does `count` at a time.
 fn spent<T>(
     things: u64,
     count: usize,

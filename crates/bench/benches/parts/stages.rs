@@ -1,4 +1,4 @@
-//! What a batch of the narrow table goes through between its connectors.
+//! The stages of a batch of the narrow table between its connectors.
 
 use rapidbyte_bench::failure::Failure;
 use rapidbyte_engine::channel::{MAX_MESSAGES, Received, channel};

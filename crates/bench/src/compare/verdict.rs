@@ -22,7 +22,7 @@ const WAITS: [&str; 4] = [
     "dest_fetch_secs",
 ];
 
-/// What is said of one total or phase.
+/// The comparison of one total or phase.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Judged {
     /// Medians, in seconds.
@@ -104,7 +104,7 @@ fn phase_limit(key: &str, total: f64) -> Option<Limit> {
     }
 }
 
-/// Nothing where one of them has no values or takes no time.
+/// Nothing when one of them is empty or takes no time.
 fn compare(old: &[f64], new: &[f64], limit: Option<Limit>) -> Option<Judged> {
     let ratio = Ratio::of(old, new)?;
     let median = |values: &[f64]| Some(Spread::of(values.to_vec())?.median);

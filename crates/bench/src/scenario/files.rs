@@ -15,7 +15,7 @@ use crate::workload::Workload;
 
 const WORKLOAD: Workload = Workload::Files;
 
-/// What a file is written in.
+/// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Csv,
@@ -48,8 +48,8 @@ impl Format {
         }
     }
 
-    /// What `COPY` of PostgreSQL writes and reads so; a line of JSON is a CSV field that is
-    /// quoted by nothing.
+    /// The options of `COPY` for this format; a line of JSON is a CSV field that is never
+    /// quoted.
     fn copy_options(self) -> &'static str {
         match self {
             Self::Csv => "(FORMAT csv, HEADER)",
@@ -131,7 +131,7 @@ impl<'a> Files<'a> {
     }
 
     fn write(&self, way: &Way) -> Result<Run, Missed> {
-        // What an earlier run wrote is not this one's.
+        // Removes the file of an earlier run, so that this run writes a new one.
         if self.output.exists() {
             std::fs::remove_file(&self.output)?;
         }

@@ -111,7 +111,7 @@ fn restore(target: &Database<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a person would have `psql` do.
+/// The statements that a person would give `psql`.
 fn merge() -> Vec<String> {
     let columns = WORKLOAD.names();
     let set: Vec<String> = columns

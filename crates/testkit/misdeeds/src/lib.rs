@@ -1,5 +1,5 @@
-//! What never comes back or dies, in whatever call of a connector it is done: shared by the test
-//! kit's hostile source and destination.
+//! Misdeeds that never return or that kill the component, in any call of a connector. The test kit's
+//! hostile source and destination share them.
 
 use std::hint::black_box;
 use std::time::Duration;

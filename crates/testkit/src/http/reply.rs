@@ -1,4 +1,4 @@
-//! What a server answers.
+//! The answers of a server.
 
 use std::io::{Read, Write};
 
@@ -18,9 +18,9 @@ enum Body {
     Chunked(Vec<Vec<u8>>),
     /// Up to the end of the connection.
     UntilClosed(Vec<u8>),
-    /// Says that it has so many bytes, and has others.
+    /// Announces this length, and has another.
     Lying(Vec<u8>, usize),
-    /// Begins and does not go on until the client leaves.
+    /// Begins, then stalls until the client leaves.
     Stalled(Vec<u8>),
     /// The same bytes until the client leaves.
     Endless(Vec<u8>),
@@ -81,7 +81,7 @@ impl Reply {
         Self::new(Body::Endless(bytes.into()))
     }
 
-    /// Bytes that need be no HTTP.
+    /// Bytes that need not be HTTP.
     pub fn raw(bytes: impl Into<Vec<u8>>) -> Self {
         Self::new(Body::Raw(bytes.into()))
     }

@@ -40,19 +40,19 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// One lie, told on every connection that comes to it, or on the first one alone.
 #[derive(Debug, Clone)]
 pub struct Lie {
-    /// What the client has sent on the connection before; empty for its beginning.
+    /// Text that the client has sent on the connection before; empty for its beginning.
     pub after: &'static str,
-    /// The tag of the server's message at which it is told; 0 for any.
+    /// The tag of the server's message that triggers the lie; 0 for any.
     pub at: u8,
-    /// The how manieth such message, from 1 on.
+    /// Its number among the messages that match, from 1 on.
     pub nth: usize,
-    /// What the client gets.
+    /// The bytes that the client gets.
     pub says: Says,
     /// Later connections hear the truth.
     pub is_once: bool,
 }
 
-/// What the client gets at that message.
+/// The bytes that the client gets at that message.
 #[derive(Debug, Clone)]
 pub enum Says {
     /// These bytes in its place, and then the truth.
@@ -68,7 +68,7 @@ pub enum Says {
     /// These bytes again and again.
     ForEver(Vec<u8>),
     /// The first of these; the next one whenever the client has said something; then nothing.
-    /// `{nonce}` in one of them is what stands behind `r=` in what the client said last.
+    /// `{nonce}` in one of them is the text between the last `r=` that the client sent and a comma.
     Dialogue(Vec<Vec<u8>>),
 }
 
@@ -111,7 +111,7 @@ impl Liar {
     /// Begins to listen; connections are passed on to the server at this port of this machine.
     ///
     /// # Errors
-    /// Of the system, when there is no port to listen at.
+    /// Of the system, when no port is free to listen at.
     pub fn in_front_of(server_port: u16, lie: Lie) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();

@@ -11,14 +11,14 @@ use super::{CONNECT, Says, Shared};
 const CHUNK_BYTES: usize = 32 << 10;
 /// Of what the client said, the end is kept: longer than what a lie waits for.
 const KEPT_BYTES: usize = 256 << 10;
-/// What a flood comes to at most, if nobody ends it.
+/// The most bytes of a flood, if nobody ends it.
 const MAX_FLOOD_BYTES: usize = 1 << 30;
 /// Tag and length.
 const HEAD_BYTES: usize = 5;
 /// How long a dialogue waits for the client.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the client has said.
+/// The text that the client has sent.
 #[derive(Default)]
 struct Said {
     text: Vec<u8>,
@@ -97,7 +97,7 @@ impl Heard {
                 .any(|part| part == text.as_bytes())
     }
 
-    /// Waits until the client says more than so many pieces, and gives what it said.
+    /// Waits until the client has sent more than `pieces` pieces, and gives the text.
     fn next(&self, pieces: usize) -> Option<Vec<u8>> {
         let waits = |said: &mut Said| said.pieces <= pieces && !said.has_ended;
         let waited = self

@@ -34,7 +34,7 @@ pub use pgbouncer::{PGBOUNCER, PgBouncer, PoolMode};
 pub use programs::VARIABLE;
 pub use server::{Copied, Server};
 
-/// Why there is no server to test against.
+/// The reason why the tests do not have a server.
 #[derive(Debug, Error)]
 pub enum Failure {
     /// The programs are not on this machine.
@@ -48,9 +48,9 @@ pub enum Failure {
     /// A program could not be started, or a file not be written.
     #[error("{doing}: {source}")]
     System {
-        /// What was tried.
+        /// The attempted action.
         doing: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A program ended although it should not, or ended badly.
@@ -66,7 +66,7 @@ pub enum Failure {
     /// The server runs and accepts nobody.
     #[error("the server accepts no connection: {source}; it said:\n{log}")]
     Deaf {
-        /// What the last attempt gave.
+        /// The error of the last attempt.
         source: ::postgres::Error,
         /// The last of what the server said.
         log: String,
@@ -120,7 +120,7 @@ impl<'a> Database<'a> {
         self.server.url_through(proxy, &self.name)
     }
 
-    /// The same at another port, where somebody stands in front of the server.
+    /// The same at the port of a program in front of the server.
     pub fn url_at(&self, port: u16) -> String {
         self.server.url_at(port, &self.name)
     }

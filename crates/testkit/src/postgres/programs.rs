@@ -27,7 +27,7 @@ pub fn find() -> Option<PathBuf> {
     }
 }
 
-/// The folder with the installed server programs: that of `PATH`, or else the newest version.
+/// The folder with the installed server programs: the one on `PATH`, or else the newest version.
 fn installed() -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     on_path(&path).or_else(|| {

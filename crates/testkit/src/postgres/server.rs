@@ -45,14 +45,14 @@ pub struct Server {
     folder: TempDir,
 }
 
-/// What becomes of a base backup.
+/// The use of a base backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Copied {
     /// It follows its original until it is promoted.
     Standby,
     /// It ends its recovery at the end of the backup, in a new timeline.
     Restored,
-    /// It takes the end of the backup for that of a crash, and stays in the timeline, as a snapshot of a disk does.
+    /// It recovers to the end of the backup as after a crash, and stays in the timeline, like a snapshot of a disk.
     Revived,
 }
 
@@ -110,7 +110,7 @@ impl Server {
         url("postgres", &self.password, proxy.port(), database)
     }
 
-    /// The same as [`Server::url`] at another port, where somebody stands in front of it.
+    /// The same as [`Server::url`] at the port of a program in front of it.
     pub fn url_at(&self, port: u16, database: &str) -> String {
         url("postgres", &self.password, port, database)
     }
@@ -503,7 +503,7 @@ fn children(of: u32) -> Vec<u32> {
     pids.filter(|pid| parent(*pid) == Some(of)).collect()
 }
 
-/// Who started a process; nothing when it has ended.
+/// The parent of a process; nothing when the process has ended.
 fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Behind the name, which may hold anything: the state and the parent.
@@ -514,7 +514,7 @@ fn parent(pid: u32) -> Option<u32> {
     }
 }
 
-/// Whatever characters are in it.
+/// Encodes the role and the password, which may hold any characters.
 pub(super) fn url(role: &str, password: &str, port: u16, database: &str) -> String {
     let encoded = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
     let (role, password) = (encoded(role), encoded(password));

@@ -1,4 +1,4 @@
-//! Who runs the server: PostgreSQL refuses root, so root steps down for it.
+//! The user that runs the server: PostgreSQL refuses root, so root steps down for it.
 
 use std::io;
 use std::os::unix::fs::chown;

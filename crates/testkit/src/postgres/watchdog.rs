@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// What the shell does: `$1` is the server's process, `$2` the folder.
+/// The shell's script: `$1` is the server's process, `$2` the folder.
 const SCRIPT: &str = r#"
 read -r _
 kill -QUIT "$1" 2>/dev/null

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::trigger::Event;
 use super::{Break, CHUNK_BYTES, LOOK, MAX_CHUNKS, Shared, Way, lock};
 
-/// What a connection suffers.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Passes,
@@ -60,7 +60,7 @@ impl Link {
 
     pub fn suffer(&self, what: Break) {
         let mut state = lock(&self.state);
-        // What is over stays so.
+        // A connection that has ended stays ended.
         if matches!(*state, State::Reset | State::Closed) {
             return;
         }
@@ -187,7 +187,7 @@ impl Link {
                 }
                 Err(error) if is_nothing_yet(&error) => {}
                 Err(error) => {
-                    // Whoever still sends learns that nobody listens.
+                    // The sender learns that nobody listens.
                     let _ = self.ends(way).0.shutdown(Shutdown::Read);
                     return Err(error);
                 }

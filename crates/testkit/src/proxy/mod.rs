@@ -18,7 +18,8 @@
 //! assert_eq!(proxy.counts().faults, 1);
 //! ```
 //!
-//! Threads of the standard library alone. What waits inside is bounded: 16 MiB each way of each connection.
+//! It uses only threads of the standard library. Bytes that wait inside are bounded: 16 MiB each way of each
+//! connection.
 
 mod link;
 mod trigger;
@@ -38,9 +39,9 @@ const CHUNK_BYTES: usize = 32 << 10;
 /// Pieces that wait in one direction of a connection, for the delay of a slow line or for a slow
 /// reader: 16 MiB, and with the 8 KiB that a server sends at a time what 80 MB/s have on the way in 50 ms.
 const MAX_CHUNKS: usize = 512;
-/// How often a thread that waits looks whether it still should.
+/// How often a waiting thread checks whether it should still wait.
 const LOOK: Duration = Duration::from_millis(5);
-/// The same of the thread that waits for connections, each of which waits for it.
+/// The same for the thread that accepts connections: a new connection waits for it.
 const LOOK_FOR_CLIENT: Duration = Duration::from_micros(500);
 /// The server is on this machine.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -59,16 +60,16 @@ pub enum Way {
 pub enum When {
     /// A connection is made, and nothing has passed.
     Connected,
-    /// So many bytes have passed this way on all connections together, since it was armed.
+    /// This many bytes have passed this way on all connections together, since the fault was armed.
     Passed(Way, u64),
-    /// A client sends these bytes; the piece in which they end is not passed on any more.
+    /// A client sends these bytes; the proxy does not pass on the piece in which they end.
     Before(&'static str),
-    /// On a connection where a client has sent these bytes, so many more have passed this way:
-    /// with 0 bytes to the server, as soon as the piece in which they end has passed.
+    /// On a connection where a client has sent these bytes, this many more have passed this way.
+    /// With 0 bytes to the server: as soon as the piece in which they end has passed.
     After(&'static str, Way, u64),
 }
 
-/// What breaks.
+/// The kind of damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Break {
     /// Both ends get a reset.
@@ -77,11 +78,11 @@ pub enum Break {
     Close,
     /// Nothing is read and nothing passed on, until [`Proxy::heal`].
     Stall,
-    /// What goes this way is lost, the end of the connection, too.
+    /// Bytes that go this way are lost, and the end of the connection, too.
     Lose(Way),
 }
 
-/// What breaks, and when.
+/// A kind of damage, and its moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
     /// The moment.
@@ -93,7 +94,7 @@ pub struct Fault {
     pub is_everywhere: bool,
 }
 
-/// What a proxy did.
+/// The counters of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
     /// Connections that were passed on to the server.
@@ -114,7 +115,7 @@ pub struct Proxy {
     accepting: Option<JoinHandle<()>>,
 }
 
-/// What all threads of a proxy know.
+/// The state that all threads of a proxy share.
 #[derive(Debug)]
 struct Shared {
     server_port: u16,
@@ -122,7 +123,7 @@ struct Shared {
     listener: Mutex<Option<TcpListener>>,
     armed: Mutex<Option<Armed>>,
     fired: Condvar,
-    /// What every new connection suffers.
+    /// The damage to every new connection.
     everywhere: Mutex<Option<Break>>,
     links: Mutex<Vec<Weak<Link>>>,
     delay_us: AtomicU64,
@@ -141,7 +142,7 @@ impl Proxy {
     /// Listens on a free port of 127.0.0.1 and passes everything on to `server_port` there.
     ///
     /// # Errors
-    /// When there is no free port.
+    /// When no port is free.
     pub fn to(server_port: u16) -> io::Result<Self> {
         let listener = listen(0)?;
         let port = listener.local_addr()?.port();
@@ -224,7 +225,7 @@ impl Proxy {
         self.shared.delay_us.store(us, Ordering::Relaxed);
     }
 
-    /// What it did so far.
+    /// The counters so far.
     pub fn counts(&self) -> Counts {
         let of = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
         Counts {

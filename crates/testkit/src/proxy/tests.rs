@@ -63,7 +63,7 @@ fn everything_passes_both_ways_and_is_counted() {
     // Half closed, the other way is still there.
     server.write_all(b"thanks").unwrap();
     assert_eq!(&read::<6>(&mut client).unwrap(), b"thanks");
-    // What has arrived is counted in a moment.
+    // The proxy counts bytes a moment after they arrive.
     let begun = std::time::Instant::now();
     while proxy.counts().to_client < 6 {
         assert!(begun.elapsed() < LONG, "what has passed is not counted");
@@ -134,7 +134,7 @@ fn one_way_is_lost_and_the_other_is_not() {
     assert_eq!(&read::<4>(&mut server).unwrap(), b"more");
     client.set_read_timeout(Some(SECOND / 5)).unwrap();
     assert!(is_nothing_yet(&read::<1>(&mut client).unwrap_err()));
-    // What is lost does not come back.
+    // Lost bytes do not come back.
     proxy.heal().unwrap();
     client.set_read_timeout(Some(LONG)).unwrap();
     let error = read::<1>(&mut client).unwrap_err();

@@ -3,13 +3,13 @@
 use super::link::Link;
 use super::{Fault, Way, When};
 
-/// What a connection tells.
+/// An event of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Event<'a> {
     Connected,
     /// A client's piece that is about to be passed on.
     Coming(&'a [u8]),
-    /// So many bytes were passed on.
+    /// This many bytes were passed on.
     Passed(Way, usize),
 }
 

@@ -78,7 +78,7 @@ pub fn writable(grants: &Grants, path: &str) -> Option<(String, String)> {
     Some((granted.path, granted.root.display().to_string()))
 }
 
-/// Asks for everything that is said of TLS with a server.
+/// Whether the grants have valid TLS settings for a server.
 pub fn tls_is_settled(grants: &Grants, host: &str, port: u16) -> bool {
     grants
         .tls(host, port)

@@ -3,7 +3,7 @@
 
 pub use real::*;
 
-/// Nothing is said.
+/// A log that drops every line.
 pub mod log {
     pub use real::log::{Level, failpoint};
 
@@ -12,7 +12,7 @@ pub mod log {
     pub fn debug(_: impl std::fmt::Display) {}
 }
 
-/// The other side has said everything already, and takes whatever it is told.
+/// A connection to a server that has sent everything already, and accepts all bytes.
 pub mod connection {
     use std::cell::{Cell, RefCell};
     use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ pub mod connection {
     /// begin, and how long they are.
     const TURNS: [(&[u8], usize); 2] = [(b"Z\0\0\0\x05", 6), (b"G\0\0\0\x0b", 12)];
 
-    /// What the next connection reads, and how many bytes at a time.
+    /// The bytes that the next connection reads, and how many at a time.
     struct Script {
         bytes: Vec<u8>,
         at: usize,

@@ -1,7 +1,7 @@
 //! A destination that does one wrong thing, for tests of the host ([`How`] lists them).
 //!
-//! Apart from that it counts rows and keeps nothing, as `dest-null` does. It logs `opened` when it
-//! is, and `aborted` with the stream's name when it is told to give up, for tests to see.
+//! Otherwise it counts rows and keeps nothing, as `dest-null` does. For tests to see, it logs `opened`
+//! when the host opens it, and `aborted` with the stream's name when the host aborts the load.
 
 use misdeeds::Deed;
 use rapidbyte_sdk::log;

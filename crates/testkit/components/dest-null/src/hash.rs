@@ -2,7 +2,7 @@
 //!
 //! A row's hash is made of its values in order of the columns; the hashes of all rows are added.
 //! So a lost row and a doubled row change the sum, an exchanged pair of rows does not. Names and
-//! types are not part of it. This tells runs apart; it is no defence against someone who wants
+//! types are not part of it. This tells runs apart; it is not a defence against someone who wants
 //! two sets of rows to look alike.
 
 use rapidbyte_sdk::prelude::arrow_array::cast::AsArray;
@@ -11,7 +11,7 @@ use rapidbyte_sdk::prelude::arrow_array::types::{
 };
 use rapidbyte_sdk::prelude::*;
 
-/// What a NULL counts as, and where each value begins.
+/// The hash of a NULL, and the start of the hash of a row, a list or a string.
 const NULL: u64 = 0x6e75_6c6c;
 const START: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -33,7 +33,7 @@ fn fold(array: &dyn Array, sums: &mut [u64]) -> Result<()> {
     Ok(())
 }
 
-/// A hash of each value, whatever stands under NULL.
+/// A hash of each value; the caller replaces the hash of a NULL.
 fn values(array: &dyn Array) -> Result<Vec<u64>> {
     let rows = array.len();
     Ok(match array.data_type() {

@@ -26,7 +26,7 @@ pub struct Counter {
     part: Counts,
 }
 
-/// What a part holds. [`Part::data`] carries the hash as eight little-endian bytes.
+/// The contents of a part. [`Part::data`] carries the hash as eight little-endian bytes.
 #[derive(Default)]
 struct Counts {
     rows: u64,

@@ -1,4 +1,4 @@
-//! What the receipt says of the rows.
+//! The receipt's statements about the rows.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! A destination that keeps the contract but for one clause, which `deed` names: each [`Deed`] proves
 //! that `rapidbyte connector test` can fail that clause, and that one alone.
 //!
-//! Rows are values of Arrow, as they came: what is committed of a stream is an Arrow file `rows`, for a
-//! peer to read, and a file `state` with its progress. Parts are staged in files of their own.
+//! Rows are values of Arrow, as they came. The committed rows of a stream are an Arrow file `rows`, for a
+//! peer to read; a file `state` has its progress. Parts are staged in files of their own.
 
 mod spoil;
 mod state;
@@ -67,7 +67,7 @@ pub enum Deed {
     EmptyTextToNull,
     /// `write`: a NULL becomes the text of the row before it.
     RepeatsUnderNull,
-    /// `write`: values stand under the columns by the order of their names.
+    /// `write`: assigns values to columns in the order of the column names.
     SortsColumns,
     /// `types`: a column whose type it does not know is left out.
     DropsColumn,
@@ -161,11 +161,11 @@ pub enum Deed {
     SaysNew,
     /// `abort`: a file that is there since the writer was opened stays.
     LeavesFileOfWriter,
-    /// None: rows stand in another order than they came. Nothing promises an order.
+    /// None: reverses the rows of each batch. Nothing promises an order.
     TurnsRows,
 }
 
-/// What stands under `config:`.
+/// The connector's `config:`.
 #[derive(Clone, Debug, serde::Deserialize)]
 pub struct Config {
     deed: Deed,
@@ -175,7 +175,7 @@ pub struct Config {
     look: String,
 }
 
-/// What one stream of this session has not committed.
+/// The uncommitted load of one stream of this session.
 struct Open {
     place: Place,
     epoch: u64,
@@ -186,11 +186,11 @@ struct Open {
     parts: Vec<String>,
     /// How many were staged so far.
     number: u64,
-    /// What could be seen before the parts, for a deed.
+    /// The rows that were visible before the parts, for a deed.
     before: Vec<RecordBatch>,
 }
 
-/// What all streams of the session share.
+/// The state that all streams of the session share.
 #[derive(Default)]
 struct Shared {
     open: BTreeMap<String, Open>,
@@ -229,7 +229,7 @@ pub struct Writing {
     loses_next: Cell<bool>,
 }
 
-/// What is exported.
+/// The component's exports.
 pub struct Export;
 
 fn parse(text: &str) -> Result<Config> {
@@ -549,7 +549,7 @@ impl Open {
             (Deed::AppendReplaces, WriteMode::Append) => Vec::new(),
             _ => self.place.shown()?,
         };
-        // What follows in this run goes behind what it replaced.
+        // Later parts of this run are appended to the replaced table.
         if self.mode == WriteMode::Replace {
             self.mode = WriteMode::Append;
         }
@@ -627,7 +627,7 @@ impl GuestWriter for Writing {
         let shared = self.shared.borrow();
         let open = shared.open.get(&self.stream);
         let deed = match self.deed {
-            // Which row of a key is the last one is no matter of taste.
+            // An upsert keeps the last row of a key, so the order matters.
             Deed::TurnsRows if open.is_some_and(|open| open.mode == WriteMode::Upsert) => {
                 Deed::None
             }

@@ -1,4 +1,4 @@
-//! What the deeds about values do to the rows of a batch.
+//! Spoils the rows of a batch, for the deeds about values.
 
 use std::sync::Arc;
 
@@ -221,7 +221,7 @@ fn column(deed: Deed, field: &Field, array: &ArrayRef) -> Result<Option<ArrayRef
     })
 }
 
-/// The offsets of lists of which only some items stay, and the places of these.
+/// The offsets of lists that keep only some items, and the places of the kept items.
 fn kept(offsets: &[i32], keeps: impl Fn(usize) -> bool) -> (OffsetBuffer<i32>, UInt64Array) {
     let (mut lengths, mut places) = (Vec::new(), Vec::new());
     for pair in offsets.windows(2) {

@@ -9,9 +9,9 @@ use rapidbyte_sdk::prelude::*;
 
 /// A state of a test is small.
 const MAX_BYTES: u32 = 1 << 16;
-/// What one call reads of a file.
+/// Bytes that one call reads of a file.
 const READ_BYTES: u32 = 1 << 20;
-/// What a file of rows is read with: a test writes a few thousand.
+/// For reading a file of rows: a test writes a few thousand rows.
 const LIMITS: Limits = Limits {
     batch_bytes: 1 << 20,
     max_record_bytes: 1 << 24,
@@ -33,7 +33,7 @@ pub struct Place {
     look_part: String,
 }
 
-/// What is known of a stream.
+/// The progress of a stream.
 #[derive(Default, serde::Serialize, serde::Deserialize)]
 pub struct State {
     pub epoch: u64,
@@ -47,7 +47,7 @@ pub struct State {
 impl Place {
     /// The paths of `rows`, the same to be read, of the state to be written and to be read.
     pub fn new(paths: [&String; 4], stream: &str) -> Self {
-        // What is granted for every stream is granted for one of these names too.
+        // A grant for every stream covers each of these names too.
         let beside =
             |path: &String, name: &str| path.replace("{stream}", &format!("{stream}_{name}"));
         let lock = beside(paths[2], "lock");
@@ -79,7 +79,7 @@ impl Place {
         }
     }
 
-    /// None when no run was let in.
+    /// None when the file does not exist.
     pub fn read(&self) -> Result<Option<State>> {
         if files::find(&self.look)?.is_empty() {
             return Ok(None);

@@ -1,9 +1,9 @@
 //! A source that does one wrong thing, for tests of the host ([`How`] lists them).
 //!
-//! Its stream `rows` has one int64 column `n`, which counts, and which an incremental read goes on
-//! from, with a checkpoint behind each batch. After `at_batch` good batches the
-//! configured thing happens. It logs `opened` when it is, for tests to see. The SDK's checks would stand in the way of some of them, so this
-//! crate implements the contract's own traits.
+//! Its stream `rows` has one int64 column `n`, which counts. An incremental read resumes by `n`, and gives
+//! a checkpoint after each batch. After `at_batch` good batches the configured thing happens. The source
+//! logs `opened` when the host opens it, for tests to see. The SDK's checks would prevent some of the
+//! wrong things, so this crate implements the contract's own traits.
 
 pub mod config;
 pub mod wrong;
@@ -30,7 +30,7 @@ pub struct Misbehaving {
     due: RefCell<Option<String>>,
 }
 
-/// What is exported.
+/// The component's exports.
 pub struct Export;
 
 impl Misbehaving {

@@ -151,7 +151,7 @@ pub fn cursor(n: u64) -> String {
     format!("{{\"n\":{n}}}")
 }
 
-/// One value of so many bytes.
+/// A batch of one value of `bytes` bytes.
 fn value(bytes: usize) -> RecordBatch {
     let column = StringArray::from_iter_values(["v".repeat(bytes)]);
     RecordBatch::try_new(Arc::new(schema(How::HugeValue)), vec![Arc::new(column)])
@@ -212,10 +212,10 @@ fn batch(numbers: &Int64Array) -> Result<Batch> {
     )?)
 }
 
-/// What [`How::WideDecimal`] gives, in hundredths.
+/// The last value of [`How::WideDecimal`], in hundredths.
 const WIDE: i128 = 1_700_000_000;
 
-/// A batch of decimals, of which the last one is `last` hundredths.
+/// A batch of decimals; the last one is `last` hundredths.
 pub fn decimals(rows: u32, last: i128) -> Result<Batch> {
     let values = (1..rows).map(|_| -99_999).chain([last]);
     let column =

@@ -1,9 +1,9 @@
 //! A source that keeps the contract but for one clause, which `deed` names: each [`Deed`] proves that
 //! `rapidbyte connector test` can fail that clause, and that one alone.
 //!
-//! Its stream `rows` counts in `n`, and `others` does so in steps of two; each has values of some more
-//! types, and resumes by `n`. What it says of itself stands in constants: a test changes bytes of the
-//! file to have them wrong.
+//! Its stream `rows` counts in `n`, and `others` counts in steps of two. Each has values of some more
+//! types, and resumes by `n`. Constants describe the source: a test changes bytes of the file to have
+//! them wrong.
 
 mod rows;
 mod values;
@@ -23,7 +23,7 @@ use crate::values::schema;
 const CONFIG_SCHEMA: &str = r#"{"type":"object","properties":{"deed":{"type":"string"},"rows":{"type":"integer","minimum":0},"state":{"type":"string","x-grant":"write"}},"required":["deed","rows"],"additionalProperties":false}"#;
 /// The streams; the second one has a tenth of the rows.
 const STREAMS: [&str; 2] = ["rows", "others"];
-/// What `snapshot` gives.
+/// The snapshot that `snapshot` returns.
 const SNAPSHOT: &str = "now";
 /// A file that nobody grants.
 const ELSEWHERE: &str = "/etc/hostname";
@@ -148,7 +148,7 @@ pub enum Deed {
     IgnoresInitial,
     /// `initial`: begins behind the value and not with it.
     BeginsBehindInitial,
-    /// `initial`: a text that is no number is 0.
+    /// `initial`: reads a string that is not an integer as 0.
     TakesAnyInitial,
     /// `initial`: begins there again although there is a cursor.
     PrefersInitial,
@@ -168,7 +168,7 @@ pub enum Deed {
     DropsZone,
 }
 
-/// What stands under `config:`.
+/// The connector's `config:`.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The one thing that is wrong.
@@ -187,7 +187,7 @@ pub struct Session {
     has_snapshot: Cell<bool>,
 }
 
-/// What a session should not keep from one read to the next.
+/// The state that a session should not keep from one read to the next.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     /// Where the last read is.
@@ -199,7 +199,7 @@ pub struct Memory {
 /// One read.
 pub struct Reading(RefCell<Rows>);
 
-/// What is exported.
+/// The component's exports.
 pub struct Export;
 
 impl Config {

@@ -297,7 +297,7 @@ fn count(config: &Config, stream: &str) -> u64 {
     }
 }
 
-/// What the row at a place counts.
+/// The value of `n` in the row at a place.
 fn number(config: &Config, stream: &str, place: u64) -> u64 {
     match (config.deed, stream == STREAMS[1]) {
         (Deed::CountsBackwards, false) => config.rows.saturating_sub(1) - place,

@@ -15,7 +15,7 @@ const DIGITS: (u8, i8) = (12, 2);
 /// Microseconds.
 const HOUR: i64 = 3_600_000_000;
 const DAY: i64 = 24 * HOUR;
-/// Every so many rows one is long.
+/// One row in this many is long.
 const LONG_EVERY: u64 = 1000;
 /// Bytes that a long row has on top.
 const LONG_BYTES: usize = 2000;
