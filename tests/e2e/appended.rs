@@ -1,4 +1,4 @@
-//! Incremental reads into folders of files: what is added, looked at, moved and begun again.
+//! Incremental reads into folders of files: new rows, listed and moved cursors, full refreshes.
 
 use rapidbyte_testkit::postgres::shared;
 

@@ -26,7 +26,7 @@ const INSTALLS: [(&str, Option<&str>, &str); 3] = [
     ),
 ];
 
-/// A block of a guide: what stands behind the three ticks, and the text.
+/// A block of a guide: the language and the file from its first line, and the text.
 struct Block {
     language: String,
     /// A file of the project, for a block that is one.
@@ -79,7 +79,7 @@ impl Author {
         folder.write("bin/.keep", "");
         let program = folder.path().join("bin/rapidbyte");
         std::os::unix::fs::symlink(built("RAPIDBYTE_BIN"), program).expect("a link");
-        // What is compiled stays, so that only the first test run compiles the dependencies.
+        // Compiled dependencies stay, so that only the first test run compiles them.
         let compiled = built("RAPIDBYTE_TESTKIT").with_file_name("authoring");
         Self {
             place: folder.path().to_owned(),
@@ -105,7 +105,7 @@ impl Author {
                 Some((_, variable, name)) => {
                     printed += &self.runs(&std::mem::take(&mut script));
                     if let Some(tools) = variable.map(built) {
-                        // A folder of node_modules stands in the one that was installed.
+                        // The installed folder contains the folder `node_modules`.
                         let tools = if *name == "node_modules" {
                             tools.join(name)
                         } else {
@@ -154,9 +154,8 @@ impl Author {
         command
     }
 
-    /// Follows a page: types its commands, writes its files, and compares those of `out/`. A project as
-    /// `connector new` made it is looked at when its first commands were typed: building it once more
-    /// for that would take half a minute.
+    /// Follows a page: types its commands, writes its files, and compares the files of `out/`. `made` checks
+    /// a new project right after the block that makes and builds it: another build would take half a minute.
     #[track_caller]
     fn follows(&mut self, page: &str, made: impl Fn(&mut Self, &str)) {
         for block in blocks(page) {
@@ -291,8 +290,8 @@ fn a_bad_line_is_told_with_its_place(author: &mut Author) {
     assert!(error.to_string().contains("row 2"), "{error:#}");
 }
 
-/// In those guides, the destination: what cannot be written is told, of a stream that fails nothing is
-/// there, and no value loses a digit.
+/// The destination of those guides: the error names a column that cannot be written, a stream that fails
+/// leaves no file, and no value loses a digit.
 #[track_caller]
 fn a_destination_is_whole_or_not_there(author: &mut Author) {
     let table = author.folder.path().join("dest-table");
@@ -319,7 +318,7 @@ fn a_destination_is_whole_or_not_there(author: &mut Author) {
     let expected = (Some("value_does_not_fit"), Some("id"), Some(4));
     assert_eq!(found, expected, "{error:#}");
     assert_eq!(author.folder.files("dest-table/out"), before);
-    // Of a BigInt, a decimal and a document no digit is lost.
+    // A BigInt, a decimal and a document keep all of their digits.
     let values = EVERY_TYPE.replace(", \"tags\": [1.50]", "");
     std::fs::write(table.join("notes.jsonl"), values).expect("a file");
     author.types("$ rapidbyte run notes.yaml");
@@ -362,7 +361,7 @@ fn does_not_grow_with_its_rows(author: &mut Author) {
     author.types("$ rapidbyte run more.yaml\n$ rm -r more.yaml out");
 }
 
-/// What a source begins as keeps the contract, the size of its batches among it.
+/// A new source keeps the contract, including the size of its batches.
 #[track_caller]
 fn a_source_keeps_the_contract(author: &mut Author) {
     let printed = author.types(
@@ -374,8 +373,8 @@ fn a_source_keeps_the_contract(author: &mut Author) {
     assert_eq!(sizes.expect("it")["verdict"], "pass", "{document:#}");
 }
 
-/// What a destination in a scripting language begins as keeps the contract, as far as it can be judged
-/// of one that keeps no cursor, and whose tool imports whatever it may.
+/// A new destination in a scripting language keeps the contract. The test skips some clauses: the
+/// destination keeps no cursor, and its tool imports all that it may.
 #[track_caller]
 fn keeps_the_contract(author: &mut Author) {
     let printed = author.types(
@@ -563,8 +562,8 @@ const IN_JAVASCRIPT: Appends = Appends {
                try { checkedConfig(schema, config); } catch (error) { console.log(error.code); }\n}\n",
 };
 
-/// Rows of a run stand beside those of the runs before, all or none; a destination in such a language
-/// changes no rows.
+/// A run adds all of its rows to the rows of earlier runs, or none. A destination in a scripting language
+/// cannot change rows.
 #[track_caller]
 fn a_destination_appends(appends: &Appends) {
     let mut author = Author::new();
@@ -601,7 +600,7 @@ fn a_destination_appends(appends: &Appends) {
     assert!(files.iter().all(|file| lines(file) == 1000));
     let plan = author.types("$ rapidbyte plan pipeline.yaml");
     assert!(plan.contains("rows-3.jsonl"), "{plan}");
-    // A run that fails leaves nothing beside them.
+    // A run that fails adds no file.
     let pipeline = std::fs::read_to_string(author.place.join("pipeline.yaml")).expect("UTF-8");
     std::fs::write(
         author.place.join("in.jsonl"),
@@ -620,7 +619,7 @@ fn a_destination_appends(appends: &Appends) {
     let (error, _) = author.refused(&["run", "broken.yaml"]);
     assert_eq!(error["code"], "value_does_not_fit", "{error:#}");
     assert_eq!(author.folder.files("dest-lines/out").len(), 2);
-    // And what it does not offer is refused before anything else.
+    // A write mode that it does not offer is refused before anything else.
     std::fs::write(
         author.place.join("upsert.yaml"),
         pipeline.replace(

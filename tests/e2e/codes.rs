@@ -122,7 +122,7 @@ fn scripts() -> impl Iterator<Item = (PathBuf, String)> {
     })
 }
 
-/// Codes of the parts of templates: what stands behind the kind of an error that is made.
+/// Codes in the scripts of templates: the string after the kind in each `Error(…)`.
 fn codes_of_scripts() -> BTreeMap<String, PathBuf> {
     let mut codes = BTreeMap::new();
     for (path, text) in scripts() {

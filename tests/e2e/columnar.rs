@@ -49,7 +49,7 @@ fn every_format_goes_into_every_other_one() {
     }
 }
 
-/// All tables of `PORTABLE` but those of a type that the format refuses, as a list of streams.
+/// All tables of `PORTABLE` except tables of a refused type: as a list of streams, and their numbers.
 fn streams(refused: &[&str]) -> (String, Vec<usize>) {
     let held = PORTABLE.iter().enumerate();
     let held: Vec<usize> = held
@@ -381,7 +381,7 @@ fn a_numeric_without_precision_is_a_decimal_where_the_source_is_told_its_digits(
             r#"{"id":1,"n":12345678901.2345,"d":-0.5000,"a":[1.0000,null,2.2500],"p":3.5,"o":[0.5000,null]}"#
         )
     );
-    // What does not fit is refused with its column and value.
+    // The error for a value that does not fit names the column and the value.
     for (value, told) in [
         ("-0.00001", "holds: -0.00001"),
         ("12345678901234567.1", "holds: 12345678901234567.1"),

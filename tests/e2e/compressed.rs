@@ -28,7 +28,7 @@ fn piped(program: &str, arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
     Some(output.stdout)
 }
 
-/// What Python's gzip module makes of the input, or the reverse.
+/// The input, compressed or decompressed by Python's gzip module.
 fn python_gzip(how: &str, input: &[u8]) -> Option<Vec<u8>> {
     let program =
         format!("import gzip,sys; sys.stdout.buffer.write(gzip.{how}(sys.stdin.buffer.read()))");

@@ -61,7 +61,7 @@ fn lines_for_people_and_one_document_for_programs() {
     );
     assert_eq!(document["kind"], "source");
     assert_eq!(document["failed"], 0);
-    // A clause that fails is told with what was seen and what to do.
+    // A clause that fails says what the test saw and what to do.
     let wrong = testkit("source-wrong");
     let config = "{ deed: checks_nothing, rows: 10 }";
     let ended = folder.rapidbyte(&["connector", "test", &wrong, "--config", config]);

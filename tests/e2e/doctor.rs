@@ -10,8 +10,8 @@ fn doctor(folder: &Folder, arguments: &[&str]) -> Ended {
     folder.rapidbyte(&[&["doctor"], arguments].concat())
 }
 
-/// `doctor` as JSON with its cache and state in a folder of the test, and small connectors under the
-/// names of those that the program carries: compiling those takes longer than all that is looked at.
+/// `doctor` as JSON with its cache and state in a folder of the test. Small connectors have the names of
+/// the bundled ones, because compiling the bundled ones takes longer than all checks.
 fn alone(folder: &Folder) -> Ended {
     let mut command = folder.command(&["doctor", "--output", "json"]);
     command

@@ -53,7 +53,7 @@ fn links(page: &Path) -> Vec<String> {
         .collect()
 }
 
-/// What a heading is called in a link, as the common renderers make it.
+/// The names of a page's headings in links, as the common renderers make them.
 fn anchors(page: &Path) -> BTreeSet<String> {
     let lines = prose(page);
     let headings = lines.iter().filter(|line| line.starts_with('#'));
@@ -132,7 +132,8 @@ fn guides() -> Vec<(String, String)> {
     pipelines
 }
 
-/// Whoever follows one guide after the other would lose the rows of the first one, or meet `table_of_another_pipeline`.
+/// Otherwise a reader of two guides would lose the rows of the first guide, or get
+/// `table_of_another_pipeline`.
 #[test]
 fn each_pipeline_of_the_guides_has_a_target_of_its_own() {
     let pipelines = guides();

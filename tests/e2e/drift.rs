@@ -133,7 +133,7 @@ fn a_stream_says_for_itself_and_frozen_changes_nothing() {
         .expect("a change");
     let failed = document(&copied.run("schema_changes: frozen\n", "", "replace"), 4);
     assert_eq!(failed["error"]["code"], "column_dropped", "{failed:#}");
-    // What a stream does not say, the pipeline says.
+    // The pipeline's settings hold for every key that the stream leaves out.
     let own = ", schema_changes: { new_column: ignore }";
     let failed = document(&copied.run("schema_changes: frozen\n", own, "replace"), 4);
     assert_eq!(failed["error"]["code"], "column_dropped", "{failed:#}");
@@ -195,7 +195,7 @@ fn columns_that_one_run_leaves_out_stay_in_the_target() {
         }
         assert_eq!(columns(), before, "{column}");
     }
-    // What the operator leaves out is not dropped, what the source dropped is.
+    // A run drops the columns that the source dropped, and keeps the columns that the operator leaves out.
     document(&copied.run(drop, ", columns: [id, name]", "upsert"), 0);
     assert_eq!(columns(), before);
     let ended = document(&copied.run(drop, ", columns: [id, old]", "upsert"), 4);
@@ -331,7 +331,7 @@ const BACKFILL: &str = "schema_changes: { backfill: true }\n";
 /// By id: a row that has a new value in another column alone would not come again.
 const BY_ID: &str = ", sync_mode: incremental, cursor_field: id";
 
-/// Adds a column with values to a table of 901 rows, of which a run has copied 900.
+/// Adds a column with values and a 901st row to a table; a run has copied the first 900 rows.
 fn with_new_column() -> Copied {
     let copied = Copied::new();
     let mut source = copied.source.client();

@@ -1,4 +1,4 @@
-//! A column that the source drops while its target goes on: the operator is told.
+//! The source drops a column that the target keeps: every run warns the operator.
 
 use rapidbyte_testkit::postgres::shared;
 

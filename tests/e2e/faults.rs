@@ -1,8 +1,8 @@
-//! The delivery rule under faults: anything may be killed at any time, and after running again
-//! every row is there once.
+//! The delivery rule under faults: anything may be killed at any time, and after another run every
+//! row is there once.
 //!
-//! Every named point of the sources (`point("…")`, `point_of_run("…")`) is found by a scan; a case is
-//! a scenario, a point, what happens there, and how often it was reached before. `cargo xtask test`
+//! A scan finds every failpoint of the sources (`point("…")`, `point_of_run("…")`). A case is a
+//! scenario, a failpoint, the fault there, and the hit at which the fault fires. `cargo xtask test`
 //! runs a selection, `cargo xtask faults` all of them: `RAPIDBYTE_FAULTS_CASES` says how many,
 //! `RAPIDBYTE_FAULTS_SEED` which.
 
@@ -19,11 +19,11 @@ use scenario::{SCENARIOS, SWAP};
 
 use crate::wired::Bench;
 
-/// What happens at a point. An injected error is tried again by the run itself.
+/// The faults at a failpoint. The run itself retries after an injected error.
 pub const ACTIONS: [&str; 4] = ["kill", "error", "panic", "stall"];
-/// The points that were reached so often before.
+/// The hits of a failpoint at which a fault fires: the first or the third one.
 const HITS: [u32; 2] = [1, 3];
-/// Points that are reached when no answer comes to a COMMIT; tests/e2e/network.rs is there.
+/// Failpoints that a run reaches only if a COMMIT gets no answer; `tests/e2e/network.rs` tests them.
 pub const UNANSWERED: [&str; 2] = ["dest-postgres.settling", "dest-postgres.settled"];
 /// Cases of a run of all tests; `cargo xtask faults` runs more.
 const SELECTED: usize = 40;
@@ -35,7 +35,7 @@ pub struct Case {
     point: String,
     action: &'static str,
     hit: u32,
-    /// What is killed at during the recovery.
+    /// The failpoint at which the recovery is killed, too.
     second: Option<String>,
 }
 
@@ -130,8 +130,9 @@ fn cases(seed: u64) -> Vec<Case> {
     rounds.into_iter().map(|(_, case)| case).collect()
 }
 
-/// Runs cases until so many faults have fired; a case whose point is not reached counts for
-/// nothing. Gives the points that never fired; `completes` goes on until there is none, if that can be.
+/// Runs cases until `wanted` faults have fired; a case whose failpoint is not reached does not count.
+/// `completes` also runs the cases of failpoints that have not fired. Gives the number of faults, and the
+/// failpoints that never fired, each with its action.
 fn sweep(wanted: usize, seed: u64, completes: bool) -> (usize, BTreeSet<(String, &'static str)>) {
     let mut bench = Bench::new();
     let mut missing: BTreeSet<(String, &'static str)> = points()

@@ -1,4 +1,4 @@
-//! What two roles lack is told at once, with a script for whoever may grant.
+//! One error names all privileges that two roles lack, with a script for an administrator.
 
 use rapidbyte_testkit::postgres::shared;
 use serde_json::Value;
@@ -12,7 +12,7 @@ fn part(script: &str, side: &str) -> String {
     rest[..end].to_owned()
 }
 
-/// What `plan` prints where privileges are missing.
+/// The JSON document of `plan` where privileges are missing.
 #[track_caller]
 fn refused(folder: &Folder) -> Value {
     let ended = folder.rapidbyte(&["plan", "p.yaml", "--output", "json"]);

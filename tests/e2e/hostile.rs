@@ -266,7 +266,7 @@ fn a_config_schema_without_end_is_refused_where_all_of_it_is_looked_at() {
     let ended = folder.rapidbyte(&inspect);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     assert!(ended.stdout.contains("contract_broken"), "{}", ended.stdout);
-    // What the operator wrote has an end.
+    // A run reads only the settings that the operator wrote, and they have an end.
     folder.report(&all_of_guest());
     folder.write("p.yaml", all_of_guest());
     let ended = folder.rapidbyte(&["lock", "p.yaml"]);
@@ -360,7 +360,7 @@ fn who_only_asks_how_far_a_destination_is_lets_it_write_nothing() {
     for (arguments, begins) in [
         (["state", "list", "p.yaml"].as_slice(), false),
         (&["state", "get", "p.yaml", "rows"], false),
-        // Who changes a cursor lets the destination write: the deed is done.
+        // A command that changes a cursor lets the destination write, so the guest does its deed.
         (&["state", "clear", "p.yaml", "rows"], true),
     ] {
         let ended = folder.rapidbyte(arguments);
@@ -413,7 +413,7 @@ fn a_hard_link_is_read_where_nobody_else_can_have_put_it() {
     assert_eq!(folder.report(&pipeline)["rows"], 1);
     folder.set_mode("d", 0o777);
     folder.refuses(&pipeline, "hard_link_refused", 3, &["d/in.csv", "copy"]);
-    // What is written takes the name, and leaves the file that the other names stand for.
+    // A run replaces the name in `out`, and the file behind its other hard link stays.
     std::fs::remove_file(folder.path().join("out/in.csv")).expect("removed");
     std::fs::hard_link(
         folder.path().join("outside.csv"),
@@ -466,7 +466,7 @@ fn what_is_planted_in_the_cache_is_compiled_again() {
         .iter()
         .map(|p| std::fs::read(p).expect("it"))
         .collect();
-    // As another key would have written them: that of another user, of whom this one has the files.
+    // Entries that another key wrote, as if they came from another user.
     let other = Folder::new();
     small(&other);
     assert!(!from_cache(&other));

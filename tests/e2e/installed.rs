@@ -45,7 +45,7 @@ fn one_file_is_all_there_is_to_install() {
     );
     let run = ["run", "p.yaml", "--output", "json"];
 
-    // Without HOME there is no cache, which is said, and the run works.
+    // Without HOME the run works without a cache, and a message says so.
     let ended_alone = ended(alone(&program, &work, &run));
     assert_eq!(ended_alone.code, Some(0), "{}", ended_alone.stderr);
     assert!(ended_alone.stderr.contains("every run compiles"));
@@ -57,7 +57,7 @@ fn one_file_is_all_there_is_to_install() {
         command.env("HOME", home.path());
         let ended = ended(command);
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-        // Nobody waits for seconds without a word.
+        // A message announces each compilation, which can take seconds.
         let told = ended.stderr.matches(" for this machine, once\n").count();
         let lines = ended.stderr.lines().count();
         assert_eq!((told, lines), if from_cache { (0, 0) } else { (2, 2) });

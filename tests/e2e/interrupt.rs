@@ -130,7 +130,7 @@ fn a_guest_that_waits_is_interrupted() {
     }
 }
 
-/// A pipe that takes no byte more; keep its reading end. What it holds is no output.
+/// A full pipe; keep its reading end. The bytes in it are not output of the program.
 fn full_pipe() -> (PipeReader, PipeWriter) {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     rustix::io::ioctl_fionbio(&writer, true).expect("non-blocking");
@@ -150,7 +150,7 @@ fn a_second_signal_ends_a_program_that_cannot_end_by_itself() {
         let folder = Folder::new();
         let config = format!("how: read, host: 127.0.0.1, port: {port}");
         folder.write("p.yaml", misbehave(&config));
-        // Whoever stands behind standard error has stopped to read: the error cannot be told.
+        // The reader of standard error has stopped reading, so the program cannot print its error.
         let (_reader, writer) = full_pipe();
         let mut command = folder.command(&["run", "p.yaml"]);
         command.stdout(Stdio::null()).stderr(writer);

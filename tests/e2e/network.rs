@@ -88,7 +88,7 @@ const PHASES: [(Side, &str, When); 14] = [
     ),
 ];
 
-/// What breaks, and whether every connection does.
+/// Each break, and whether it hits every connection.
 const BREAKS: [(Break, bool); 7] = [
     (Break::Reset, false),
     (Break::Stall, false),
@@ -207,7 +207,7 @@ fn is_typed(ended: &Ended, about: &str) {
     }
 }
 
-/// What a run said of its end.
+/// The error of a run, or `well` with its standard error.
 fn told(ended: &Ended) -> String {
     let document: Value = serde_json::from_str(&ended.stdout).unwrap_or_default();
     match document["error"]["code"].as_str() {
@@ -297,8 +297,8 @@ fn a_commit_that_the_network_held_up_comes_too_late() {
     }
 }
 
-/// It was let in and does not know; a newer run reads what has changed since and ends before it tries
-/// again.
+/// The older run has fenced the stream, but the answer is lost. A newer run reads the changed rows and ends
+/// before the older run retries.
 #[test]
 fn a_run_that_did_not_hear_that_it_was_let_in_brings_no_older_rows() {
     let mut wired = Wired::new();
@@ -368,10 +368,10 @@ pub fn until(mut is_so: impl FnMut() -> bool, what: &str) {
     }
 }
 
-/// A server of its own that is killed while a run has got so far, and started again.
+/// Kills a server of its own in each phase of a run, and starts it again.
 fn killed(side: Side, phases: &[(&str, usize)]) {
     let options = Options {
-        // Whoever is left is noticed by the test, not by time.
+        // The server must not restart by itself: the test starts it again.
         conf: vec!["restart_after_crash = off".into()],
         ..Options::default()
     };

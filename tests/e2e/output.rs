@@ -1,4 +1,4 @@
-//! What the program prints.
+//! The output of the program.
 
 use rapidbyte_testkit::postgres::shared;
 use serde_json::Value;

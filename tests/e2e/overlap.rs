@@ -308,7 +308,7 @@ fn a_run_of_another_folder_is_seen_by_its_session_on_the_server() {
     assert_eq!(next.code, Some(0), "{next:?}");
 }
 
-/// The copy says that the run did not end, and nobody holds its lock: that is no proof of its death.
+/// The copy says that the run did not end, and nobody holds the copy's lock. Neither proves that the run is dead.
 #[test]
 fn a_run_is_alive_for_a_copy_of_its_folder() {
     let (source, target) = (shared().database(), shared().database());
@@ -346,7 +346,7 @@ fn a_run_is_alive_for_a_copy_of_its_folder() {
     assert_eq!(rows, 10);
 }
 
-/// Both have asked who is at work before one of them is let in.
+/// Both runs check for other runs before one of them fences.
 #[test]
 fn of_two_runs_that_begin_at_one_moment_in_two_folders_one_waits() {
     let (source, target) = (shared().database(), shared().database());
@@ -373,7 +373,7 @@ fn of_two_runs_that_begin_at_one_moment_in_two_folders_one_waits() {
         let ended = end_of(run.child, name);
         assert_eq!(ended.code, Some(0), "{name}: {ended:?}");
     }
-    // A run that was killed before it was let in is not waited for.
+    // A run does not wait for a run that was killed before it fenced.
     Started::at(&there, "dest-postgres.fencing=stall").kill();
     let next = run(&here);
     assert_eq!(next.code, Some(0), "{next:?}");
@@ -448,7 +448,7 @@ fn days(client: &mut Client, table: &str) -> String {
 const TWO_TABLES: &str =
     "CREATE TABLE a AS SELECT 1 AS day; CREATE TABLE b AS SELECT 1 AS day; CREATE SCHEMA raw";
 
-/// It would write rows of the day before over those of the newer run.
+/// The older run would replace rows of the newer run with rows of the day before.
 #[test]
 fn a_run_that_was_replaced_begins_no_stream_any_more() {
     let database = shared().database();
@@ -470,7 +470,7 @@ fn a_run_that_was_replaced_begins_no_stream_any_more() {
     }
 }
 
-/// What the older run commits meanwhile may be newer than the snapshot of the run that replaces it.
+/// Meanwhile the older run may commit rows that are newer than the snapshot of the run that replaces it.
 #[test]
 fn a_run_that_replaces_another_one_reads_again_what_that_one_begins_after_it_has_planned() {
     let database = shared().database();

@@ -31,7 +31,7 @@ fn permissions_add_to_what_the_configuration_names_and_take_it_away() {
     folder.refuses(&misbehave(file, ""), "file_not_granted", 2, &["secret"]);
     let read = "permissions: { files: { read: [\"secret/*.txt\"] } }";
     folder.refuses(&misbehave(file, read), "was_allowed", 1, &[]);
-    // What may be written may not be read.
+    // A grant to write a file is not a grant to read it.
     let write = "permissions: { files: { write: [\"secret/*.txt\"] } }";
     folder.refuses(&misbehave(file, write), "file_not_granted", 2, &[]);
     let named = "file, path: in.csv";
@@ -230,7 +230,7 @@ fn a_lock_holds_for_all_that_is_not_inside_the_program() {
         2,
         &["a.wasm", "rapidbyte lock"],
     );
-    // The tests' connectors lie in a folder: a bundled name is a file like any other.
+    // The tests load bundled connectors from a folder, so a bundled name is a file like any other.
     let bundled = generate(10, "").replace(&testkit("dest-null"), "dest-file");
     let bundled = bundled.replace("dest-file,", "dest-file, config: { path: o.csv },");
     folder.refuses(

@@ -81,7 +81,7 @@ fn a_pooler_of_transactions_works_and_its_sessions_stay_as_they_were() {
         let check = folder.rapidbyte(&["check", "p.yaml"]);
         assert!(check.stdout.contains("pooler"), "{}", check.stdout);
     }
-    // What others meet in the sessions that we used.
+    // The settings that other clients find in the sessions of these runs.
     for database in [&from, &to] {
         let mut client = Client::connect(
             &pooler.url(database.name()),
@@ -252,7 +252,7 @@ fn a_run_that_fails_behind_a_pooler_takes_its_heartbeat_back() {
     let ended = end_of(older.child, "the run");
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert_eq!(apart.count(BEATS), 0);
-    // So does one that is interrupted.
+    // A run that is interrupted takes its heartbeat back, too.
     let mut holder = apart.holder();
     let older = apart.works();
     kill_process(Pid::from_child(&older.child), Signal::INT).expect("it is there");

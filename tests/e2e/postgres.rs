@@ -430,7 +430,7 @@ fn a_full_disk_of_the_server_is_told_and_the_next_run_is_good() {
         );
         assert_eq!(code, 1, "{error:#}");
         assert_eq!(content(&mut client, "t").0, 0);
-        // What the failed load wrote is given back with the table.
+        // Dropping the table frees the space of the failed load.
         client.batch_execute("DROP TABLE t").expect("space");
     }
     client.batch_execute(CREATE).expect("a table");

@@ -1,20 +1,19 @@
-//! What `init` asks, at a pseudo terminal.
+//! The questions of `init`, at a pseudo terminal.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
 use crate::support::{Folder, built};
 
-/// Runs the arguments at a terminal of its own: what is written to it is typed, what it shows is
-/// printed, and the exit code is that of the program. `pty` is of Python's standard library. Ctrl-C means
-/// what it means at a terminal, also where the tests were started in the background of a shell, which
-/// has its programs ignore it.
+/// Runs the arguments at a terminal of its own: types its standard input, prints the screen, and ends with
+/// the exit code of the program. `pty` is part of Python's standard library. Ctrl-C works even if a shell
+/// started the tests in the background, where it has its programs ignore Ctrl-C.
 const TERMINAL: &str = "\
 import os, pty, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))
 ";
-/// More is no question.
+/// More output than this is not a question.
 const MAX_SHOWN_BYTES: usize = 1 << 16;
 
 /// Answers each question once it is there. Gives the exit code and all that was shown.
@@ -125,7 +124,7 @@ fn what_is_no_answer_is_asked_again_and_then_given_up() {
 fn ctrl_c_at_a_question_ends_it_and_leaves_nothing() {
     let folder = Folder::new();
     let (code, shown) = asked(&folder, &["init"], &[(FROM, "file\n"), (TO, "\u{3}")]);
-    // By the signal itself: nothing was begun.
+    // The signal itself ends the program, which has not started anything.
     assert_eq!(code.map(|code| code & 0xff), Some(256 - 2), "{shown}");
     assert_eq!(folder.files("."), [""; 0]);
 }

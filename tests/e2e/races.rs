@@ -19,7 +19,7 @@ use crate::wired::{Bench, HANGS, NAMES, Run, end_of, named};
 /// Races with a stopped run in a run of all tests; `RAPIDBYTE_FAULTS_RACES` sets another number.
 const SELECTED: usize = 8;
 const WORKERS: usize = 3;
-/// Points that the first of the selected races are at: where an older run does the most harm.
+/// The failpoints of the first races: where an older run does the most harm.
 const FIRST: [&str; 8] = [
     "dest-postgres.checkpointing",
     "dest-postgres.flushed",
@@ -31,8 +31,8 @@ const FIRST: [&str; 8] = [
     "dest-postgres.cleared",
 ];
 
-/// Each point of the destination and the engine with each scenario; those of [`FIRST`] at first, each
-/// with a scenario that reaches it.
+/// Each failpoint of the destination and the engine with each scenario. The failpoints of [`FIRST`] come
+/// first, each with a scenario that reaches it.
 fn races() -> Vec<(String, usize)> {
     let reaches = [2, 4, 0, 3, 4, 1, 2, 1];
     let first = FIRST.map(str::to_owned).into_iter().zip(reaches);
@@ -54,7 +54,7 @@ fn races() -> Vec<(String, usize)> {
 /// A run that stops itself, as by SIGSTOP.
 struct Stopped {
     child: Child,
-    /// What it says on standard error, to its end.
+    /// Its standard error, up to its end.
     told: JoinHandle<String>,
 }
 
@@ -120,7 +120,7 @@ fn code_of(ended: &Ended, about: &str) -> Option<String> {
     let code = document["error"]["code"].as_str().expect("a code");
     let message = document["error"]["message"].as_str().expect("a message");
     match code {
-        // It says who was let in instead.
+        // The message says which run fenced this one.
         "run_superseded" => assert!(
             message.contains("newer run") || message.contains("resumed the stream again"),
             "{about}: {message}"
@@ -150,7 +150,7 @@ fn prepare(run: &mut Run<'_>) {
     run.prepare();
 }
 
-/// What a stopped run and its successor leave.
+/// Checks the rows of a stopped run and its successor; false when the run does not reach the failpoint.
 fn race(bench: &mut Bench, (point, scenario): &(String, usize), is_apart: bool) -> bool {
     let scenario = named(NAMES[*scenario]);
     let about = format!("{point}, {}, apart: {is_apart}", scenario.name);

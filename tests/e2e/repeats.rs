@@ -1,5 +1,5 @@
-//! Append with a lag: rows that are committed late are added once, and those that are read again are
-//! not doubled; and a target that vanished is told before anything is read.
+//! Append with a lag: rows that are committed late are added once, and rows that are read again are not
+//! doubled. A run reports a missing target before it reads anything.
 
 use rapidbyte_testkit::postgres::{Client, Database, shared};
 use rustix::process::{Pid, Signal, kill_process};
@@ -79,8 +79,8 @@ fn rows_within_the_lag_are_appended_exactly_once() {
     );
     place.runs();
     place.is("SELECT * FROM t");
-    // The last row is of 00:33:20: three late rows, of which one is later than the lag reaches, a new
-    // one, one that is changed, and one that got a value.
+    // The last row is of 00:33:20. Three rows are late, one of them later than the lag reaches. One row
+    // is new, one is changed, and one got a value for its NULL.
     place
         .from
         .batch_execute(
@@ -414,7 +414,7 @@ fn a_stream_that_lost_its_checkpoint_does_not_append_all_rows_again() {
     place.is("SELECT * FROM t");
 }
 
-/// A run that stands behind its first commit while `sql` changes its target, and how it ends then.
+/// Stops a run after its first commit while `sql` changes its target, and gives the error of the run.
 #[track_caller]
 fn changed_during_a_run(place: &mut Place, sql: &str) -> Value {
     let run = Started::stopped_at(&place.folder, "dest-postgres.committed");
@@ -453,7 +453,7 @@ fn a_target_that_is_emptied_during_a_run_ends_the_run_and_the_next_one() {
     }
 }
 
-/// What the error says to do.
+/// The hint of the error says to do this.
 #[test]
 fn a_full_refresh_fills_a_target_that_was_emptied() {
     for mode in ["append", "upsert\n  primary_key: [id]"] {

@@ -99,7 +99,7 @@ fn a_report_that_cannot_be_written_is_told_before_the_run() {
         );
     }
     assert_eq!(folder.files("."), ["in.csv", "p.yaml"]);
-    // Nor is anything replaced that is no report.
+    // A report does not replace a file that is not a report.
     for report in ["in.csv", "p.yaml"] {
         let before = folder.read(report);
         let ended = folder.rapidbyte(&["run", "p.yaml", "--report", report]);
@@ -155,7 +155,7 @@ fn a_report_in_the_place_of_a_target_is_told_before_anything_moves() {
         assert_eq!(folder.files("out"), ["old"]);
     }
 
-    // What an exchanged folder holds beside the stream's files would be lost or in the way.
+    // In a folder that the run exchanges, a report would be lost or in the way of the stream's files.
     let folder = set();
     folder.write("out/in/00000.csv", "id\n0\n");
     std::os::unix::fs::symlink("out/in", folder.path().join("link")).expect("a link");

@@ -209,7 +209,7 @@ fn a_record_as_large_as_the_default_limit_passes() {
     let written = folder.read("out/in.jsonl");
     assert_eq!(written.lines().count(), 2);
     assert!(written.contains(&text));
-    // Beyond it, file and line are told, with a schema and where one is inferred.
+    // Above the limit, the error names file and line, with a declared schema and with an inferred one.
     folder.write("in.csv", format!("a,b\n1,{text}{text}{text}\n2,y\n"));
     for pipeline in [
         copy("csv", "jsonl"),

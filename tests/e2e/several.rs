@@ -1,4 +1,4 @@
-//! Runs of several streams of which some fail.
+//! Runs of several streams where some streams fail.
 
 use rapidbyte_testkit::postgres::{Client, shared};
 use serde_json::{Value, json};
@@ -159,7 +159,7 @@ fn a_worker_logs_in_once_for_all_of_its_streams() {
         let rows: String = client.query_one(&sql, &[]).expect("rows").get(0);
         assert_eq!(rows, format!("1x{stream},2x{stream},3x{stream}"));
     }
-    // Two workers with two sessions each, and the one that holds the snapshot.
+    // Two workers with two sessions each, and the session that holds the snapshot.
     let took = logins(&mut client) - before;
     assert!(took <= 6, "{took} sessions for {streams} streams");
 }
@@ -249,7 +249,7 @@ fn a_stream_that_cannot_be_planned_does_not_stop_the_others() {
     let sql = "SELECT count(*) FROM raw.last";
     let rows: i64 = client.query_one(sql, &[]).expect("a count").get(0);
     assert_eq!(rows, 2);
-    // What is left out cannot fail.
+    // A stream that is left out cannot fail.
     let sql = "DROP TABLE missing";
     client.batch_execute(sql).expect("it is dropped");
     let ended = folder.rapidbyte(&["run", "p.yaml", "--exclude", "public.missing"]);
@@ -591,11 +591,11 @@ fn with_other_day(folder: &Folder) {
 fn what_was_appended_and_is_gone_is_not_taken_for_appended_later() {
     let truncate = "TRUNCATE raw.a";
     for (gone, middle, rows) in [
-        // The rows of the other settings, and then those of the first.
+        // The run with the other settings adds its rows, and then the run with the first settings.
         (truncate, OTHER, [2 + 1, 1 + 2]),
         ("DROP TABLE raw.a", OTHER, [2 + 1, 1 + 2]),
         ("SELECT 1", OTHER, [1 + 2, 1 + 2]),
-        // What is appended after all rows were replaced.
+        // The other settings replace all rows, and then the first settings append.
         ("SELECT 1", ("append", "replace"), [1 + 1, 1 + 1]),
     ] {
         let database = shared().database();
@@ -774,7 +774,7 @@ fn the_order_of_settings_has_no_meaning() {
     assert_eq!(rows_of(&mut client), [1, 1], "{report:#}");
 }
 
-/// Of files of which one is empty, one is broken and one is gone, the others are copied.
+/// One file is empty, one is broken and one is missing: the run copies the others.
 #[test]
 fn a_file_that_cannot_be_sampled_does_not_stop_the_others() {
     let folder = Folder::new();
@@ -815,7 +815,7 @@ fn a_file_that_cannot_be_sampled_does_not_stop_the_others() {
     };
     assert_eq!(names(&found), ["a", "d"], "{found:#}");
     assert_eq!(failed(&found["error"]), ["broken", "empty", "gone"]);
-    // What is left out cannot fail.
+    // A stream that is left out cannot fail.
     let left_out = ["broken", "empty", "gone"]
         .map(|name| ["--exclude", name])
         .concat();

@@ -1,4 +1,4 @@
-//! Going on: the history of runs, cursors that are looked at and moved, retries.
+//! Resuming: the history of runs, cursors that commands show and move, retries.
 
 use rapidbyte_testkit::postgres::{Client, Database, shared};
 use serde_json::{Value, json};
@@ -106,7 +106,7 @@ fn only_what_is_new_moves_and_the_cursor_can_be_looked_at_and_moved() {
     assert!(listed.starts_with("stream "), "{listed}");
     assert!(listed.contains(" at = 2026-02-01 08:20:10"), "{listed}");
     assert!(!listed.contains('{'), "{listed}");
-    // A misspelt name is no stream without a cursor.
+    // A misspelt name is an error, not a stream without a cursor.
     for verb in ["get", "edit"] {
         let misspelt = place.rapidbyte(&["state", verb, "p.yaml", "public.s"]);
         assert_eq!(misspelt.code, Some(2), "{}", misspelt.stderr);
@@ -231,7 +231,7 @@ fn what_may_pass_is_tried_again_from_the_last_commit() {
         (&20000.into(), &2.into())
     );
     place.is_equal();
-    // What does not pass is not tried again.
+    // The run does not retry an error that is not transient.
     place
         .from
         .batch_execute("ALTER TABLE t DROP COLUMN at")

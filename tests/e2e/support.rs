@@ -9,7 +9,7 @@ use rapidbyte_testkit::postgres::PASSWORD;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What `cargo xtask test` sets.
+/// The path in a variable that `cargo xtask test` sets.
 pub fn built(variable: &str) -> PathBuf {
     let path = std::env::var_os(variable);
     path.unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`"))
@@ -22,11 +22,11 @@ pub fn testkit(name: &str) -> String {
     path.to_str().expect("UTF-8").to_owned()
 }
 
-/// A folder of one test, removed at its end. What the program left in it is searched for the
-/// password of the servers first.
+/// A folder of one test, removed at its end. Before that, it searches the files that the program left for
+/// the password of the servers.
 pub struct Folder {
     folder: TempDir,
-    /// What the test itself wrote.
+    /// The files that the test itself wrote.
     written: RefCell<HashSet<PathBuf>>,
 }
 
@@ -39,7 +39,7 @@ pub struct Ended {
 }
 
 impl From<Output> for Ended {
-    /// Every output that a test looks at comes by here.
+    /// Checks every output for the password before a test sees it.
     #[track_caller]
     fn from(output: Output) -> Self {
         let ended = Self {
@@ -127,7 +127,7 @@ impl Drop for Folder {
                 if kind.is_dir() {
                     folders.push(path);
                 } else if kind.is_file() && !self.written.borrow().contains(&path) {
-                    // What this account may not read, the test made so.
+                    // The test itself made a file that this account may not read.
                     let bytes = std::fs::read(&path).unwrap_or_default();
                     assert_no_secret(&path.display().to_string(), &bytes, PASSWORD);
                 }

@@ -245,10 +245,10 @@ fn the_help_of_every_verb_has_examples_that_parse() {
     assert!(examples > 20, "{examples}");
 }
 
-/// An example is split as a shell would, and is no wrong argument.
+/// Splits an example as a shell would, and checks that the program accepts its arguments.
 fn parses(folder: &Folder, example: &str) {
     let command = example.split(" > ").next().unwrap_or_default();
-    // What stands in quotes is one word; a line may go on behind a backslash.
+    // Quoted text is one word; a line may end with a backslash.
     let parts = command.trim_end_matches('\\').split('\'').enumerate();
     let words: Vec<&str> = parts
         .flat_map(|(number, part)| match number % 2 {

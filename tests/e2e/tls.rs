@@ -59,7 +59,7 @@ fn params(name: &str) -> CertificateParams {
     params
 }
 
-/// The one that tests believe.
+/// The authority that the tests trust.
 pub(crate) fn authority() -> &'static Authority {
     static AUTHORITY: OnceLock<Authority> = OnceLock::new();
     AUTHORITY.get_or_init(Authority::new)
@@ -275,7 +275,7 @@ fn without_tls_on_the_server_the_mode_decides() {
     }
 }
 
-/// Stands in front of a server: gives the port, and on the end what the program sent.
+/// Listens in place of a server: gives the port, and at the end the bytes that the program sent.
 fn listener(
     serve: impl FnOnce(&mut TcpStream) -> Vec<u8> + Send + 'static,
 ) -> (u16, JoinHandle<Vec<u8>>) {

@@ -154,7 +154,7 @@ fn a_mistake_in_a_transform_has_its_line() {
         2,
         &["is a transform", "name a source here"],
     );
-    // What the transform itself finds while it plans.
+    // An error that the transform itself finds while it plans.
     let (error, exit) = folder.error(&pipeline(&pass("drop: nosuch")));
     assert_eq!(
         (exit, &error["code"], &error["stream"], &error["connector"]),

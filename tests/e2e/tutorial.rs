@@ -51,7 +51,7 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
     blocks.collect()
 }
 
-/// What is typed in a block: each command begins after a `$`, and goes on to the next one.
+/// The commands of a block: each command begins after a `$` and ends before the next one.
 fn commands(block: &str) -> Vec<String> {
     let mut commands: Vec<String> = Vec::new();
     for line in block.lines() {
@@ -177,7 +177,7 @@ fn every_command_of_the_tutorial_works_and_so_do_the_schedulers() {
     }
 }
 
-/// The page's pipeline, planned, is the one that `init` wrote.
+/// The page's pipeline has the same plan as the pipeline that `init` wrote.
 fn is_what_init_wrote(reader: &Reader, pipeline: &str) {
     reader.folder.write("nightly/page.yaml", pipeline);
     let [page, written] = ["page.yaml", "nightly.yaml"].map(|file| {
@@ -190,7 +190,7 @@ fn is_what_init_wrote(reader: &Reader, pipeline: &str) {
     assert_eq!(page, written);
 }
 
-/// What cron, systemd and Airflow run. Dagster's function runs here.
+/// The commands that cron, systemd and Airflow run. Dagster's function runs here.
 fn scheduled(reader: &Reader, page: &str) -> Vec<String> {
     let cron = page.lines().find(|line| line.starts_with("15 2 * * *"));
     let cron = cron.and_then(|line| line.splitn(6, ' ').nth(5));

@@ -35,8 +35,8 @@ const EXTENSIONS: [&str; 9] = [
 pub(crate) const TEXT: &str = "SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC'; \
                     SET extra_float_digits = 1; SET bytea_output = 'hex'; SET search_path = '';";
 
-/// Types of which the server itself reads no value, neither text nor bytes, with their arrays; those
-/// of extensions where the server has them.
+/// Types whose values the server itself cannot read, neither as text nor as bytes, with their arrays. A type
+/// of an extension counts only where the server has the extension.
 const REFUSED: [&str; 17] = [
     "pg_catalog_gtsvector",
     "pg_catalog_pg_brin_bloom_summary",
@@ -248,7 +248,7 @@ fn every_type_of_the_server_arrives_or_is_refused_by_name() {
     }
 }
 
-/// What CSV and JSON Lines hold: the type in SQL, the type in a declared schema, random values
+/// Types that CSV and JSON Lines hold: the type in SQL, the type in a declared schema, random values
 /// (as in `values.sql`), values at the edges.
 pub(crate) const PORTABLE: [(&str, &str, &str, &str); 22] = [
     ("boolean", "bool", "i % 2 = 0", "{t,f}"),
@@ -461,8 +461,8 @@ fn what_files_do_not_hold_is_refused_at_its_value() {
     }
 }
 
-/// What does not go back into a table of its own type without a declared schema: the inferred type
-/// holds more, or JSON text stands for an array.
+/// Types that do not go back into a table of the same type without a declared schema: the inferred type
+/// holds more, or JSON text replaces an array.
 const NOT_INFERRED: [(&str, &str, &str); 15] = [
     ("csv", "smallint", "column_refused"),
     ("csv", "integer", "column_refused"),
@@ -481,8 +481,8 @@ const NOT_INFERRED: [(&str, &str, &str); 15] = [
     ("jsonl", "uuid[]", "column_refused"),
 ];
 
-/// What comes of a file of `t{at}` that is read without a declared schema: nothing where every
-/// value is what it was, or else the error's code. `make` says which table is there before.
+/// Copies a file of `t{at}` back without a declared schema. Gives nothing if every value is unchanged, or
+/// else the error's code. `make` creates the table before the run.
 fn inferred(
     client: &mut Client,
     folder: &Folder,
@@ -519,7 +519,7 @@ fn inferred(
         assert_eq!(ended.code, Some(4), "{report:#}");
         return report["error"]["code"].as_str().map(str::to_owned);
     }
-    // What stands in a column of text or JSON is read as the type it came from.
+    // A column of text or JSON is compared as its original type, and an array from CSV as JSON.
     let is_json_list = format == "csv" && sql_type.ends_with("[]");
     let (ours, theirs) = match is_json_list {
         true => ("to_jsonb(v)".to_owned(), "v::text::jsonb".to_owned()),
@@ -584,7 +584,7 @@ fn is_read_without_a_schema(format: &str, more: &[&str]) {
     assert_eq!(refused, expected);
 }
 
-/// PostgreSQL has no type for them that a load could make.
+/// PostgreSQL does not offer a type for nested columns that a load could create.
 #[test]
 fn nested_columns_of_a_file_are_refused_by_name_and_load_as_json_where_the_source_declares_that() {
     let database = shared().database();

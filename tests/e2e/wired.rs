@@ -219,7 +219,7 @@ impl Run<'_> {
         runs["runs"][0]["status"] == "ok"
     }
 
-    /// What comes before the run with the fault.
+    /// Makes the first run and its change, if the scenario wants them before the run with the fault.
     pub fn prepare(&mut self) {
         if self.scenario.moves_before {
             self.goes_well();
@@ -268,7 +268,7 @@ impl Run<'_> {
         self.holds(1, about);
     }
 
-    /// The target holds so many times what it should, which only a run that adds may bring about.
+    /// The target holds the expected rows `times` times; only runs that add can make that more than once.
     #[track_caller]
     pub fn holds(&mut self, times: usize, about: &str) {
         let mut from = self.source.client();

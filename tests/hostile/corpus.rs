@@ -22,7 +22,7 @@ const WORKERS: usize = 5;
 const LIMIT_SECS: u64 = 3;
 /// A run that takes longer was not stopped by its limits, however busy the machine is.
 const NEVER: Duration = Duration::from_secs(120);
-/// What the program itself may use beside `resources.memory`.
+/// The memory that the program itself may use on top of `resources.memory`.
 const OWN_MIB: u64 = 64;
 const OLD: &str = "n\n7\n";
 
@@ -41,7 +41,7 @@ struct Case {
     /// `source` or `dest`.
     world: &'static str,
     guest: Guest,
-    /// What is run.
+    /// The command, and the run that it makes.
     verb: Verb,
     /// `ok` for a run that goes well.
     code: &'static str,
@@ -65,7 +65,7 @@ enum Verb {
     Failing,
 }
 
-/// What never comes back or dies, in whatever call it does, and how that ends.
+/// Deeds that never return or that end the guest, in any call, and the error code of the run.
 const DEEDS: [(&str, &str); 8] = [
     ("loop", "no_progress"),
     ("sleep", "stalled"),
@@ -76,7 +76,7 @@ const DEEDS: [(&str, &str); 8] = [
     ("stack", "trapped"),
     ("abort", "trapped"),
 ];
-/// Of these the first so many are done in every call, the others in those of a run alone.
+/// This many of the first deeds are done in every call, the others only in the first `ALL_DEEDS_IN` calls.
 const EVERYWHERE: usize = 4;
 const SOURCE_CALLS: [(&str, &str, Verb); 8] = [
     ("open", "open", Verb::Run),
@@ -101,10 +101,10 @@ const DESTINATION_CALLS: [(&str, &str, Verb); 11] = [
     ("working", "session.working", Verb::Run),
     ("beat", "session.beat", Verb::Run),
 ];
-/// The calls in which every deed is done.
+/// This many of the first calls of each world get every deed.
 const ALL_DEEDS_IN: usize = 2;
 
-/// What a source gives that it should not, and how much of it.
+/// Wrong or excessive answers and calls of a source: its settings, the error code and the exit code.
 const LIES: [(&str, &str, i32); 23] = [
     ("idle", "stalled", 1),
     ("empty_batches", "stalled", 1),
@@ -231,7 +231,7 @@ fn cases(port: u16, closing: u16) -> Vec<Case> {
     cases
 }
 
-/// Every deed in every call. What happens while giving up or dropping changes nothing.
+/// The deeds in the calls of both worlds. A deed while aborting or dropping does not change how a run ends.
 fn deeds() -> Vec<Case> {
     let mut cases = Vec::new();
     for (number, (how, code)) in DEEDS.into_iter().enumerate() {
@@ -401,8 +401,8 @@ impl Case {
         folder.write("p.yaml", self.pipeline());
         if let Guest::Wat(wat) = &self.guest {
             folder.write("guest.wasm", wat.guest.build());
-            // Compiling is no part of a run's time, and so many guests drive the code of the other side
-            // out of the cache.
+            // Compiling must not count as time of the run, and the many guests evict the code of the other
+            // side from the cache.
             let other: String = match self.world {
                 "source" => "dest-file".into(),
                 _ => testkit("source-misbehave"),
@@ -441,7 +441,7 @@ impl Case {
         assert!(took < NEVER, "{about}: {took:?}");
     }
 
-    /// Who, where and what, in a few words.
+    /// The error names the connector, the call and the problem, in a few words.
     fn is_told(&self, document: &Value, about: &str) {
         let failed = document["checks"].as_array().into_iter().flatten();
         let failed = failed.map(|check| &check["error"]).find(|e| !e.is_null());
@@ -517,7 +517,7 @@ fn every_hostile_connector_is_survived() {
     std::thread::spawn(move || closing.incoming().for_each(drop));
     let cases = cases(port, closing_port);
     assert!(cases.len() > 40, "{}", cases.len());
-    // Compiling is no part of what is measured.
+    // Compile before anything is measured.
     for (source, destination) in [
         (testkit("source-misbehave"), testkit("dest-misbehave")),
         ("source-file".into(), "dest-file".into()),
@@ -536,7 +536,7 @@ fn every_hostile_connector_is_survived() {
                     let folder = Folder::new();
                     folder.write("in.csv", "a\n").write("secret.txt", "s\n");
                     folder.write("d/link.csv", "a\n");
-                    // All of them are told, not the first alone.
+                    // Report every failure, not only the first one.
                     if catch_unwind(AssertUnwindSafe(|| case.run(&folder))).is_err() {
                         failed.fetch_add(1, Ordering::Relaxed);
                     }

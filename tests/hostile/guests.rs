@@ -80,8 +80,8 @@ pub fn all() -> Vec<Wat> {
         all.extend(errors(world));
         all.extend(numbers(world));
     }
-    // Those of a destination come last: so many of them drive the code of dest-file, which the
-    // others write with, out of the cache, and compiling is no part of a run's time.
+    // The texts of a destination come last. These many guests evict the code of dest-file, which the
+    // others write with, from the cache, and compiling must not count as time of a run.
     all.extend(texts("source", &SOURCE_TEXTS, &SOURCE_LISTS));
     all.extend(messages());
     all.extend(floods());
@@ -104,7 +104,7 @@ fn wat(name: &str, guest: Guest, code: &'static str, export: &'static str) -> Wa
     }
 }
 
-/// What is done in `describe` and while dropping: a guest in Rust cannot be told to.
+/// Deeds in `describe`, where a guest in Rust does not know its settings yet, and in destructors.
 fn deeds(world: &'static str) -> Vec<Wat> {
     let dropped = match world {
         "source" => 10,
@@ -134,7 +134,7 @@ fn deeds(world: &'static str) -> Vec<Wat> {
     wats
 }
 
-/// What happens before there is anything to call.
+/// Guests that go wrong before the host can call a function.
 fn starts(world: &'static str) -> Vec<Wat> {
     let with = |more: String| Guest {
         more,
@@ -168,7 +168,7 @@ fn starts(world: &'static str) -> Vec<Wat> {
     ]
 }
 
-/// What is no connector, and one that is large and well.
+/// Two components that are not connectors, a good one, and a large good one.
 fn shapes(world: &'static str) -> Vec<Wat> {
     let contract = |from, to| Guest {
         contract: (from, to),
@@ -232,7 +232,7 @@ const HOST: &str = r#"
     (import "rapidbyte:connector/connection@0.2.0" "[method]connection.read"
       (func $read (param i32 i32 i32 i32)))"#;
 
-/// What it hands to the host when it opens: texts that are none, and handles that it was not given.
+/// Wrong arguments that a guest hands to the host in `open`: texts, addresses, a level, and an unknown handle.
 fn asks(world: &'static str) -> Vec<Wat> {
     let asks = [
         (
@@ -279,7 +279,7 @@ fn asks(world: &'static str) -> Vec<Wat> {
 /// The body of a request that nobody sends, as a stream whose handle is left at 524.
 const BODY: &str = "(call $body_of (call $request (call $fields)) (i32.const 512)) \
     (call $stream_of (i32.load (i32.const 516)) (i32.const 520))";
-/// What of the standard set never answers, or costs the host more than the guest.
+/// Calls of the standard set that never answer, or that cost the host more than the guest.
 fn waits(world: &'static str) -> Vec<Wat> {
     let body = |what: &str| format!("{BODY} (loop $l {what} (br $l))");
     let stream = "(i32.load (i32.const 524))";
@@ -331,7 +331,7 @@ fn waits(world: &'static str) -> Vec<Wat> {
     asked.into_iter().chain(behind).collect()
 }
 
-/// What makes the host hold or compute more than it was given.
+/// Guests that make the host hold or compute too much.
 fn floods() -> Vec<Wat> {
     const ALL: &str = "(loop $l (br_if $l (i32.ne (memory.grow (i32.const 16)) (i32.const -1)))) \
         (local.set $n (i32.const 131072)) \
@@ -508,7 +508,7 @@ fn numbers(world: &'static str) -> Vec<Wat> {
         .collect()
 }
 
-/// What should be Arrow.
+/// Messages that should be Arrow.
 fn messages() -> Vec<Wat> {
     let source =
         |name, patches, export| wat(name, patched("source", patches), "contract_broken", export);

@@ -11,7 +11,7 @@ use wit_parser::Resolve;
 const CONTRACT: &str = include_str!("../../wit/rapidbyte.wit");
 const SOURCE: &str = include_str!("source.wat");
 const DESTINATION: &str = include_str!("destination.wat");
-/// What of the standard set a guest of ours asks for.
+/// The part of the standard set that the guests here import.
 const STANDARD: &str = "
     package wasi:io@0.2.0 {
         interface poll {
@@ -90,7 +90,7 @@ const NEVER: u32 = 0;
 /// Where a schema message lies, as `source.wat` says.
 const SCHEMA_AT: u32 = 8192;
 
-/// What is changed of a module that is well.
+/// The changes to a good module.
 #[derive(Clone)]
 pub struct Guest {
     /// `source` or `destination`.
@@ -102,7 +102,7 @@ pub struct Guest {
     pub imports: &'static str,
     /// Further fields of the module.
     pub more: String,
-    /// What `cabi_realloc` does first.
+    /// The first instructions of `cabi_realloc`.
     pub realloc: &'static str,
     /// Bytes at an address.
     pub patches: Vec<(u32, Vec<u8>)>,

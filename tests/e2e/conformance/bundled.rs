@@ -1,4 +1,4 @@
-//! What comes with the program, and what others begin with, keeps the contract.
+//! The bundled connectors, the template and the source in Python keep the contract.
 
 use rapidbyte_testkit::postgres::shared;
 
@@ -21,7 +21,7 @@ fn passes(folder: &Folder, name: &str, config: &Value, more: &[&str], skipped: &
     document
 }
 
-/// What a clause that holds looked at.
+/// The detail of a clause that passed: what the test compared.
 fn detail(document: &Value, id: &str) -> String {
     let clauses = document["clauses"].as_array().expect("clauses");
     let clause = clauses.iter().find(|clause| clause["id"] == id);
@@ -282,7 +282,7 @@ fn dest_postgres_by_copy_and_by_insert() {
             let detail = detail(&document, clause);
             assert!(!detail.contains("not compared"), "{detail}");
         }
-        // A NUL is no character of a text, and the refusal names the column.
+        // A PostgreSQL string cannot hold a NUL, and the refusal names the column.
         let values = detail(&document, "edge-values");
         assert!(values.contains("c_string refuses 1"), "{values}");
     }

@@ -77,7 +77,7 @@ const OF_SOURCES: &[(&str, &str)] = &[
 /// Deeds of the wrong source that no clause can see: the source alone knows its values.
 const UNSEEN_OF_SOURCES: &[&str] = &["empty_text_is_null", "drops_zone"];
 
-/// What the failing clause says of some deeds: where, the value expected and the value found.
+/// The report of the failing clause for some deeds: the place, the expected and the found value.
 const SEEN: &[(&str, &str)] = &[
     (
         "shifts_nulls",
@@ -188,7 +188,7 @@ const OF_TRANSFORMS: &[(&str, &str)] = &[
     ("shouts_its_code", "errors"),
 ];
 
-/// What a connector says of itself, with the clause that each change fails.
+/// Changes to the description of a connector, and the clause that each change fails.
 const OF_SPECS: &[(&str, &str, &str)] = &[
     ("source-wrong", "source_wrong", "describe"),
     (

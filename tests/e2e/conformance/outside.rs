@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
-/// Every so many requests one is answered by 503.
+/// The server answers one request out of this many with 503.
 const EVERY: usize = 9;
 
 fn items(rows: u64) -> Reply {

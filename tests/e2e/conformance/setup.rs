@@ -1,4 +1,4 @@
-//! Wrong settings, credentials and data of the test's own are no fault of the connector.
+//! Wrong settings, credentials and data of the test are not faults of the connector.
 
 use rapidbyte_testkit::postgres::shared;
 
@@ -167,7 +167,7 @@ fn a_peer_that_stumbles_over_another_stream_is_not_blamed_on_the_destination() {
     let peer = ["--peer", "source-file", "--peer-stream", "all"];
     let all = [&peer[..], &["--peer-config", "{ path: \"all/*/*.jsonl\" }"]].concat();
     is_wrong(&folder, "dest-file", &config, &all, "put {stream} there");
-    // One folder for all streams, each of which takes the place of the one before.
+    // All streams share one folder: each stream replaces the stream before it.
     let config = json!({ "path": "all2/{part}.jsonl" });
     let peer = ["--peer", "source-file", "--peer-stream", "all2"];
     let all = [&peer[..], &["--peer-config", "{ path: \"all2/*.jsonl\" }"]].concat();

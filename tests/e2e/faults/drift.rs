@@ -33,7 +33,7 @@ fn change(client: &mut Client, numbers: &mut Numbers, count: u64) {
     let sql = match (numbers.below(6), any) {
         (0, Some(column)) => format!("ALTER TABLE t DROP COLUMN {column}"),
         (1, Some(column)) => format!("ALTER TABLE t RENAME COLUMN {column} TO r{count}"),
-        // Another column has the name of the one that is gone.
+        // Another column has the name of the dropped column.
         (2, Some(column)) => format!(
             "ALTER TABLE t DROP COLUMN {column}; ALTER TABLE t ADD COLUMN {column} text; UPDATE t SET {column} = id"
         ),

@@ -85,7 +85,7 @@ fn burn(stream: &str, write_mode: &str) -> (Database<'static>, Database<'static>
     let written = AtomicU64::new(0);
     let mut round = 0;
     std::thread::scope(|scope| {
-        // Whatever ends the runs ends the writers.
+        // The writers end with the runs, also after a panic.
         let _ends = Ends(&done);
         for writer in 0..WRITERS {
             let mut client = source.client();
@@ -141,7 +141,7 @@ fn appends_with_a_lag_have_each_version_once() {
     is_each_version_once(&source, &target);
 }
 
-/// No version is there twice, and the newest of each row is that of the source.
+/// No version is there twice, and the newest version of each row equals the source's row.
 fn is_each_version_once(source: &Database<'_>, target: &Database<'_>) {
     let mut client = target.client();
     let doubled = "SELECT id, version FROM raw.t GROUP BY id, version HAVING count(*) > 1";

@@ -1,4 +1,4 @@
-//! What is moved while something breaks, and what must be there afterwards.
+//! The pipelines that run while something breaks, and the rows that must be there afterwards.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -16,15 +16,15 @@ pub struct Scenario {
     pub name: &'static str,
     /// Made once.
     pub seed: &'static str,
-    /// What changes the source before the run with the fault; `$N` is a number that grows.
+    /// SQL that changes the source before the run with the fault; `$N` is a number that grows.
     pub change: &'static str,
-    /// Moved before that, so that there is something to go on from or to be replaced.
+    /// A run copies rows before that change, so that the next one resumes or replaces something.
     pub moves_before: bool,
     pub streams: &'static str,
     pub write: &'static str,
     /// More keys of the database's `config`, each with a comma before it.
     pub config: &'static str,
-    /// What the target must hold, as a query on the source.
+    /// The rows that the target must hold, as a query on the source.
     pub expected: &'static str,
     /// Another run without a reason adds the rows again.
     pub adds: bool,
@@ -193,7 +193,7 @@ pub struct Broken {
     /// The fault happened.
     pub fired: bool,
     pub is_ok: bool,
-    /// What it said.
+    /// Its standard error and standard output.
     pub told: String,
 }
 
@@ -261,7 +261,7 @@ pub fn breaks(run: &Run<'_>, fault: &str) -> Broken {
     }
 }
 
-/// What is committed reaches as far as the cursor.
+/// The committed rows reach as far as the cursor.
 fn cursor_is_not_ahead(client: &mut Client, about: &str) {
     let sql = "SELECT (cursor::json->'values'->>0)::timestamptz <= (SELECT max(at) FROM raw.t) \
                FROM _rapidbyte.checkpoint WHERE cursor::json->>'mode' = 'ordered' \

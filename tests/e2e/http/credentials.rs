@@ -1,10 +1,10 @@
-//! Who is asking, and that nobody else hears it. The secret is the one that [`Folder`] looks for.
+//! Credentials for a server, and that nobody else hears them. [`Folder`] searches the output for the secret.
 
 use rapidbyte_testkit::postgres::PASSWORD;
 
 use super::*;
 
-/// A server that lets in who sends this header.
+/// A server that accepts only requests with this header.
 fn guarded(name: &'static str, value: String) -> Server {
     Server::start(
         move |request| match request.header(name) == Some(value.as_str()) {

@@ -39,7 +39,7 @@ fn a_run_goes_on_where_the_last_one_ended_and_repeats_no_record() {
     let to_files = "destination:\n  use: dest-file\n  config: { path: \"out/p-{part}.jsonl\" }\n  write_mode: append\n";
     let folder = Folder::new();
     let text = incremental(&server, to_files);
-    // A server without a record has no cursor to go on from.
+    // A server without records gives the next run no cursor.
     assert_eq!(folder.report(&text)["rows"], 0);
     all.lock().expect("records").extend([
         (1, "2026-11-21T10:00:00Z"),

@@ -119,11 +119,11 @@ fn tls_believes_the_authority_that_was_named() {
     let text = pipeline(&other.url(""), &["sslrootcert: ca.pem"], &[]);
     folder.refuses(&text, "tls_wrong_name", 3, &["other.example"]);
     assert!(other.requests().is_empty(), "somebody asked");
-    // What speaks no TLS.
+    // A server that does not speak TLS.
     let plain = Server::start(|_| Reply::json("[]"));
     let url = plain.url("").replace("http://", "https://");
     folder.refuses(&pipeline(&url, &[], &[]), "tls_handshake", 3, &["TLS"]);
-    // And nobody goes on without it.
+    // A TLS server refuses a request without TLS.
     let secure = server
         .url("")
         .replace("https://localhost", "http://127.0.0.1");

@@ -120,7 +120,7 @@ fn an_object_around_the_records_is_no_record() {
         );
         assert!(folder.files("out").is_empty());
     }
-    // What has a column that somebody named is a record, and so is what holds no objects.
+    // An object is a record if the stream names one of its columns, or if it holds no objects.
     let one = r#"{"me": {"id": 7, "plans": [{"name": "a"}], "tags": ["x"]}}"#;
     let no_objects = r#"{"me": {"id": 7, "plans": [], "tags": ["x"]}}"#;
     let bare = r#"{"id": 7, "tags": ["x"]}"#;
