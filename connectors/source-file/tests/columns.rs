@@ -204,7 +204,7 @@ fn a_union_has_all_columns_and_null_where_a_file_lacks_one() {
         assert_eq!(shown(&batches[0].schema()), "more string");
         let rows: Vec<_> = batches.iter().map(RecordBatch::num_rows).collect();
         assert_eq!((rows, batches[0].column(0).null_count()), (vec![2, 1], 2));
-        // A type of its own is no other column.
+        // A column with another type is still the same column.
         write(&at("3"), &[("id", "string", texts(&[Some("x")]))]);
         let mut source = open_as(folder.path(), ending, "union");
         let error = source.read(&request(None)).err().unwrap();

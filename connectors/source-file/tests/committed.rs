@@ -113,7 +113,7 @@ fn exactly_what_manifests_name_is_read() {
     let (found, notes) = ids(folder.folder.path(), "o/*.csv").unwrap();
     assert_eq!(found, [1]);
     assert!(notes.contains(&"reads the files that the manifests name; skips 1 others".to_owned()));
-    // Another folder is read as it is, and so is one file by its name.
+    // The source reads a folder without manifests as it is, and also a single file by its name.
     fs::create_dir(folder.folder.path().join("n")).unwrap();
     fs::write(folder.folder.path().join("n/a.csv"), "id\n7\n").unwrap();
     assert_eq!(ids(folder.folder.path(), "?/*.csv").unwrap().0, [1, 7]);
@@ -149,7 +149,7 @@ fn a_commit_is_read_once_all_its_files_are_in_their_place() {
     );
     // A part of the folder.
     assert_eq!(ids(folder.folder.path(), "o/day=2/*.csv").unwrap().0, [3]);
-    // What was replaced and is still there.
+    // The replaced files still exist.
     folder.write("day=1/a-3.csv", "id\n4\n");
     folder.commit(&[("day=1/a-3.csv", "id\n4\n")], true);
     assert_eq!(ids(folder.folder.path(), "o/day=*/*.csv").unwrap().0, [4]);

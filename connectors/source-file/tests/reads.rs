@@ -21,14 +21,14 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     folder
 }
 
-/// Opens a source whose path lies in a folder.
+/// Opens a source whose path is in `folder`.
 fn open(folder: &Path, mut config: Value) -> Result<Files> {
     let path = folder.join(config["path"].as_str().unwrap());
     config["path"] = json!(path.to_str().unwrap());
     source::open::<Files>(&config.to_string())
 }
 
-/// Who acts: the contract's kinds have no equality.
+/// The error's kind as text: the contract's kinds cannot be compared.
 fn kind(error: &Error) -> String {
     format!("{:?}", error.kind).replace("ErrorKind::", "")
 }
@@ -390,7 +390,7 @@ fn bad_data_names_file_line_stream_and_column() {
         (Some("s"), Some("y"))
     );
     assert!(error.location.unwrap().ends_with("d/2.csv:3"));
-    // The place is said once.
+    // The message does not repeat the place.
     assert_eq!(
         error.message,
         "column \"y\" (int64): \"b\" is not a whole number"

@@ -153,7 +153,7 @@ const TYPES: &[(&str, &[&str])] = &[
 fn every_type_goes_on_where_it_was() {
     let database = shared().database();
     let mut client = database.client();
-    // Whatever the database says, cursors are written in one way.
+    // The settings of the database do not change the form of cursors.
     let name = quote_ident(database.name());
     client
         .batch_execute(&format!(

@@ -59,7 +59,7 @@ fn late_commits_come_once_and_savepoints_with_them() {
     }
     run(&mut a, "ROLLBACK");
     assert_eq!(step(&mut source, "public.t", &mut cursor), [11, 12, 13]);
-    // One that is prepared is at work until it is committed, though it has no session.
+    // A prepared transaction stays open until it is committed, even without a session.
     run(
         &mut a,
         "BEGIN; INSERT INTO t VALUES (20); PREPARE TRANSACTION 'p'",

@@ -38,7 +38,7 @@ impl Transaction {
                 self.is_open = true;
             }
             3..=4 if self.is_open => {
-                // Ids of savepoints, one of which is undone.
+                // Ids of savepoints; the transaction rolls one savepoint back.
                 self.client.batch_execute("SAVEPOINT a").unwrap();
                 self.version("INSERT INTO t VALUES (DEFAULT) RETURNING id");
                 self.client

@@ -191,7 +191,7 @@ fn a_lag_reads_again_and_the_cursor_never_goes_back() {
     assert_eq!(again.ids, [15, 16, 100, 17, 18, 19, -1, 20, 99]);
     assert_eq!(again.checkpoints.len(), 1);
     assert!(again.cursor().contains("10:21"));
-    // What was left out by the first read does not come by the lag.
+    // The lag does not reach below the initial cursor.
     increment.initial = Some(vec!["2026-11-21 10:17+00".into(), "0".into()]);
     let bounded = increase(
         &mut source,
@@ -608,7 +608,7 @@ fn a_table_that_was_emptied_and_filled_again_is_refused_and_one_that_was_rewritt
         ("VACUUM FULL t", &[][..]),
         ("CREATE INDEX by_v ON t (v); CLUSTER t USING by_v", &[]),
         ("UPDATE t SET v = 0; DELETE FROM t WHERE id < 3", &[]),
-        // A warning: the rows are of a new transaction, and so are the columns.
+        // Only a warning: the same new transaction wrote the rows and changed the columns.
         ("ALTER TABLE t ALTER v TYPE bigint", &[]),
         ("INSERT INTO t (v) VALUES (1)", &[10]),
         // Nothing is up to the cursor.

@@ -11,7 +11,7 @@ use rapidbyte_sdk::prelude::*;
 use rapidbyte_testkit::postgres::{Database, shared};
 use source_postgres::Postgres;
 
-/// What rewrites `t`, and keeps its five rows.
+/// Statements that rewrite `t` and keep its five rows.
 const REWRITES: [&str; 3] = [
     "ALTER TABLE t ALTER n TYPE bigint",
     "CREATE TEMP TABLE kept ON COMMIT DROP AS SELECT * FROM t; TRUNCATE t; INSERT INTO t SELECT * FROM kept",
@@ -87,7 +87,7 @@ fn what_was_waited_for_has_its_rows() {
 #[test]
 fn so_has_a_table_of_which_some_columns_may_be_read() {
     let role = "CREATE ROLE some_columns LOGIN PASSWORD 'secret'";
-    // The server is shared, and so are its roles.
+    // The shared server may already have the role.
     let _ = shared().database().client().batch_execute(role);
     for rewrite in REWRITES {
         let database = database();
@@ -137,7 +137,7 @@ fn a_reader_whose_session_ended_takes_no_table_for_an_empty_one() {
         let (tell, told) = mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Behind the session's lock; the reader waits behind this, or is told of it.
+                // The writer waits for the session's lock. The reader waits behind the writer, or its read fails.
                 let mut writer = database.client();
                 tell.send(()).unwrap();
                 writer
@@ -166,7 +166,7 @@ fn a_reader_whose_session_ended_takes_no_table_for_an_empty_one() {
                 std::thread::yield_now();
             }
             let code = if is_refused {
-                // It does not wait behind what waits for the run itself.
+                // The reader does not wait behind a writer that waits for the run itself.
                 let outcome = reading.join().unwrap();
                 client
                     .execute("SELECT pg_terminate_backend($1)", &[&pid])
@@ -300,7 +300,7 @@ fn nor_is_one_that_a_parallel_worker_reads() {
     }
 }
 
-/// What a function let through is committed by no checkpoint before it is known to be right.
+/// A function chooses the rows. The source checks what the function saw before it gives a checkpoint.
 #[test]
 fn no_checkpoint_stands_behind_rows_that_a_function_chose_from_an_empty_table() {
     let grown = "INSERT INTO t SELECT g, g FROM generate_series(6, 5000) g;
@@ -339,7 +339,7 @@ fn no_checkpoint_stands_behind_rows_that_a_function_chose_from_an_empty_table() 
     }
 }
 
-/// What waits for the session of the snapshot and keeps the readers off is told, and not waited for.
+/// A change waits for the session of the snapshot and blocks the readers. The read fails and does not wait.
 #[test]
 fn a_change_that_queues_for_something_below_a_stream_ends_its_read() {
     for (stream, filter, change, name) in [

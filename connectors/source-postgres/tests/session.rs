@@ -1,4 +1,4 @@
-//! What is listed, what is checked, and the one moment of a run.
+//! The listed relations, the checks, and the consistent snapshot of a run.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 mod common;
@@ -289,11 +289,11 @@ fn rows_that_policies_hide_are_never_left_out_silently() {
         assert_eq!(error.stream.as_deref(), Some("public.ruled"));
         assert!(error.hint.unwrap().contains("BYPASSRLS"));
     }
-    // What is below a view is the server's to know.
+    // Only the server knows the tables below a view.
     for stream in ["public.seen", "public.called"] {
         let selections = [whole(stream)];
         let error = match source.snapshot(&selections) {
-            // What a function reads is known when it is called.
+            // The server learns which tables a function reads when it calls the function.
             Ok(snapshot) => read(
                 &mut source,
                 &ReadRequest {
@@ -372,7 +372,7 @@ fn ten_thousand_names_are_quoted_like_the_server_does() {
     for (name, row) in names.iter().zip(&rows) {
         let (ident, text, is_keyword): (String, String, bool) =
             (row.get(0), row.get(1), row.get(2));
-        // What quote_literal puts before a backslash does not matter.
+        // Spaces in front of the literal do not matter.
         assert_eq!(quote_literal(name).trim_start(), text.trim_start());
         bare += usize::from(ident == *name);
         if quote_ident(name) != ident {

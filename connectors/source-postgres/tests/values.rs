@@ -124,7 +124,7 @@ fn each_type_has_its_native_form() {
     }
 }
 
-/// What a database sets for its sessions must not show in values.
+/// The session settings of a database must not show in values.
 #[test]
 fn settings_of_the_database_do_not_change_texts() {
     let database = shared().database();

@@ -15,7 +15,7 @@ pub fn open(url: &str) -> Postgres {
     source::open(&format!(r#"{{"url": "{url}"}}"#)).unwrap()
 }
 
-/// As the role `name`, who has no password: the server must trust.
+/// The URL for the role `name`. A role with another password than `secret` needs a server that trusts it.
 pub fn as_role(url: &str, name: &str) -> String {
     let (_, at) = url.split_once('@').unwrap();
     format!("postgres://{name}:secret@{at}")
@@ -111,7 +111,7 @@ pub fn find<'a>(streams: &'a [Stream], name: &str) -> &'a Stream {
     found.unwrap_or_else(|| panic!("{name} is not listed"))
 }
 
-/// Who acts: the contract's kinds have no equality.
+/// The error's kind as text: the contract's kinds cannot be compared.
 pub fn kind(error: &Error) -> String {
     format!("{:?}", error.kind).replace("ErrorKind::", "")
 }
@@ -156,7 +156,7 @@ pub fn news(stream: &str, increment: &Increment, cursor: Option<&str>) -> ReadRe
     }
 }
 
-/// What an incremental read gave.
+/// The result of an incremental read.
 #[derive(Debug, Default)]
 pub struct Given {
     /// Of the first column, in their order.
@@ -167,7 +167,7 @@ pub struct Given {
 }
 
 impl Given {
-    /// The last checkpoint, which must stand behind the last row.
+    /// The last checkpoint, which must come after the last row.
     pub fn cursor(&self) -> &str {
         let (rows, cursor) = self.checkpoints.last().unwrap();
         assert_eq!(*rows, self.ids.len(), "no checkpoint behind the last row");
@@ -181,7 +181,7 @@ impl Given {
     }
 }
 
-/// Reads what is new to the end.
+/// Reads the new rows to the end.
 pub fn increase(source: &mut Postgres, request: &ReadRequest) -> Result<Given> {
     let mut reader = source.read(request)?;
     let mut given = Given::default();
@@ -239,7 +239,7 @@ impl Random {
     }
 }
 
-/// What is new since `cursor`, which moves on.
+/// Reads the rows that are new since `cursor`, and moves the cursor.
 pub fn step(source: &mut Postgres, stream: &str, cursor: &mut Option<String>) -> Vec<i32> {
     let given = increase(source, &news(stream, &exact(false), cursor.as_deref())).unwrap();
     assert_eq!(given.checkpoints.len(), 1, "{given:?}");
