@@ -59,7 +59,7 @@ fn request(write_mode: WriteMode, id: &str) -> LoadRequest {
     }
 }
 
-/// A run that was let in.
+/// A run that has fenced the older runs.
 struct Session {
     files: destination::Session<Files>,
     load: Loading<Files>,
@@ -223,7 +223,7 @@ fn an_older_run_cannot_commit_any_more_and_says_which_is_newer() {
             .contains("the newer run new fenced the run old (epoch 2 after 1)")
     );
     new.commit(1..3, "3", true).unwrap();
-    // What an older run has under way is taken away by the newer one.
+    // The newer run removes the uncommitted files of an older run.
     let mut old = Session::append(folder.path(), "old");
     let parts = old.write(5..6);
     drop(Session::append(folder.path(), "newest"));
@@ -380,7 +380,7 @@ fn what_could_double_or_lose_rows_is_refused_by_name() {
     let mut files = open(folder.path(), lines());
     let error = files.begin(&[other]).err().unwrap();
     assert_eq!(error.code, "folder_of_another_stream");
-    // The newest manifest has no follower with its hash: what no run writes is noticed all the same.
+    // No later manifest holds the hash of the newest one. The destination still rejects values that no run writes.
     let edited = tempfile::tempdir().unwrap();
     begin(edited.path(), lines(), WriteMode::Append).unwrap();
     let manifests = edited.path().join("o/_manifest");
@@ -465,12 +465,12 @@ fn a_run_that_is_let_in_again_after_its_last_commit_knows_that_it_is_complete() 
     }
 }
 
-/// What one of two runs does next.
+/// The next step of one of two runs.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Begin,
     Commit(i64),
-    /// Rows are written, and the process is killed.
+    /// The run writes rows, and the process is killed.
     KilledBefore(i64),
     /// The manifest has its name, the files do not.
     KilledAfter(i64),
@@ -494,7 +494,7 @@ fn step() -> impl Strategy<Value = (usize, Step)> {
 struct Model {
     folder: tempfile::TempDir,
     sessions: [Option<Session>; 2],
-    /// The run that was let in last.
+    /// The run that fenced last.
     owner: usize,
     next: i64,
     committed: BTreeSet<i64>,
@@ -572,7 +572,7 @@ impl Model {
         Ok(())
     }
 
-    /// Who reads by a pattern sees committed rows, each once.
+    /// A reader that uses a pattern sees only committed rows, and no row twice.
     fn is_sound(&self) -> Result<(), TestCaseError> {
         let ids = ids_of(self.folder.path(), &visible(self.folder.path()));
         let once: BTreeSet<i64> = ids.iter().copied().collect();

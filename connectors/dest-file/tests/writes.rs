@@ -67,7 +67,7 @@ fn write(
     Ok(receipt.rows)
 }
 
-/// Who acts: the contract's kinds have no equality.
+/// The error's kind as text: the contract's kinds cannot be compared.
 fn kind(error: &Error) -> String {
     format!("{:?}", error.kind).replace("ErrorKind::", "")
 }

@@ -70,8 +70,8 @@ fn once(after: &'static str, at: u8, says: Says, code: &'static str) -> Told {
     }
 }
 
-/// Tells each lie to a run of its own. What is there afterwards is all rows or none: all where the
-/// run said so, and none where the server was asked and said so.
+/// Tells each lie to a run of its own. Afterwards the table holds all rows or none: all after a success,
+/// none after an error, and either after `commit_unknown`.
 fn tell(load_method: &str, lies: Vec<Told>) {
     let before = memory_peak();
     let mut wrong = Vec::new();
@@ -133,7 +133,7 @@ const VIOLATED: &str = "protocol_violation";
 /// Not to be read, so that the test's own output keeps no flood of it.
 const NOTICE: &[u8] = b"M";
 
-/// What begins a COPY.
+/// The words of the statement that begins a COPY.
 const COPY: &str = "FROM STDIN";
 
 #[test]

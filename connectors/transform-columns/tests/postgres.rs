@@ -491,7 +491,7 @@ const EXPRESSIONS: &[&str] = &[
     "TIMESTAMP '1969-12-31 23:59:59.5'::date",
 ];
 
-/// What PostgreSQL computes and this program refuses, with the reason.
+/// Expressions that PostgreSQL computes and this program refuses, with the reason.
 const REFUSED_HERE: &[(&str, &str)] = &[
     (
         "t::numeric(10, 1)",
@@ -575,7 +575,7 @@ fn every_expression_gives_what_postgresql_gives() {
     let batch = typed();
     let (mut wrong, mut compared, mut refused) = (Vec::new(), 0, 0);
     for expression in EXPRESSIONS {
-        // The order of texts depends on the collation of a database; here it is that of bytes.
+        // The collation of a database decides the order of texts; this program compares their bytes.
         let there = expression.replace("COLLATE_C", "COLLATE \"C\"");
         let here = expression.replace("COLLATE_C", "");
         let rows = client

@@ -96,7 +96,7 @@ pub fn begin(to: &mut Session, target: &Target) -> Result<Loading> {
     Ok(load)
 }
 
-/// The one commit of a run that the server lets in now, as number `seq`.
+/// The only commit of a run, with the `seq` that the server expects now.
 pub fn whole(stream: &str, parts: Vec<Part>, seq: u64) -> Commit<'_> {
     Commit {
         seq,
@@ -137,7 +137,7 @@ pub fn plan(to: &mut Session, stream: &str, batch: &RecordBatch) -> Result<Plan>
     to.plan(&target(stream, &batch.schema(), WriteMode::Append))
 }
 
-/// What an administrator does so that a role may keep checkpoints.
+/// Grants a role the privileges that checkpoints need, as an administrator does.
 pub fn may_checkpoint(client: &mut Client, role: &str) {
     client
         .batch_execute(&format!(
@@ -154,7 +154,7 @@ pub fn one(client: &mut Client, sql: &str) -> String {
     value.unwrap_or_else(|| "NULL".into())
 }
 
-/// What hangs, and is not merely slow.
+/// A wait of this length hangs, and is not merely slow.
 pub const HANGS: Duration = Duration::from_secs(60);
 
 /// Asks again and again until the answer is this one.

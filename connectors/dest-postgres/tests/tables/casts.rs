@@ -22,7 +22,7 @@ struct Case {
     sql: &'static str,
     accepted: &'static [&'static str],
     refused: &'static [&'static str],
-    /// What random changes put in.
+    /// The pieces that random changes insert.
     pieces: &'static [&'static str],
     /// True if the value that is stored (right) says what the text (left) says.
     says: fn(&str, &str) -> bool,
@@ -61,7 +61,7 @@ const NAMES: Case = Case {
     ..OWN
 };
 
-/// Texts of those types, of which some say more than the type holds.
+/// Texts for the types without spellings. Some texts say more than the type holds.
 const OWN_TEXTS: &[&str] = &[
     "a",
     "'a' 'b'",

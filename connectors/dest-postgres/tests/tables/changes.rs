@@ -1,5 +1,5 @@
-//! The server changes some values without a word: it rounds, cuts and pads. None of that happens
-//! here unsaid: a value goes in as it is, or its column is named.
+//! The server changes some values silently: it rounds, cuts and pads. The destination stores a value as it
+//! is, or its error names the column.
 
 use std::sync::Arc;
 
@@ -129,7 +129,7 @@ fn a_text_that_the_server_would_round_or_cut_is_refused_with_its_column() {
         ("money", "$1.005", None),
         ("real", "16777217", None),
         ("jsonb", r#"{"b": 1,  "a": 2}"#, Some(r#"{"a": 2, "b": 1}"#)),
-        // What is written for an object that is gone is the number of another one here.
+        // For a dropped object, the server writes its number, which may belong to another object here.
         ("regclass", "-", Some("-")),
         ("regclass", "pg_class", Some("pg_class")),
         ("regclass", "99999", None),
@@ -171,7 +171,7 @@ fn a_text_that_the_server_would_round_or_cut_is_refused_with_its_column() {
     }
 }
 
-/// `n` rows of texts `id`, `a` and `b`, of which `refused` are (row, column, text).
+/// `n` rows of the strings `id`, `a` and `b`. `refused` replaces some of them: (row, column, text).
 fn numbered(n: usize, refused: &[(usize, usize, &str)]) -> RecordBatch {
     let text = |row: usize, column: usize| {
         let other = refused

@@ -1,4 +1,4 @@
-//! What the table of checkpoints holds, and who may commit.
+//! The content of the table of checkpoints, and the runs that may commit.
 
 use std::thread;
 
@@ -85,7 +85,7 @@ fn a_writer_commits_again_and_again_and_the_cursor_moves_with_the_rows() {
         assert_eq!(state(&mut client), "p t raw.t r1 1 2 {\"at\":3} f");
         load.commit(commit("t", vec![part], 2, Some("4"), false))
             .unwrap();
-        // The last one has no rows.
+        // The last part is empty.
         let part = load.flush().unwrap();
         assert_eq!(part.rows, 0);
         load.commit(commit("t", vec![part], 3, Some("5"), true))
@@ -138,7 +138,7 @@ fn a_run_that_is_let_in_again_learns_whether_it_was_complete() {
     assert!(!late.complete, "a newer run was let in between");
 }
 
-/// The sessions of the destination, without those of the test.
+/// The sessions of the destination, without the sessions of the test.
 fn sessions(client: &mut Client) -> String {
     one(client, &sessions_that("true"))
 }
@@ -151,7 +151,7 @@ fn a_run_that_is_superseded_before_it_writes_says_so_at_once() {
         let mut older = open(&database);
         older.plan(&target).unwrap();
         let mut load = fence(&mut older, &target, run("older")).unwrap();
-        // Ends the session of the older one.
+        // Ends the session of the older run.
         write_to(&mut open(&database), &target, &[batch(&[1])]).unwrap();
         let error = load.open_writer(None).unwrap_err();
         assert_eq!(error.code, "run_superseded", "{is_there}: {error:?}");
@@ -180,7 +180,7 @@ fn of_two_runs_the_newer_one_goes_on_and_the_older_one_says_why_not() {
         }
         let part = (older_has == "a part").then(|| load.flush().unwrap());
         assert_eq!(sessions(&mut client), "1");
-        // A lock that the newer one would wait for is no reason to wait: the older session ends.
+        // The newer run does not wait for the locks of the older run: it ends the older session.
         let mut newer = open(&database);
         let replacing = rapidbyte_sdk::Target {
             write_mode: WriteMode::Replace,
@@ -248,7 +248,7 @@ fn a_commit_whose_epoch_is_older_rolls_its_rows_back_even_if_its_session_lives()
         (error.code.as_str(), kind(&error)),
         ("internal", "Internal".into())
     );
-    // A number that somebody edited, and a row that somebody deleted, are no newer run.
+    // An edited number and a deleted row do not mean a newer run.
     for (sql, how) in [
         (
             "UPDATE _rapidbyte.checkpoint SET seq = 9",
@@ -395,7 +395,7 @@ fn after_an_operator_put_a_cursor_its_loss_and_that_of_rows_are_noticed() {
     // That is what the operator takes then.
     put(&mut to, Some("1"));
     assert_eq!(lost(&mut to, &target), None);
-    // Who takes the cursor away wants all rows again, behind those that are there.
+    // An operator who removes the cursor wants all rows again, after the rows in the table.
     client
         .batch_execute("INSERT INTO raw.t VALUES (1)")
         .unwrap();
@@ -452,10 +452,10 @@ fn rows_that_the_role_does_not_see_are_not_taken_for_none() {
             .unwrap();
         assert!(hidden.progress(&keeping(stream), "p").unwrap().is_some());
     }
-    // Where there is no page, there is no row.
+    // A table without a page is empty.
     let fresh = hidden.progress(&keeping("fresh"), "p").unwrap();
     assert!(fresh.is_none(), "{fresh:?}");
-    // A row that the policies refuse is not mended by a GRANT.
+    // A GRANT does not help where a policy refuses the row.
     let error = append(&mut hidden, "t", &batch(&[2])).unwrap_err();
     assert_eq!(error.code, "pg_42501", "{error:?}");
     let hint = error.hint.unwrap();
@@ -710,7 +710,7 @@ fn a_role_that_may_not_keep_checkpoints_is_told_what_to_run_before_anything_move
             assert!(statements.all(|line| line.ends_with(';')), "{hint}");
         }
     }
-    // What it says is what helps.
+    // The statements of the hint work.
     let mut to = open_with(&url, json!({"schema": "raw"}));
     let hint = to.plan(&target).unwrap_err().hint.unwrap();
     client

@@ -18,16 +18,16 @@ const COMMIT: &[u8] = b"SET seq = c.seq + 1";
 /// Of the connection that settles it.
 const QUESTION: &[u8] = b"SET epoch = c.epoch + 1";
 
-/// What becomes of the COMMIT whose answer never comes.
+/// The fate of the COMMIT whose answer never comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// The server does it, and its answer is lost.
+    /// The server commits, and its answer is lost.
     Arrives,
-    /// The server gets it only when it was asked what became of it.
+    /// The server gets the COMMIT only after the question about its outcome.
     Late,
     /// The server gets the end of the connection instead.
     Vanishes,
-    /// So it does, and no other connection is let through.
+    /// The same, and every later connection fails.
     Unreachable,
 }
 
@@ -149,7 +149,7 @@ fn a_commit_whose_answer_is_lost_is_looked_up() {
                 // The session goes on over the new connection.
                 append(&mut to, "more", &batch(&[1])).unwrap();
             }
-            // Whichever of the two the server saw first: what is said is what is there.
+            // The server may see either message first: the result matches the table in both cases.
             Fate::Late => {
                 let is_there = one(&mut client, "SELECT to_regclass('raw.late')") != "NULL";
                 assert_eq!(result.is_ok(), is_there, "{result:?}");

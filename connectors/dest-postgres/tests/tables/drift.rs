@@ -1,4 +1,4 @@
-//! A stream whose columns are not those of its table: what each policy makes of it.
+//! Streams whose columns differ from their table, under each policy.
 
 use std::sync::Arc;
 
@@ -165,7 +165,7 @@ fn a_new_column_is_left_out_or_refused_where_the_policy_says_so() {
         assert!(error.message.contains(says), "{error:?}");
         assert_eq!(rows(&mut client), expected);
     }
-    // What identifies the rows cannot be left out.
+    // A column that identifies rows cannot be left out.
     let database = database();
     execute(
         &mut database.client(),
@@ -226,7 +226,7 @@ fn read(client: &mut Client, table: &str) -> RecordBatch {
     RecordBatch::try_new(Arc::new(schema), values).unwrap()
 }
 
-/// What is written of a table of the schema `src`, without these columns.
+/// The batch without these columns.
 fn without(batch: &RecordBatch, names: &[&str]) -> RecordBatch {
     let schema = batch.schema();
     let keeps = |place: &usize| !names.contains(&schema.field(*place).name().as_str());
@@ -259,7 +259,7 @@ const SOURCE: &str = "CREATE SCHEMA src; CREATE TABLE src.t (id int8 NOT NULL, a
     INSERT INTO src.t VALUES (1, 'x', 'y')";
 /// The next row.
 const SECOND: &str = "UPDATE src.t SET id = 2";
-/// What the owner of the target adds.
+/// The columns that the owner of the target adds.
 const OWN: &str = "ALTER TABLE raw.t ADD COLUMN own text, ADD COLUMN at text DEFAULT 'now'";
 
 #[test]
@@ -333,11 +333,11 @@ fn a_column_that_the_source_still_has_is_not_dropped() {
     );
     write_by(&mut to, &narrow, mode, with_drop()).unwrap();
     assert_eq!(rows(&mut client), "(1,x,y) (2,x,)");
-    // NOT NULL is taken away only from a column that is gone.
+    // The destination removes NOT NULL only from a column that the source dropped.
     let narrow = without(&read(&mut client, "t"), &["a"]);
     let error = write_by(&mut to, &narrow, mode, SchemaChanges::default()).unwrap_err();
     assert_eq!(error.code, "unfilled_column", "{error:?}");
-    // What was left out for a while is still known: then the source drops it.
+    // The destination still knows a column that the operator left out for a while. Now the source drops it.
     execute(
         &mut client,
         "ALTER TABLE src.t DROP COLUMN b; UPDATE src.t SET id = 3",
@@ -452,7 +452,7 @@ fn columns_that_exchange_or_shift_their_names_keep_their_values() {
             "id bigint!, b text!, c text",
             2,
         ),
-        // Only the numbers of the columns differ from those of before.
+        // Only the numbers of the columns differ from before.
         (
             "RENAME a TO x; ALTER TABLE src.t RENAME b TO a; ALTER TABLE src.t RENAME x TO b",
             "id bigint!, b text!, a text",
@@ -512,7 +512,7 @@ fn a_column_of_the_owner_is_not_taken_for_one_that_the_source_dropped() {
         "ALTER TABLE src.t DROP b; SELECT 1",
         "ALTER TABLE raw.t DROP b; ALTER TABLE raw.t ADD b text; ALTER TABLE src.t DROP b",
         "CREATE TABLE raw.n (LIKE raw.t); DROP TABLE raw.t; ALTER TABLE raw.n RENAME TO t; ALTER TABLE src.t DROP b",
-        // What this load does not fill in another stream's table is not its own.
+        // Another table inherits the column.
         "CREATE TABLE raw.child () INHERITS (raw.t); ALTER TABLE src.t DROP b",
     ] {
         let database = database();
@@ -586,7 +586,7 @@ fn an_earlier_state_of_the_source_proves_nothing() {
     );
     write_by(&mut to, &read(&mut client, "t"), mode, changes).unwrap();
     assert_eq!(columns(&mut client), "id bigint!, a text!, b text, c text");
-    // What is no record is none.
+    // The run replaces an invalid or missing record.
     for origins in [
         "'1'",
         "'{}'",
@@ -818,7 +818,7 @@ fn a_stream_without_a_column_of_its_table_is_refused() {
         );
         assert_eq!(rows(&mut client), "(1,x)");
     }
-    // Values that are left out are told in each run.
+    // Each run warns about the values that it leaves out.
     let says = warnings(
         &mut to,
         &row(2, &[("a", "x"), ("b", "y")]),
@@ -956,7 +956,7 @@ fn a_type_is_widened_where_no_row_changes_and_rewritten_where_that_is_allowed() 
         ),
         ("int4", &ints("v"), rewrite, "bigint", Ok(&number)),
         ("int4", &ints("v"), FROZEN, "integer", Err("column_refused")),
-        // A date is no number, whatever may be rewritten.
+        // A date does not become a number, even with `rewrite`.
         ("date", &ints("v"), rewrite, "date", Err("column_refused")),
     ] {
         let database = database();
@@ -973,7 +973,7 @@ fn a_type_is_widened_where_no_row_changes_and_rewritten_where_that_is_allowed() 
         }
         assert_eq!(columns(&mut client), format!("v {becomes}"));
     }
-    // The text of a file has no length: that of the table is somebody's choice.
+    // A text of a file carries no length, so the run keeps the length of the table.
     let database = database();
     execute(
         &mut database.client(),

@@ -15,11 +15,11 @@ use rapidbyte_testkit::numbers::Numbers;
 use rapidbyte_testkit::postgres::{Client, shared};
 use serde_json::json;
 
-/// What becomes of the next commit.
+/// The next commit passes.
 const PASSES: u8 = 0;
-/// It happens, and its answer is lost.
+/// The commit happens, and its answer is lost.
 const ARRIVES: u8 = 1;
-/// It is lost itself.
+/// The commit itself is lost.
 const VANISHES: u8 = 2;
 /// In the message that moves the checkpoint and commits.
 const COMMIT: &[u8] = b"SET seq = c.seq + 1";
@@ -70,7 +70,7 @@ fn answer(mut from: TcpStream, mut to: TcpStream, lost: &AtomicU8) {
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
-/// What should be there.
+/// The expected state.
 #[derive(Debug, Default)]
 struct Model {
     epoch: u64,
@@ -80,12 +80,12 @@ struct Model {
     next: i64,
 }
 
-/// A run that was let in.
+/// A run that has fenced the older runs.
 struct Run {
     load: Loading,
     epoch: u64,
     seq: u64,
-    /// Written and not committed.
+    /// Written rows that are not committed.
     open: Vec<i64>,
 }
 
@@ -113,7 +113,7 @@ impl History {
         match (self.numbers.below(10), self.runs[who].take()) {
             (0..=4, Some(run)) => self.write(who, run),
             (5..=7, Some(run)) => self.commit(who, run),
-            // Killed: nothing of it is told to anybody.
+            // Killed: the run reports nothing.
             (8, Some(_)) => {}
             (_, _) => self.let_in(who),
         }
@@ -185,7 +185,7 @@ impl History {
             Err(error) if is_newest => {
                 assert_eq!(fate, VANISHES, "{error:?}");
                 assert_eq!(kind(&error), "Connection", "{error:?}");
-                // What was lost must not happen later: its epoch is over.
+                // The lost commit must not happen later, so the lookup raised the epoch.
                 self.model.epoch += 1;
             }
             Err(error) => assert_eq!(error.code, "run_superseded", "{error:?}"),

@@ -66,7 +66,7 @@ fn behind_a_pooler_of_transactions_no_limit_of_a_session_is_changed() {
         &batch(&[1]),
     )
     .unwrap();
-    // Whoever comes next meets the session that was used.
+    // The pooler gives the next client the session that the run used.
     let mut next = Client::connect(&url, NoTls).unwrap();
     let answers = next.simple_query(&format!("SHOW {limit}")).unwrap();
     let value = answers.iter().find_map(|message| match message {

@@ -1,4 +1,4 @@
-//! What is refused, how, and which way a table is filled.
+//! The refusals, their errors, and the method that fills a table.
 
 use std::sync::Arc;
 
@@ -193,7 +193,7 @@ fn triggers_see_the_users_own_search_path() {
         assert_eq!(ids(&mut client, "public.audit"), "1,2");
         replace(&mut to, "t", &batch(&[3])).unwrap();
         assert_eq!(ids(&mut client, "public.audit"), "-2,-1,1,2,3,101,102");
-        // A stream that is read again from its beginning, and has no rows any more.
+        // The run reads the stream again from its beginning, and the stream is empty now.
         let mut target = target("t", &batch(&[]).schema(), WriteMode::Replace);
         target.is_incremental = true;
         write_to(&mut to, &target, &[]).unwrap();

@@ -177,15 +177,15 @@ fn settings_out_of_range_are_refused() {
     assert_eq!(error.code, "invalid_name", "{error:?}");
 }
 
-/// They wait for as long as it takes, and not only until somebody is told.
+/// The session waits without a limit, and not only until the run warns.
 const WAIT_ON: &str = "wait_event_type = 'Lock' AND query NOT LIKE '%lock_timeout = 1000%'";
-/// What a run waits for: the row of its stream, its turn to make the table of checkpoints, its turn to
-/// make schemas.
+/// The locks that a run waits for: the row of its stream, its turn to create the table of checkpoints, and its
+/// turn to create schemas.
 const ROW: &str = "BEGIN; SELECT FROM _rapidbyte.checkpoint FOR UPDATE";
 const TURN: &str = "BEGIN; SELECT pg_advisory_xact_lock(hashtext('rapidbyte.checkpoint'))";
 const SCHEMAS: &str = "BEGIN; SELECT pg_advisory_xact_lock(hashtext('rapidbyte.schema'))";
 
-/// Holds what a run waits for. For the row a first run was let in.
+/// Holds a lock that a run waits for. For `ROW`, a first run creates the row.
 fn hold(database: &Database<'_>, holder: &mut Client, what: &str) {
     if what == ROW {
         let mut to = open_with(&database.url(), json!({"schema": "new"}));
@@ -194,7 +194,7 @@ fn hold(database: &Database<'_>, holder: &mut Client, what: &str) {
     holder.batch_execute(what).unwrap();
 }
 
-/// A run that is let in, and makes a schema and a table.
+/// Starts a run that fences the older runs, then creates a schema and a table.
 fn second_run(url: String) -> JoinHandle<Result<(), Error>> {
     thread::spawn(move || {
         let mut to = open_with(&url, json!({"schema": "new"}));
@@ -203,7 +203,7 @@ fn second_run(url: String) -> JoinHandle<Result<(), Error>> {
     })
 }
 
-/// Whether the server looks if a client is still there.
+/// Whether the server checks that a client is still there.
 fn is_noticed(client: &mut Client) -> bool {
     let known = "SELECT current_setting('client_connection_check_interval', true)";
     cfg!(target_os = "linux") && one(client, known) != "NULL"

@@ -70,7 +70,7 @@ fn read(database: &Database<'_>, keep: impl Fn(&Column) -> bool) -> RecordBatch 
     decoder.take_batch().unwrap()
 }
 
-/// What is not asked for is what the server would have answered.
+/// The destination does not ask for built-in types: its own descriptions match the server's answers.
 #[test]
 fn built_in_types_are_as_the_server_describes_them() {
     let database = database();

@@ -225,10 +225,10 @@ fn columns_that_do_not_move_keep_their_values_and_a_key_may_be_of_several_in_any
     let keys_only = batch.project(&[0, 1]).unwrap();
     upsert(&mut to, &keys_only, &["K 2", "id"]).unwrap();
     assert_eq!(one(&mut client, all), "1/k/b/then/3 2/k/d/now/7");
-    // A foreign key that does not hold is the server's to say.
+    // `id` alone does not have a unique index.
     let error = upsert(&mut to, &rows(&[(Some(99), Some("x"), None)]), &["id"]).unwrap_err();
     assert_eq!(error.code, "no_unique_index", "{error:?}");
-    // A trigger that turns rows away is no smaller count.
+    // A trigger that discards rows is an error, not a smaller count.
     client
         .batch_execute(
             "CREATE OR REPLACE FUNCTION raw.note() RETURNS trigger LANGUAGE plpgsql AS \
@@ -495,7 +495,7 @@ fn what_cannot_be_upserted_is_refused_by_the_plan() {
             }
         }
     }
-    // What it says to run is what helps.
+    // The statement in the hint works.
     client
         .batch_execute(&format!("DROP TABLE raw.t; {table}"))
         .unwrap();

@@ -101,7 +101,7 @@ impl SchemaChanges {
         backfill: Some(false),
     };
 
-    /// The values of a stream, and those of `pipeline` where it has none.
+    /// The values of a stream; `pipeline` gives the values that the stream does not set.
     pub fn or(self, pipeline: Self) -> Self {
         Self {
             new_column: self.new_column.or(pipeline.new_column),

@@ -6,7 +6,7 @@
 
 use serde_json::{Number, Value};
 
-/// Why a plain scalar has no value, and what to do; neither holds the scalar itself.
+/// Why a plain scalar is refused, and what to do; neither text holds the scalar itself.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) message: &'static str,

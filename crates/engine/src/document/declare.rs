@@ -414,7 +414,7 @@ pub(super) fn unknown<T: Keys + 'static>(entry: &Entry, at: &Spot<'_>) -> Docume
     } else if let Some((mapping, _)) = mappings()
         .into_iter()
         .filter(is_elsewhere)
-        // The one that holds for most.
+        // The mapping with the fewest dots holds for most.
         .min_by_key(|(mapping, _)| mapping.matches('.').count())
     {
         format!("move it to {mapping}")

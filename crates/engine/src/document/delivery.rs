@@ -51,7 +51,7 @@ keys! {
     }
 }
 
-/// The longest pause is no shorter than the first, unless somebody says so.
+/// Raises the longest pause to the first pause, unless the file sets it.
 pub(super) fn longest_pause(at: &Spot<'_>, mut retry: Retry) -> Result<Retry> {
     if at.key("max_backoff_seconds").is_none() {
         retry.max_backoff_seconds = retry.max_backoff_seconds.max(retry.backoff_seconds);

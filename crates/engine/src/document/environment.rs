@@ -108,8 +108,8 @@ impl<'a> Environment<'a> {
     }
 }
 
-/// Why a `.env` that is there holds no variables. It is an error only for a pipeline that misses a variable: a directory
-/// of that name is a habit of Python's virtual environments.
+/// Why a `.env` that is there holds no variables. It is an error only for a pipeline that misses a variable: a
+/// directory with this name is a habit of Python's virtual environments.
 fn why_not_read(path: &Path) -> Option<String> {
     let link = std::fs::symlink_metadata(path).ok()?;
     let why = match std::fs::metadata(path) {
@@ -246,7 +246,7 @@ impl<'a> Lines<'a> {
                     .error(code::ENV_SYNTAX, line, message)
                     .hint("use letters, digits and _, and do not start with a digit"));
             }
-            // The first "=" of the line: a name holds none, nor does `export`.
+            // The first "=" of the line: neither a name nor `export` holds one.
             let at = start.find('=').map_or(start.len(), |at| at + 1);
             let value = self.value(&start[at..])?;
             return Ok(Some((name.to_owned(), value, line)));

@@ -1,4 +1,4 @@
-//! What is wrong with a pipeline file, and where.
+//! Mistakes in a pipeline file, and their places.
 
 use std::fmt;
 
@@ -29,9 +29,9 @@ pub struct DocumentError {
     pub column: u32,
     /// The key path, such as `source.streams[1].columns`; empty where there is none.
     pub path: String,
-    /// What is wrong: a lower-case fragment.
+    /// The mistake, as a lower-case fragment.
     pub message: String,
-    /// What to do.
+    /// The next action.
     pub hint: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub(super) type Result<T, E = DocumentError> = std::result::Result<T, E>;
 pub mod code {
     /// The text is not YAML, or uses a part of YAML that a pipeline file may not use.
     pub const YAML_SYNTAX: &str = "yaml_syntax";
-    /// A key that has no meaning where it stands.
+    /// A key that does not belong where it is.
     pub const UNKNOWN_KEY: &str = "unknown_key";
     /// A mapping, a list, a text or a number where something else is due.
     pub const WRONG_TYPE: &str = "invalid_type";
@@ -49,7 +49,7 @@ pub mod code {
     pub const MISSING_KEY: &str = "missing_key";
     /// `${NAME}` names a variable that is not set.
     pub const UNSET_VARIABLE: &str = "unset_variable";
-    /// `${…}` in a form that has no meaning.
+    /// `${…}` in an invalid form.
     pub const INVALID_INTERPOLATION: &str = "invalid_interpolation";
     /// One key twice in one mapping.
     pub const DUPLICATE_KEY: &str = "duplicate_key";
@@ -59,7 +59,7 @@ pub mod code {
     pub const BAD_VALUE: &str = "invalid_value";
     /// A file does not exist.
     pub const FILE_NOT_FOUND: &str = "file_not_found";
-    /// A folder or another thing that is no regular file.
+    /// A directory, or another thing that is not a regular file.
     pub const NOT_A_FILE: &str = "not_a_file";
     /// The system refuses to read the file.
     pub const FILE_UNREADABLE: &str = "file_unreadable";
@@ -69,7 +69,7 @@ pub mod code {
     pub const INVALID_UTF8: &str = "invalid_utf8";
     /// Nothing but white space and comments.
     pub const EMPTY_FILE: &str = "empty_file";
-    /// A line of a `.env` file is no `NAME=value`.
+    /// A line of a `.env` file is not `NAME=value`.
     pub const ENV_SYNTAX: &str = "env_syntax";
     /// Another user can have written the `.env` file.
     pub const ENV_UNTRUSTED: &str = "env_file_untrusted";

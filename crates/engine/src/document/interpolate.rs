@@ -1,7 +1,7 @@
 //! The parts of a scalar: `${NAME}`, `${NAME:-default}`, `${file:path}`, `$$`.
 //!
 //! A `$` that neither `{` nor `$` follows stands for itself, so that most passwords need no
-//! escape. What a part stands for is looked up elsewhere.
+//! escape. The reader of the document looks up the values of the parts.
 
 use super::environment::is_name;
 
@@ -19,7 +19,7 @@ pub(super) enum Part<'a> {
     File(&'a str),
 }
 
-/// What is wrong with a scalar, and what to do.
+/// Why a scalar is malformed, and what to do.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed {
     pub(super) message: String,
@@ -56,7 +56,7 @@ pub(super) fn parts(text: &str) -> Result<Vec<Part<'_>>, Malformed> {
     Ok(parts)
 }
 
-/// What stands between `${` and `}`.
+/// Parses the text between `${` and `}`.
 fn reference(inside: &str) -> Result<Part<'_>, Malformed> {
     if inside.contains("${") {
         return Err(Malformed {

@@ -180,7 +180,7 @@ pub(super) fn root(at: &Spot<'_>) -> Result<Document> {
     Ok(document)
 }
 
-/// What the streams, the defaults and the destination mean for each other.
+/// Applies the defaults, and checks the streams, the defaults and the destination against each other.
 fn ensure_fits(at: &Spot<'_>, document: &mut Document) -> Result<()> {
     let (source, destination) = (at.key("source"), at.key("destination"));
     let streams = source.as_ref().and_then(|source| source.key("streams"));
@@ -220,7 +220,7 @@ fn ensure_fits(at: &Spot<'_>, document: &mut Document) -> Result<()> {
 }
 
 impl Document {
-    /// What happens to the rows that are already in the target of a stream.
+    /// How the destination treats the rows that are already in the target of a stream.
     pub fn write_mode_of(&self, stream: &Stream) -> WriteMode {
         stream.write_mode.unwrap_or(self.destination.write_mode)
     }
@@ -281,8 +281,8 @@ pub(super) fn connector(hint: &'static str) -> Key<String> {
     Kind::new(schema, |at| at.name()).required(hint)
 }
 
-/// Refuses the keys of an upsert in another mode. `repeats`: rows are appended that are read again, and these may have a
-/// primary key.
+/// Refuses the keys of an upsert in another mode. `repeats`: the run appends rows that it reads again, and these rows
+/// may have a primary key.
 pub(super) fn ensure_upserts(at: &Spot<'_>, mode: WriteMode, repeats: bool) -> Result<()> {
     for (key, hint, has_use) in [
         (

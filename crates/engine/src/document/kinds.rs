@@ -170,7 +170,7 @@ pub(super) struct Distinct<T> {
     pub(super) name: fn(&T) -> String,
     /// The code of the error about a name that is there twice.
     pub(super) code: &'static str,
-    /// What comes before the name in its message.
+    /// The text before the name in the error's message.
     pub(super) what: &'static str,
 }
 

@@ -6,7 +6,7 @@
 pub(crate) struct NotLocal {
     /// The error's message.
     pub message: String,
-    /// What to write instead.
+    /// The next action.
     pub hint: String,
 }
 

@@ -7,7 +7,7 @@ use super::error::DocumentError;
 use super::read::{Reader, Spot};
 use super::{HISTORY, keys, read_document, root_of};
 
-/// What a pipeline file says to a command that only looks at past runs. The other keys are not read, so that the
+/// The parts of a pipeline file that a command about past runs needs. The other keys are not read, so that the
 /// variables in them need no value.
 pub struct Named {
     /// The pipeline's name.

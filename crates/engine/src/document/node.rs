@@ -67,7 +67,7 @@ pub(super) struct Entry {
 impl Node {
     /// The place of what `path` leads to, or of the last step towards it that is there.
     ///
-    /// The place of a mapping or a list is that of its key.
+    /// A mapping or a list has the place of its key.
     pub(super) fn locate(&self, path: &str) -> Option<Location> {
         let (mut node, mut best, mut rest) = (self, None, path);
         while let Some((step, after)) = path::split_first(rest) {
@@ -122,7 +122,7 @@ impl Node {
         matches!(&self.value, NodeValue::Scalar(scalar) if scalar.is_empty())
     }
 
-    /// What it is, for a message.
+    /// The kind of the node, for a message.
     pub(super) fn kind(&self) -> &'static str {
         match &self.value {
             NodeValue::Sequence(_) => "a list",
@@ -216,7 +216,7 @@ fn first_tab(text: &str, from: Location, info: &str) -> Option<Location> {
     })
 }
 
-/// What most often leads to a message of the parser, by words in it; the first that fits.
+/// Likely causes of a parser's message, by words in the message; the first match counts.
 const SYNTAX_HINTS: &[(&str, &str)] = &[
     ("tab", "indent with spaces, not with tabs"),
     (

@@ -19,12 +19,12 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// All values from the environment and from files together: a file may name one value often.
 const MAX_INTERPOLATED_BYTES: usize = 16 << 20;
 
-/// What reading needs beside the tree, and what it remembers.
+/// The surroundings and the state of a read.
 pub(super) struct Reader<'a> {
     pub(super) file: &'a str,
     pub(super) base_dir: &'a Path,
     pub(super) variables: &'a Variables<'a>,
-    /// What came from outside of the document so far.
+    /// The values from outside of the document so far.
     pub(super) secrets: Secrets,
     /// Bytes of interpolated text so far.
     interpolated: Cell<usize>,
@@ -150,7 +150,7 @@ impl<'a> Spot<'a> {
     }
 }
 
-// What is wrong.
+// Errors.
 impl Spot<'_> {
     pub(super) fn error(&self, code: &'static str, message: impl Into<String>) -> DocumentError {
         DocumentError::whole(code, self.reader.file, message)
@@ -168,7 +168,7 @@ impl Spot<'_> {
         self.error(code::WRONG_TYPE, message)
     }
 
-    /// A key of this mapping has no use; also one that the file does not hold.
+    /// A mistake in a key of this mapping, even if the file does not hold the key.
     pub(super) fn bad_key(&self, key: &str, message: String) -> DocumentError {
         let place = self.key(key).map_or(self.node.at, |below| below.key_at);
         let error = self.bad_value(message).at(place);
@@ -317,7 +317,7 @@ impl<'a> Spot<'a> {
         self.error(code::UNSET_VARIABLE, message).hint(hint)
     }
 
-    /// What a file holds, without its last line break.
+    /// The content of a file, without its last line break.
     fn content(&self, name: &str) -> Result<String> {
         let text = file::read_text(&self.reader.base_dir.join(name), MAX_FILE_BYTES);
         let mut text = text.map_err(|problem| {

@@ -19,9 +19,8 @@ const MAX_PARALLELISM: u64 = 64;
 /// A record is held by the source, the channel, the destination and once more while it is
 /// copied: each stream may give at most a quarter of its share to one.
 const RECORD_SHARE: u64 = 4;
-/// What the largest record may be when nobody asks: two connectors together hold a record four to
-/// six times (measured: CSV to JSONL 4.1, PostgreSQL to PostgreSQL 6.3), and this leaves room for
-/// their own memory.
+/// The default share of the largest record. Two connectors together hold a record four to six times (measured:
+/// CSV to JSONL 4.1, PostgreSQL to PostgreSQL 6.3), and this leaves room for their own memory.
 const DEFAULT_RECORD_SHARE: u64 = 8;
 /// A batch is smaller: several are in the channel.
 const BATCH_SHARE: u64 = 16;

@@ -1,8 +1,8 @@
 //! The JSON Schema (draft 2020-12) of a pipeline file, for editors and other programs.
 //!
 //! It follows from the declarations of the keys; settings of connectors come from the connectors.
-//! Whatever is not text may also be a `${…}`, whose value nobody knows before the run. What depends
-//! on several keys, such as `batch_bytes` on `memory`, is left to the reader of the file.
+//! A value that is not a string may also be a `${…}`, and nobody knows its value before the run. The schema does
+//! not hold rules across several keys, such as `batch_bytes` and `memory`: the reader of the file checks them.
 
 use rapidbyte_runtime::Kind;
 use serde_json::{Map, Value, json};
@@ -22,11 +22,11 @@ const TRANSFORM: &str =
 /// A bundled connector's part.
 #[derive(Debug, Clone)]
 pub struct Bundled {
-    /// What `use:` says.
+    /// The name after `use:`.
     pub name: String,
-    /// Where it stands.
+    /// Source, destination or transform.
     pub kind: Kind,
-    /// What it is.
+    /// The connector's description.
     pub description: String,
     /// Of a destination, as in a pipeline file.
     pub write_modes: Vec<String>,
@@ -79,7 +79,7 @@ pub fn json_schema(connectors: &[Bundled]) -> Value {
     schema
 }
 
-/// What holds when this connector is used.
+/// The rules that hold when a pipeline uses this connector.
 fn chosen(connector: &Bundled) -> Value {
     let name = &connector.name;
     let mut properties = Map::new();
@@ -155,7 +155,7 @@ fn allow_variable(members: &mut Map<String, Value>) {
         None => false,
     };
     let is_word = members.contains_key("const") || members.contains_key("enum");
-    // The words of an enum stand in a `oneOf`, which takes the variable as one more.
+    // An enum lists its words in a `oneOf`, which takes the variable as one more.
     if let Some(Value::Array(choices)) = members.get_mut("oneOf") {
         choices.push(variable());
         return;

@@ -23,13 +23,13 @@ const MIN_SECRET_BYTES: usize = 4;
 const MAX_NAME_BYTES: usize = 63;
 /// A line of a value of several lines, such as a key, is a secret by itself from this length on.
 const MIN_LINE_BYTES: usize = 16;
-/// A value above this is no key: its lines are not secrets by themselves.
+/// A value above this size is not a key: its lines are not secrets by themselves.
 const MAX_BYTES_OF_LINES: usize = 64 << 10;
-/// Objects that are nested deeper in a configuration are not looked at.
+/// Objects that are nested deeper in a configuration are not checked.
 const MAX_DEPTH: usize = 16;
-/// Parts of a schema and a configuration that are looked at for marks.
+/// Parts of a schema and a configuration that are checked for marks.
 const MAX_PARTS: usize = 100_000;
-/// A message of one kind may stand in another, as the JSON of a configuration within `{:?}`.
+/// A message may hold another kind of message, such as the JSON of a configuration within `{:?}`.
 const MAX_ESCAPES: usize = 3;
 /// A longer text is unescaped once: each time takes several times its memory.
 const LONG: usize = 256 << 10;
@@ -83,7 +83,7 @@ impl Secrets {
         }
     }
 
-    /// What a schema marks in a value. `parts` counts what was looked at: a connector's schema may hold itself.
+    /// Adds the values that a schema marks. `parts` counts the checked parts: a connector's schema may refer to itself.
     fn add_below(
         &self,
         root: &Value,
@@ -170,7 +170,7 @@ impl Secrets {
     }
 }
 
-/// The forms in which PostgreSQL shows a value that stands in the place of a name: without capitals, and cut. Host names
+/// The forms in which PostgreSQL shows a value in the place of a name: without capitals, and cut. Host names
 /// lose their capitals, too.
 fn forms_as_name(value: &str) -> impl Iterator<Item = String> {
     let cut = value.floor_char_boundary(MAX_NAME_BYTES);
@@ -190,7 +190,7 @@ fn forms_as_name(value: &str) -> impl Iterator<Item = String> {
 pub(crate) fn without_marked(schema: &Value, config: &Map<String, Value>) -> String {
     let secrets = Secrets::default();
     secrets.add_marked(schema, config);
-    // The order of the keys has no meaning.
+    // Sorted: the order of the keys does not matter.
     let ordered: BTreeMap<&String, &Value> = config.iter().collect();
     secrets.redact(&json!(ordered).to_string())
 }
@@ -237,7 +237,7 @@ fn covered(text: &str, mut parts: Vec<(usize, usize)>) -> String {
     covered
 }
 
-/// A text, or those of a list.
+/// A string, or the strings of a list.
 fn texts(value: &Value) -> impl Iterator<Item = &str> {
     let items = value.as_array().map_or(&[][..], Vec::as_slice);
     std::iter::once(value)
@@ -379,7 +379,7 @@ mod tests {
                 config.replace('\'', "\\'"),
                 format!("{:?}", encode(percent_encoding::NON_ALPHANUMERIC)),
             ] {
-                // What is left of it: the text around it, and no letter of the secret.
+                // Only the text around the secret is left, and no letter of the secret.
                 let redacted = secrets.redact(&said);
                 let rest = redacted.replace("***", "").replace("password", "");
                 assert!(redacted.contains("***"), "{secret:?}: {said}");

@@ -1,4 +1,4 @@
-//! What stands under `config:`, without a pipeline around it.
+//! The settings under `config:`, without a pipeline around them.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ impl Settings {
     /// `${file:…}` and of `.env`.
     ///
     /// # Errors
-    /// Those of a pipeline file's `config:`, with line and column.
+    /// The errors of a pipeline file's `config:`, with line and column.
     pub fn parse(
         text: &str,
         name: &str,
@@ -47,7 +47,7 @@ impl Settings {
     /// The same from a file of at most 4 MiB.
     ///
     /// # Errors
-    /// A file that cannot be read, and those of [`Settings::parse`].
+    /// A file that cannot be read, and the errors of [`Settings::parse`].
     pub fn load(
         path: &Path,
         base_dir: &Path,

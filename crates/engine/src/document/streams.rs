@@ -102,7 +102,7 @@ keys! {
     }
 }
 
-/// Where a transform stands in the list of a stream.
+/// The place of a transform in the list of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Place {
     /// Its entry, or the first of its steps.
@@ -112,8 +112,8 @@ pub(super) struct Place {
 }
 
 impl Transform {
-    /// The path in the file of what is at `path` below the transform, and is called `config.steps[0]` where that is an
-    /// entry of its own.
+    /// The path in the file of the thing at `path` below the transform. `path` names a step as `config.steps[0]`, even
+    /// if the step is an entry of its own in the file.
     pub(super) fn path_in_file(&self, path: &str) -> String {
         let Place { entry, has_steps } = self.place;
         let step = || {
@@ -198,7 +198,7 @@ impl Stream {
         self.name.contains(['*', '?'])
     }
 
-    /// Whether the name, with its wildcards, is that of a discovered stream.
+    /// Whether the name, with its wildcards, matches a discovered stream.
     pub fn matches(&self, stream: &str) -> bool {
         covers_stream(&self.name, stream)
     }
@@ -327,8 +327,8 @@ impl Defaults {
     }
 }
 
-/// What does not go together, once the defaults and the destination are known. `at` is the place of
-/// `stream` in `source.streams`.
+/// Checks that the keys of a stream go together, once the defaults and the destination are known. `at` is the place
+/// of `stream` in `source.streams`.
 pub(super) fn ensure_fits(stream: &Stream, at: &Spot<'_>, mode: WriteMode) -> Result<()> {
     let wrong = |key: &str, message: String, hint: &str| Err(at.bad_key(key, message).hint(hint));
     let repeats = mode == WriteMode::Append && stream.is_read_again();

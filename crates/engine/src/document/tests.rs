@@ -60,7 +60,7 @@ fn fails(text: &str) -> DocumentError {
     }
 }
 
-/// The least document with the given lines in place of those of the same first word.
+/// The least document, followed by the given lines.
 fn with(lines: &str) -> String {
     format!("{LEAST}{lines}")
 }

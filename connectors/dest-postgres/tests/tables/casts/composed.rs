@@ -257,7 +257,7 @@ fn lists(text: &str, stored: &str, says: fn(&str, &str) -> bool) -> bool {
 #[derive(Debug, PartialEq)]
 enum Token {
     Sign(char),
-    /// What stands before the first brace.
+    /// The text before the first brace.
     Bounds(String),
     Null,
     Element(String),

@@ -6,7 +6,7 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// What the config gives for `${A}` with this `.env` and these real variables.
+/// The config's value for `${A}`, with this `.env` and this real variable `A`.
 fn with_env(env: &str, real: Option<&str>) -> Result<String, DocumentError> {
     let folder = folder();
     fs::write(folder.path().join(".env"), env).unwrap();

@@ -358,7 +358,7 @@ fn exclude_takes_streams_out_of_wildcards_alone() {
     assert_eq!(source.entry_for("a.tmp_1"), None);
     assert_eq!(source.entry_for("a.log"), None);
     assert_eq!(source.entry_for("b.x"), Some(1));
-    // A name that stands in both lists.
+    // A pattern of `exclude` covers a name of `streams`.
     let error = fails(&text("a.log", "\"a.*\""));
     assert_eq!(
         (error.code, error.path.as_str()),
@@ -659,7 +659,7 @@ fn checkpoints_and_retries() {
         ),
         (8 << 20, Some(5), 7)
     );
-    // The longest pause is no shorter than the first.
+    // The longest pause is at least the first pause.
     let retry = document.retry;
     assert_eq!(
         (

@@ -176,7 +176,7 @@ fn a_merge_key_adds_the_keys_that_a_mapping_lacks() {
                 - &base { name: x, colums: [id] }\n    - { <<: *base, name: y }\ndestination: { use: b }\n";
     let error = fails(text);
     assert_eq!((error.line, error.code), (6, code::UNKNOWN_KEY), "{error}");
-    // A key that belongs where it is written, and not where it is merged, is told where it is merged.
+    // A key is valid where it is written, but not where it is merged: the error is at the merge.
     let text = "version: 1\npipeline: p\nsource: { use: a, streams: [x], config: {} }\nretry: &r\n  max_attempts: 3\n\
                 checkpoint:\n  <<: *r\n  every_rows: 5\ndestination: { use: b }\n";
     let error = fails(text);
