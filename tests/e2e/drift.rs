@@ -362,7 +362,7 @@ fn backfill_reads_the_stream_again_and_fills_a_new_column_in_old_rows() {
         fills.contains("from its first row") && fills.contains("new columns: note"),
         "{fills}"
     );
-    assert!(notes("").contains("have NULL in the new columns: note"));
+    assert!(notes("").contains("get no values of the new columns: note"));
     // A second attempt goes on behind the commits of the first one.
     let fault = Some("engine.committed=error@1");
     document(&copied.types("run", BACKFILL, BY_ID, "upsert", fault), 0);
@@ -370,6 +370,23 @@ fn backfill_reads_the_stream_again_and_fills_a_new_column_in_old_rows() {
     // A run that adds nothing resumes: an upsert reads the row of its cursor again.
     let report = document(&copied.run(BACKFILL, BY_ID, "upsert"), 0);
     assert_eq!(report["rows"], 1, "{report:#}");
+}
+
+#[test]
+fn backfill_replaces_the_values_of_a_dropped_column_whose_name_another_one_took() {
+    let copied = with_new_column();
+    document(&copied.run(BACKFILL, BY_ID, "upsert"), 0);
+    let again = "ALTER TABLE t DROP note; ALTER TABLE t ADD note text; UPDATE t SET note = 'of ' || id; \
+        UPDATE t SET note = 'of 7' WHERE id = 7";
+    copied
+        .source
+        .client()
+        .batch_execute(again)
+        .expect("a change");
+    let spoil = "UPDATE raw.t SET note = 'of another column'";
+    copied.target().batch_execute(spoil).expect("a change");
+    document(&copied.run(BACKFILL, BY_ID, "upsert"), 0);
+    assert_eq!(filled(&copied), "901 901");
 }
 
 #[test]

@@ -943,4 +943,10 @@ fn a_write_mode_that_the_destination_lacks_is_refused_at_its_stream() {
     folder.write("p.yaml", limited);
     let refused = folder.rapidbyte(&["run", "p.yaml", "--limit", "1"]);
     assert!(refused.stderr.contains("limit_replaces"), "{refused:?}");
+    // The stream that would be replaced is not selected.
+    for choice in [["--select", "a"], ["--exclude", "b"]] {
+        let arguments = [&["plan", "p.yaml", "--limit", "1"], &choice[..]].concat();
+        let planned = folder.rapidbyte(&arguments);
+        assert!(!planned.stderr.contains("limit_replaces"), "{planned:?}");
+    }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Changes {
     pub kept: Option<Vec<usize>>,
     /// The columns that are added.
     pub added: Vec<String>,
+    /// The columns whose older rows hold the values of another column of the source.
+    pub moved: Vec<String>,
     /// The columns that the stream lacks and that `notes` speaks of.
     pub told: Vec<String>,
     pub notes: Vec<String>,
@@ -117,11 +119,12 @@ pub(crate) fn look(
     };
     found.differences.ties = look::ties(client, within, relation)?;
     let is_detected = place.target.schema_changes.renamed == RenamedColumn::Detect;
-    let renamed = match &source {
+    let (renamed, blocked) = match &source {
         Some(source) if is_detected => renamed(place.schema, source, relation, &found.differences)?,
-        _ => Vec::new(),
+        _ => Default::default(),
     };
     found.differences.source = source;
+    found.differences.blocked = blocked;
     let may_alter = table.may_alter;
     if !may_alter {
         found.differences.denied.clone_from(&renamed);
@@ -132,15 +135,19 @@ pub(crate) fn look(
     }
 }
 
-/// The columns that the source renamed: pairs of the old and the new name. Columns may exchange their names.
+/// Pairs of the old and the new name of a column.
+type Renames = Vec<(String, String)>;
+
+/// The columns that the source renamed, and those of them whose new name another column of the table has. Columns may
+/// exchange their names.
 fn renamed(
     schema: &Schema,
     source: &Origin,
     relation: &Relation,
     differences: &Differences,
-) -> Result<Vec<(String, String)>> {
+) -> Result<(Renames, Renames)> {
     let Known { columns, shared } = &differences.known;
-    let mut renamed: Vec<(String, String)> = Vec::new();
+    let (mut renamed, mut blocked) = (Renames::new(), Renames::new());
     for field in schema.fields() {
         let (new, number) = (field.name(), source.number(field).map_err(convert)?);
         let is_held = |name: &String| {
@@ -172,9 +179,9 @@ fn renamed(
     loop {
         let all = renamed.clone();
         let is_free = |name: &String| !is_there(name) || all.iter().any(|(old, _)| old == name);
-        renamed.retain(|(_, new)| is_free(new));
+        blocked.extend(renamed.extract_if(.., |(_, new)| !is_free(new)));
         if renamed.len() == all.len() {
-            return Ok(renamed);
+            return Ok((renamed, blocked));
         }
     }
 }
@@ -216,11 +223,21 @@ pub(crate) fn decide(
     found: &Found,
 ) -> Result<Changes> {
     let policy = &target.schema_changes;
+    let Differences { source, known, .. } = &found.differences;
+    let moved = match target.write_mode {
+        // All rows are new.
+        WriteMode::Replace => Vec::new(),
+        _ => moved(schema, source.as_ref(), known)?,
+    };
+    if target.write_mode != WriteMode::Replace {
+        refuse_mixed(target, name, (relation, table), &moved, found)?;
+    }
     let mut changes = Changes {
         statements: Vec::new(),
         relation: relation.clone(),
         kept: None,
         added: Vec::new(),
+        moved: Vec::new(),
         told: Vec::new(),
         notes: Vec::new(),
     };
@@ -232,9 +249,12 @@ pub(crate) fn decide(
             quote_ident(new)
         ));
     }
-    if target.write_mode != WriteMode::Replace {
-        changes.notes.extend(mixed(schema, found)?);
-    }
+    changes.notes.extend(moved.iter().map(|name| {
+        format!(
+            "{WARNING_NOTE}another column of the source was called {} before: older rows hold its values there",
+            quote_ident(name)
+        )
+    }));
     // Of ALTER TABLE.
     let mut actions = Vec::new();
     let mut added = Vec::new();
@@ -305,7 +325,7 @@ pub(crate) fn decide(
         let quoted = quote_ident(&column.name);
         let stays = stays(relation, table, found, column);
         match (policy.dropped_column, &stays) {
-            (DroppedColumn::Fail, _) => return Err(refused(name, column)),
+            (DroppedColumn::Fail, _) => return Err(refused(name, column, found)),
             (DroppedColumn::Drop, None) => {
                 actions.push(format!("DROP COLUMN IF EXISTS {quoted}"));
                 changes
@@ -361,6 +381,7 @@ pub(crate) fn decide(
         );
     }
     changes.added = added.iter().map(|column| column.name.clone()).collect();
+    changes.moved = moved.into_iter().cloned().collect();
     changes.relation.columns.extend(added);
     if !ignored.is_empty() {
         let fields = schema.fields();
@@ -382,17 +403,69 @@ pub(crate) fn decide(
     Ok(changes)
 }
 
-/// Warns of columns whose name another column of the source had when older rows were written.
-fn mixed(schema: &Schema, found: &Found) -> Result<Vec<String>> {
-    let Differences { source, known, .. } = &found.differences;
-    let moved = moved(schema, source.as_ref(), known)?;
-    let note = |name: &String| {
-        format!(
-            "{WARNING_NOTE}another column of the source was called {} before: older rows hold its values there",
-            quote_ident(name)
-        )
+/// Refuses to write values under the name of a column whose older rows hold the values of another column of the source.
+/// `moved` are the fields for which that is so. Errors: `columns_renamed`.
+fn refuse_mixed(
+    target: &Target,
+    name: &Name,
+    (relation, table): (&Relation, &TableFacts),
+    moved: &[&String],
+    found: &Found,
+) -> Result<()> {
+    let refuse = |column: &str, text: String, hint: String| {
+        Err(Error::schema("columns_renamed", text)
+            .hint(hint)
+            .in_column(column))
     };
-    Ok(moved.into_iter().map(note).collect())
+    let Differences {
+        denied, blocked, ..
+    } = &found.differences;
+    let by_name = "schema_changes: { renamed: off } writes by name";
+    let is_there = |column: &String| relation.columns.iter().any(|there| there.name == *column);
+    let taken = denied.iter().find(|(_, new)| is_there(new));
+    if let Some((old, new)) = taken.or(blocked.first()) {
+        let (old_quoted, quoted) = (quote_ident(old), quote_ident(new));
+        let text = format!(
+            "the source renamed {old_quoted} to {quoted}, and {name} has another column {quoted}: older rows would hold \
+             other values there"
+        );
+        let hint = match found.is_gone(new) {
+            _ if !table.may_alter => {
+                let statements = renaming(name, denied).join("; ");
+                format!("have the owner run: {statements}; {by_name}")
+            }
+            true => format!(
+                "the source dropped the older {quoted}; run on the target: ALTER TABLE {name} DROP COLUMN {quoted}; \
+                 ALTER TABLE {name} RENAME COLUMN {old_quoted} TO {quoted}; {by_name}"
+            ),
+            false => format!("rename or drop the column {quoted} of {name}; {by_name}"),
+        };
+        return refuse(new, text, hint);
+    }
+    let mut pairs = found.renamed.iter().chain(denied);
+    if let Some((old, new)) = pairs.find(|(old, _)| target.deleted_field.as_ref() == Some(old)) {
+        let text =
+            format!("deleted_field names {old:?}, and the source calls this column {new:?} now");
+        return refuse(old, text, format!("set deleted_field: {new}"));
+    }
+    let policy = &target.schema_changes;
+    let is_fixed =
+        policy.dropped_column == DroppedColumn::Fail || policy.new_column == NewColumn::Fail;
+    match moved.first() {
+        Some(column) if is_fixed => {
+            let quoted = quote_ident(column);
+            let text = format!(
+                "another column of the source is called {quoted} now than when the older rows of {name} were written, and \
+                 schema_changes has dropped_column or new_column: fail"
+            );
+            let hint = format!(
+                "rename the column {quoted} of {name}, or set both to their defaults: new rows then get the new values \
+                 under the old name"
+            );
+            refuse(column, text, hint)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The reason why a column stays in the table although the stream lacks it.
@@ -472,6 +545,12 @@ impl Found {
         columns
             .find(|(_, there)| *there == number)
             .map(|(name, _)| name.as_str())
+    }
+
+    /// Whether the source dropped the column that filled this column of the table.
+    fn is_gone(&self, column: &str) -> bool {
+        let Differences { source, known, .. } = &self.differences;
+        source.is_some() && known.columns.contains_key(column) && self.still_there(column).is_none()
     }
 
     /// The old and the new name of a column that this role may not rename.
@@ -590,15 +669,21 @@ pub(crate) fn why_not(
     }
 }
 
-fn refused(name: &Name, column: &Column) -> Error {
+fn refused(name: &Name, column: &Column, found: &Found) -> Error {
     let quoted = quote_ident(&column.name);
     let text = format!(
         "no column of the stream fills the column {quoted} of {name}, and schema_changes.dropped_column is fail"
     );
+    let statement = match found.still_there(&column.name) {
+        Some(there) => format!(
+            "follow the source, which renamed it: ALTER TABLE {name} RENAME COLUMN {quoted} TO {}",
+            quote_ident(there)
+        ),
+        None => format!("run on the target: ALTER TABLE {name} DROP COLUMN {quoted}"),
+    };
     Error::schema("column_dropped", text)
         .hint(format!(
-            "set dropped_column: keep, which leaves NULL there in new rows, or drop; or run on the target: \
-             ALTER TABLE {name} DROP COLUMN {quoted}"
+            "set dropped_column: keep, which leaves NULL there in new rows, or drop; or {statement}"
         ))
         .in_column(&column.name)
 }

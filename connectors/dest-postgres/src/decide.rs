@@ -28,8 +28,8 @@ pub(crate) struct Decision {
     pub prelude: Vec<String>,
     /// The fields of the stream that go to the table. `None`: all of them.
     pub kept: Option<Vec<usize>>,
-    /// The columns that the table gets.
-    pub added: Vec<String>,
+    /// The columns of an existing table whose older rows have no values of the stream.
+    pub new_columns: Vec<String>,
     /// Run in the load's transaction: the table, then its comments.
     pub create: Vec<String>,
     /// Taken in the load's transaction on a table that was there.
@@ -246,7 +246,7 @@ fn fresh(
     Ok(Decision {
         prelude,
         kept: None,
-        added: Vec::new(),
+        new_columns: Vec::new(),
         create,
         lock: None,
         clear: None,
@@ -432,7 +432,7 @@ fn existing(
     Ok(Decision {
         prelude,
         kept: changes.kept,
-        added: changes.added,
+        new_columns: [changes.added, changes.moved].concat(),
         create: Vec::new(),
         lock,
         clear,

@@ -136,7 +136,7 @@ impl Destination for Postgres {
             location: name.sql(),
             statements,
             is_new: decided.makes_table(),
-            new_columns: decided.added,
+            new_columns: decided.new_columns,
             columns: decided.columns,
             notes: decided.notes,
         })

@@ -51,6 +51,8 @@ pub(crate) struct Differences {
     pub known: Known,
     /// The columns that the source renamed, if this role may not rename them: old and new names.
     pub denied: Vec<(String, String)>,
+    /// The columns that the source renamed, if the table has another column of the new name: old and new names.
+    pub blocked: Vec<(String, String)>,
 }
 
 /// Something that depends on a column of the table.

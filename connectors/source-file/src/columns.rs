@@ -32,7 +32,13 @@ pub(crate) fn know(kind: Kind, headers: Headers, stream: &FileStream) -> Result<
             });
             continue;
         };
+        let before = known.schema.fields().len();
         known.schema = open.merge(&known.schema, headers, &stream.files[0].0)?;
+        for field in known.schema.fields().iter().skip(before) {
+            let here = open.file.schema().fields().find(field.name());
+            let ty = here.and_then(|(place, _)| open.file.source_types().get(place));
+            known.source_types.push(ty.cloned().unwrap_or_default());
+        }
         // At most a few of each column.
         let new = open.file.notes().iter();
         let new: Vec<_> = new.filter(|note| !known.notes.contains(note)).collect();
@@ -226,6 +232,11 @@ impl Reader for ColumnRows {
     }
 }
 
+const UNION_HINT: &str = "set headers: union, which reads NULL where a file lacks a column; for files of several tables, \
+    put {stream} into the path";
+const TYPE_HINT: &str = "write the files again with one type for the column, or read them as several streams, with \
+    {stream} in the path";
+
 /// A batch of one file with all wanted columns: NULL in those that the file lacks.
 fn complete(batch: RecordBatch, wanted: &SchemaRef) -> Result<RecordBatch> {
     if batch.schema().fields() == wanted.fields() {
@@ -314,17 +325,15 @@ impl OpenFile {
                     continue;
                 }
                 let text = format!("it is missing here, and {first} has it");
-                return Err(self.differs(name, &text));
+                return Err(self.differs(name, &text, UNION_HINT));
             };
             let Some(both) = columnar::merge(field, here) else {
                 let (a, b) = (type_name(field), type_name(here));
-                return Err(self.differs(
-                    name,
-                    &match a == b {
-                        true => format!("its metadata differs from {first}"),
-                        false => format!("it is {b} here, and {a} in {first}"),
-                    },
-                ));
+                let text = match a == b {
+                    true => format!("its metadata differs from {first}"),
+                    false => format!("it is {b} here, and {a} in {first}"),
+                };
+                return Err(self.differs(name, &text, TYPE_HINT));
             };
             merged.push(both);
         }
@@ -334,7 +343,7 @@ impl OpenFile {
             }
             if !unites {
                 let what = format!("{first} does not have it");
-                return Err(self.differs(field.name(), &what));
+                return Err(self.differs(field.name(), &what, UNION_HINT));
             }
             merged.push(field.as_ref().clone().with_nullable(true));
         }
@@ -342,13 +351,10 @@ impl OpenFile {
         Ok(Arc::new(Schema::new_with_metadata(merged, metadata)))
     }
 
-    fn differs(&self, column: &str, what: &str) -> Error {
+    fn differs(&self, column: &str, what: &str, hint: &str) -> Error {
         let text = format!("the files of a stream need one schema; column {column:?}: {what}");
         Error::schema("schema_differs", text)
-            .hint(
-                "if a column is only in some of the files, set headers: union; otherwise read the files as several \
-                 streams, with {stream} in the path",
-            )
+            .hint(hint)
             .in_stream(&self.stream)
             .in_column(column)
             .at(&self.path)

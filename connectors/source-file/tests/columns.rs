@@ -190,6 +190,7 @@ fn a_union_has_all_columns_and_null_where_a_file_lacks_one() {
             "{ending}"
         );
         assert_eq!(found[0].estimated_rows, Some(3));
+        assert_eq!(found[0].source_types.len(), 3);
         let batches = read(&mut source, None).unwrap();
         assert_eq!(batches[0].column(0), &ids(&[1, 2]));
         assert_eq!(batches[0].column(1), &ids(&[7, 8]));

@@ -54,7 +54,9 @@ impl Narrowing {
                 ),
             );
         }
-        let replaces = |stream: &Stream| document.write_mode_of(stream) == WriteMode::Replace;
+        let replaces = |stream: &Stream| {
+            document.write_mode_of(stream) == WriteMode::Replace && self.may_move(stream)
+        };
         let replaced = document.source.streams.iter().position(replaces);
         match (self.limit, replaced) {
             (Some(rows), Some(index)) if !self.limit_replaces => {
@@ -72,6 +74,21 @@ impl Narrowing {
             }
             _ => Ok(()),
         }
+    }
+
+    /// False for a stream that the choice leaves out. The streams of a wildcard are not known yet.
+    fn may_move(&self, stream: &Stream) -> bool {
+        let covers = |pattern: &String| covers_stream(pattern, &stream.name);
+        let covers_column = |pattern: &String| {
+            let stream_part = pattern.rsplit_once('.').map(|(stream, _)| stream);
+            stream_part.is_some_and(|part| covers_stream(part, &stream.name))
+        };
+        let is_selected = self.select.is_empty()
+            || self
+                .select
+                .iter()
+                .any(|one| covers(one) || covers_column(one));
+        stream.is_pattern() || is_selected && !self.exclude.iter().any(covers)
     }
 
     /// For each stream what is kept of it: nothing, or its columns in order.

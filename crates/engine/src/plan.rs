@@ -504,7 +504,9 @@ fn fills_new_columns(
         ),
         // Every row comes anyway.
         (true, false) => return false,
-        (false, _) => format!("rows that are in the table have NULL in the new columns: {names}"),
+        (false, _) => {
+            format!("rows that are in the table get no values of the new columns: {names}")
+        }
     };
     placed.notes.push(note);
     fills

@@ -629,7 +629,43 @@ fn who_may_not_rename_a_column_gets_the_statement() {
             .contains("ALTER TABLE raw.t RENAME COLUMN b TO c"),
         "{error:?}"
     );
+    // Columns that exchange their names fit by name, and must not be mixed.
+    execute(
+        &mut client,
+        "ALTER TABLE src.t RENAME c TO b; ALTER TABLE src.t RENAME a TO x; ALTER TABLE src.t RENAME b TO a; \
+         ALTER TABLE src.t RENAME x TO b",
+    );
+    let error = write_by(&mut to, &read(&mut client, "t"), mode, changes).unwrap_err();
+    assert_eq!(error.code, "columns_renamed", "{error:?}");
+    let hint = error.hint.unwrap();
+    assert!(
+        hint.contains("have the owner run: ALTER TABLE raw.t RENAME COLUMN"),
+        "{hint}"
+    );
     execute(&mut client, "DROP OWNED BY renamer; DROP ROLE renamer");
+}
+
+#[test]
+fn the_column_that_marks_deleted_rows_is_not_exchanged_unnoticed() {
+    let database = database();
+    let mut client = database.client();
+    execute(&mut client, SOURCE);
+    let (mode, changes) = (WriteMode::Upsert, SchemaChanges::default());
+    let mut to = open(&database);
+    write_by(&mut to, &read(&mut client, "t"), mode, changes).unwrap();
+    execute(
+        &mut client,
+        "ALTER TABLE src.t RENAME b TO gone; ALTER TABLE src.t ADD b text",
+    );
+    let batch = read(&mut client, "t");
+    let target = |field: &str| Target {
+        deleted_field: Some(field.into()),
+        ..target_of(&batch, mode, changes)
+    };
+    let error = to.plan(&target("b")).unwrap_err();
+    assert_eq!(error.code, "columns_renamed", "{error:?}");
+    assert_eq!(error.hint.as_deref(), Some("set deleted_field: gone"));
+    to.plan(&target("gone")).unwrap();
 }
 
 #[test]
@@ -1101,4 +1137,73 @@ fn a_reader_holds_a_change_up_and_is_named() {
     transaction.commit().unwrap();
     write_by(&mut to, &row(2, &[("a", "x")]), WriteMode::Append, changes).unwrap();
     assert_eq!(rows(&mut client), "(1,) (2,x)");
+}
+
+#[test]
+fn values_of_two_columns_are_not_mixed_where_the_target_cannot_follow_a_rename() {
+    let exchange = "ALTER TABLE src.t RENAME a TO x; ALTER TABLE src.t RENAME b TO a; ALTER TABLE src.t RENAME x TO b";
+    let fails = |field: &str| match field {
+        "dropped" => SchemaChanges {
+            dropped_column: DroppedColumn::Fail,
+            renamed: RenamedColumn::Off,
+            ..SchemaChanges::default()
+        },
+        _ => SchemaChanges::default(),
+    };
+    for (before, change, policy, hint) in [
+        // The target has a column of the new name that is not the source's.
+        (
+            "ALTER TABLE raw.t ADD note text DEFAULT 'own'",
+            "ALTER TABLE src.t RENAME b TO note",
+            "",
+            "rename or drop the column note of raw.t",
+        ),
+        // The usual way of changing a type: a column with the new type takes the place of the old one.
+        (
+            "SELECT 1",
+            "ALTER TABLE src.t DROP a; ALTER TABLE src.t RENAME b TO a",
+            "",
+            "ALTER TABLE raw.t DROP COLUMN a; ALTER TABLE raw.t RENAME COLUMN b TO a",
+        ),
+        ("SELECT 1", exchange, "dropped", "their defaults"),
+        (
+            "SELECT 1",
+            "ALTER TABLE src.t DROP b; ALTER TABLE src.t ADD b text",
+            "dropped",
+            "their defaults",
+        ),
+    ] {
+        for mode in [WriteMode::Append, WriteMode::Upsert] {
+            let database = database();
+            let mut client = database.client();
+            let mut to = open(&database);
+            execute(&mut client, SOURCE);
+            let changes = SchemaChanges::default();
+            write_by(&mut to, &read(&mut client, "t"), mode, changes).unwrap();
+            execute(&mut client, before);
+            execute(&mut client, &format!("{change}; {SECOND}"));
+            let batch = read(&mut client, "t");
+            let error = to
+                .plan(&target_of(&batch, mode, fails(policy)))
+                .unwrap_err();
+            assert_eq!(error.code, "columns_renamed", "{change}: {error:?}");
+            assert!(
+                error.hint.as_deref().unwrap_or_default().contains(hint),
+                "{error:?}"
+            );
+            if let Some((_, statements)) = hint.split_once("ALTER") {
+                execute(&mut client, &format!("ALTER{statements}"));
+                write_by(&mut to, &batch, mode, changes).unwrap();
+                assert_eq!(rows(&mut client), "(1,y) (2,y)", "{mode:?}");
+            }
+            let off = SchemaChanges {
+                renamed: RenamedColumn::Off,
+                ..changes
+            };
+            write_by(&mut to, &batch, mode, off).unwrap();
+            // All rows are new.
+            to.plan(&target_of(&batch, WriteMode::Replace, changes))
+                .unwrap();
+        }
+    }
 }
