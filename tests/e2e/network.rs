@@ -203,7 +203,7 @@ fn is_typed(ended: &Ended, about: &str) {
     let message = document["error"]["message"].as_str().expect("a message");
     if code.ends_with("stalled") {
         // How long, and for what.
-        assert!(message.contains(" 2 s"), "{about}: {message}");
+        assert!(message.contains(" 4 s"), "{about}: {message}");
     }
 }
 

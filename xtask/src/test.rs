@@ -77,8 +77,7 @@ pub fn with(
     steps.program("test: workspace (shares the host's dependencies)", program)
 }
 
-/// All tests. Tests of whole pipelines take most of the time and often wait, so they get one thread more than the
-/// machine has processors. The other tests run at the same time.
+/// All tests. The tests of whole pipelines take most of the time and sometimes wait, so the others run at the same time.
 fn all(steps: &mut Steps, cargo: impl Fn(&[&str]) -> Command) -> Result<(), Failure> {
     steps.program(
         "build: tests (shares the host's dependencies)",
@@ -86,12 +85,8 @@ fn all(steps: &mut Steps, cargo: impl Fn(&[&str]) -> Command) -> Result<(), Fail
     )?;
     let others = ["--lib", "--bins", "--test", "[!e]*", "--test", "e[!2]*"];
     let others = Aside::start(&cargo(&others))?;
-    let mut pipelines = cargo(&["--test", "e2e"]);
-    if let Ok(processors) = std::thread::available_parallelism() {
-        pipelines.env("RUST_TEST_THREADS", (processors.get() + 1).to_string());
-    }
-    let pipelines = steps.program("test: whole pipelines", pipelines);
-    let others = steps.step("test: everything else, begun beside them", || others.end());
+    let pipelines = steps.program("test: whole pipelines", cargo(&["--test", "e2e"]));
+    let others = steps.step("test: everything else", || others.end());
     let examples = steps.program("test: examples of the documentation", cargo(&["--doc"]));
     pipelines.and(others).and(examples)
 }

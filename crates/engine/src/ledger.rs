@@ -105,6 +105,16 @@ impl Ledger<'_> {
             .collect()
     }
 
+    /// The target of a stream. A stream that could not be planned has the target into which this run has appended it.
+    pub(crate) fn target_of(&self, stream: &str) -> Option<String> {
+        let known = self.completed.get(stream).into_iter().flatten();
+        let of_run = known.filter_map(|known| known.split_once(' '));
+        let mut of_run = of_run.filter(|(id, _)| known_as::base(id) == self.id_of(stream));
+        let planned = self.targets.get(stream).map(String::as_str);
+        let target = planned.or_else(|| of_run.next().map(|(_, target)| target));
+        target.map(str::to_owned)
+    }
+
     /// A stream was appended as a whole under this id.
     pub(crate) fn has_appended(&self, stream: &str, id: &str) {
         if let (Some(history), Some(target)) = (self.history, self.targets.get(stream)) {

@@ -164,8 +164,8 @@ pub fn run(
         let of = |stream: &String| (stream.clone(), ledger.id_of(stream).to_owned());
         let done = names.iter().filter(|name| !failed.contains(name.as_str()));
         let left: Vec<_> = failed.iter().map(of).collect();
-        let target = |stream: &String| ledger.targets.get(stream).cloned();
-        let done = done.map(|stream| (stream.clone(), target(stream).unwrap_or_default()));
+        let target = |stream: &String| ledger.target_of(stream).unwrap_or_default();
+        let done = done.map(|stream| (stream.clone(), target(stream)));
         active.streams_ended(done.collect(), left);
         if let Err(error) = history.finish(active, outcome) {
             let text = format!("the local history is behind: {error}");
