@@ -227,11 +227,12 @@ pub(crate) fn decide(
     let moved = match target.write_mode {
         // All rows are new.
         WriteMode::Replace => Vec::new(),
-        _ => moved(schema, source.as_ref(), known)?,
+        _ => {
+            let moved = moved(schema, source.as_ref(), known)?;
+            refuse_mixed(target, name, (relation, table), &moved, found)?;
+            moved
+        }
     };
-    if target.write_mode != WriteMode::Replace {
-        refuse_mixed(target, name, (relation, table), &moved, found)?;
-    }
     let mut changes = Changes {
         statements: Vec::new(),
         relation: relation.clone(),

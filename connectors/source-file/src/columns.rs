@@ -60,12 +60,9 @@ pub struct ColumnRows {
     first: String,
     /// All columns.
     schema: SchemaRef,
-    columns: Option<Vec<String>>,
     limits: Limits,
     /// The wanted columns of the files.
     wanted: SchemaRef,
-    /// The wanted columns.
-    given: SchemaRef,
     open: Option<(OpenFile, rapidbyte_columnar::Reader<Watched>)>,
     folders: Option<Folders>,
 }
@@ -106,13 +103,8 @@ impl ColumnRows {
             stream: stream.name.clone(),
             files,
             first,
-            given: match &folders {
-                Some(folders) => folders.picked.schema.clone(),
-                None => wanted.clone(),
-            },
             wanted,
             schema,
-            columns,
             limits: Limits {
                 batch_bytes: request.batch_bytes as usize,
                 // More than memory is no limit.
@@ -168,10 +160,7 @@ impl ColumnRows {
         if Vec::<u8>::new().try_reserve_exact(bytes).is_ok() {
             return Ok(());
         }
-        let columns = match &self.columns {
-            Some(columns) => columns.len(),
-            None => open.file.schema().fields().len(),
-        };
+        let columns = self.wanted.fields().len();
         // Seven eighths of the memory are for both connectors.
         let memory = (needed + needed / 2 + OTHERS_BYTES) / 7 * 8;
         let memory = memory.div_ceil(MEMORY_STEP) * MEMORY_STEP;
@@ -198,7 +187,10 @@ const MEMORY_STEP: u64 = 16 << 20;
 
 impl Reader for ColumnRows {
     fn schema(&self) -> SchemaRef {
-        self.given.clone()
+        match &self.folders {
+            Some(folders) => folders.picked.schema.clone(),
+            None => self.wanted.clone(),
+        }
     }
 
     fn next(&mut self, _wait: Duration) -> Result<Event> {
