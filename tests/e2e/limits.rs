@@ -50,6 +50,7 @@ fn read(source: &mut Source, how: &str) -> Result<Event, ConnectorError> {
         forms: Vec::new(),
         batch_bytes: 1 << 20,
         max_record_bytes: 1 << 20,
+        keeps_rejects: false,
     };
     source.read(&[request]).map_err(failed)?;
     loop {

@@ -40,6 +40,7 @@ mod pooler;
 mod postgres;
 mod questions;
 mod races;
+mod rejects;
 mod repeats;
 mod report;
 mod schema;

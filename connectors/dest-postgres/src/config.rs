@@ -284,7 +284,7 @@ fn refuse_system(schema: &str, key: &str) -> Result<()> {
 
 /// Schema and table of a stream. A name of more parts than two is not one of PostgreSQL: all behind
 /// its first part is the table.
-fn parts_of(stream: &str) -> (String, String) {
+pub(crate) fn parts_of(stream: &str) -> (String, String) {
     if let Some(parts) = name::parts(stream) {
         match <[String; 2]>::try_from(parts) {
             Ok([schema, table]) if !schema.is_empty() && !table.is_empty() => {
@@ -339,8 +339,7 @@ impl Settings {
             })?;
         }
         refuse_system(&name.schema, "config.schema").map_err(|error| error.in_stream(stream))?;
-        let is_own = [CHECKPOINT_TABLE, BEAT_TABLE, CHANGE_TABLE].contains(&name.table.as_str());
-        if name.schema == self.checkpoint_schema && is_own {
+        if self.is_own(&name) {
             let text = format!(
                 "{name} is a table of Rapidbyte itself, for checkpoints or runs \
                  at work"
@@ -351,6 +350,12 @@ impl Settings {
                 .at("config.table"));
         }
         Ok(name)
+    }
+
+    /// Whether it is a table for checkpoints, runs at work or changes.
+    pub(crate) fn is_own(&self, name: &Name) -> bool {
+        let own = [CHECKPOINT_TABLE, BEAT_TABLE, CHANGE_TABLE];
+        name.schema == self.checkpoint_schema && own.contains(&name.table.as_str())
     }
 
     /// The statement that sets the end of waiting for locks, with what separates it from the next;

@@ -96,6 +96,7 @@ pub(crate) fn decide(
     found: &Found,
 ) -> Result<Decision> {
     refuse_modes(target, found)?;
+    refuse_swap_of_rejects(settings, target)?;
     if target.write_mode == WriteMode::Upsert {
         upsert::refuse_stream(target, schema).map_err(|error| error.in_stream(&target.stream))?;
     }
@@ -128,6 +129,19 @@ fn refuse_modes(target: &Target, found: &Found) -> Result<()> {
         return Err(read_only(found.facts.in_recovery).in_stream(&target.stream));
     }
     Ok(())
+}
+
+/// A new table gets its unique indexes after its rows, so it cannot refuse single rows.
+fn refuse_swap_of_rejects(settings: &Settings, target: &Target) -> Result<()> {
+    let is_swapped = settings.replace_method == ReplaceMethod::Swap;
+    if target.rejects.is_none() || target.write_mode != WriteMode::Replace || !is_swapped {
+        return Ok(());
+    }
+    let text = "replace_method: swap cannot keep rejects: it checks unique keys after the last row";
+    Err(Error::config("replace_not_possible", text)
+        .hint("remove replace_method, or set it to delete or truncate")
+        .in_stream(&target.stream)
+        .at("config.replace_method"))
 }
 
 /// A server that takes no rows.
@@ -419,7 +433,9 @@ fn existing(
             found,
             &mut notes,
         )?;
-        if clear.is_some() && !found.is_made {
+        if clear.is_some() && !found.is_made && target.rejects.is_some() {
+            notes.push(clear_note(truncates).into());
+        } else if clear.is_some() && !found.is_made {
             let is_inserted = method != Method::Copy;
             let facts = found.swap.as_ref();
             swap = swap::decide(settings, name, facts, is_inserted, &mut notes)?;

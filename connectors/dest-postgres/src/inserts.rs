@@ -90,7 +90,7 @@ impl Staged {
     fn make(client: &mut Client, schema: &Schema, columns: &[Column]) -> Result<Self> {
         let (row_columns, casts) = staged_columns(schema, columns)?;
         let table = ddl::create_table("pg_temp", STAGED, &row_columns, &[]).map_err(convert)?;
-        let table = table.replacen("CREATE TABLE", "CREATE TEMPORARY TABLE", 1);
+        let table = table.replacen("CREATE TABLE", "CREATE TEMPORARY TABLE IF NOT EXISTS", 1);
         client.simple_query(&format!("{table} ON COMMIT DROP"))?;
         let schema_name = client.simple_query(
             "SELECT nspname FROM pg_catalog.pg_namespace WHERE oid = pg_catalog.pg_my_temp_schema()",
@@ -182,6 +182,17 @@ pub(crate) fn located(
     insert_rows: usize,
 ) -> Result<Option<Error>> {
     client.execute(&format!("ROLLBACK; BEGIN; {}", local_settings()))?;
+    found(client, casts, error, batch, insert_rows)
+}
+
+/// The same in a transaction that is not lost, which the search leaves behind a savepoint.
+pub(crate) fn found(
+    client: &mut Client,
+    casts: Casts<'_>,
+    error: &Error,
+    batch: &RecordBatch,
+    insert_rows: usize,
+) -> Result<Option<Error>> {
     let mut staged = Staged::make(client, &batch.schema(), casts.targets)?;
     client.execute(&format!("SAVEPOINT {SAVEPOINT}"))?;
     let rows_of = staged.rows();

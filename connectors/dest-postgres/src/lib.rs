@@ -21,6 +21,7 @@ mod origins;
 mod points;
 mod privileges;
 mod refusal;
+mod rejects;
 mod repeats;
 mod rows;
 mod stall;
@@ -44,6 +45,7 @@ use load::TableLoad;
 use lock::Lock;
 use look::Within;
 pub use points::POINTS;
+use rejects::Keeper;
 
 /// The connector, opened with one configuration.
 pub struct Postgres {
@@ -62,6 +64,7 @@ impl Destination for Postgres {
     const NATIVE_FORMS: &[&str] = &[rapidbyte_pg::NATIVE_FORM];
     const SUPPORTS_CHECKPOINTS: bool = true;
     const DEDUPLICATES_APPENDS: bool = true;
+    const SUPPORTS_REJECTS: bool = true;
 
     fn open(config: Config) -> Result<Self> {
         Ok(Self {
@@ -88,6 +91,7 @@ impl Destination for Postgres {
     fn plan(&mut self, target: &Target) -> Result<Plan> {
         let name = self.home.settings.name_of(&target.stream)?;
         let schema = target.arrow_schema()?;
+        let rejects = rejects::table(&self.home.settings, target, &name)?;
         // Of an earlier plan, which may have been another one.
         self.planned.remove(&target.stream);
         let mut client = self.home.client()?;
@@ -119,8 +123,13 @@ impl Destination for Postgres {
             true => beat::makers(&mut client, &self.home.settings)?,
             false => Vec::new(),
         };
+        let rejects = match (&rejects, &decided) {
+            (Some(table), Ok(_)) => rejects::makers(&mut client, table)?,
+            _ => Vec::new(),
+        };
         self.home.keep(client);
         let (decided, mut statements) = decided?;
+        statements.extend(rejects);
         // The statements for the checkpoints make the schema.
         statements.extend(
             beats
@@ -189,7 +198,10 @@ impl Destination for Postgres {
         let planned = planned.filter(|(mode, _)| *mode == target.write_mode);
         let lock = planned.map(|(_, lock)| lock);
         let name = settings.name_of(&target.stream)?;
+        let keeper = rejects::table(settings, target, &name)?;
+        let keeper = keeper.map(|table| Keeper::new(table, run, target, &name));
         let load = TableLoad::new(&self.home, client, target, name, lease, lock)?;
+        let load = load.keeping(keeper);
         Ok((load, progress))
     }
 }

@@ -21,6 +21,7 @@ use crate::home::{Home, given_up};
 use crate::lock::{self, Lock, Mode};
 use crate::look::{Wanted, Within, local_settings, look};
 use crate::origins;
+use crate::rejects::{self, Keeper};
 use crate::rows::{Sink, lost};
 use crate::stall;
 use crate::transaction::{self, BEGIN_ROWS, NO_PATH, OWN_PATH};
@@ -48,6 +49,8 @@ pub struct TableLoad {
     changes: Vec<String>,
     /// It adds to the rows of an earlier run.
     resumes: bool,
+    /// Keeps the rejects, if the operator allows some.
+    keeper: Option<Keeper>,
     state: State,
 }
 
@@ -94,13 +97,22 @@ impl TableLoad {
             committed: 0,
             changes: Vec::new(),
             resumes: false,
+            keeper: None,
             state: State::Fenced(client),
         })
+    }
+
+    /// The same, which keeps rejects.
+    pub(crate) fn keeping(self, keeper: Option<Keeper>) -> Self {
+        Self { keeper, ..self }
     }
 
     /// Prepares the table in a transaction and is ready for rows behind `cursor`. Nothing is
     /// visible before the commit, apart from schemas and types that were missing.
     fn open(&mut self, mut client: Client, cursor: Option<&str>) -> Result<()> {
+        if let Some(keeper) = &self.keeper {
+            rejects::make(&mut client, keeper.table())?;
+        }
         if self.lock.is_some() {
             match self.prepare(&mut client, First::Fill) {
                 // Then it is made anew.
@@ -164,7 +176,9 @@ impl TableLoad {
         if self.committed == 0 {
             self.lease.origins = origins::filled(&self.schema, decided.kept.as_deref())?;
         }
-        let sink = self.explained(Sink::new(client, &self.place(), decided, self.committed))?;
+        let refused = self.keeper.as_ref().map_or(0, |keeper| keeper.refused_rows);
+        let before = self.committed + refused;
+        let sink = self.explained(Sink::new(client, &self.place(), decided, before))?;
         self.state = State::Open(Box::new(sink));
         Ok(())
     }
@@ -201,7 +215,7 @@ impl TableLoad {
             let cleared = client.query_all(&clear);
             let [left] = cleared.map_err(|e| self.explain(client, still_referenced(e)))?;
             ensure_empty(name, &left)?;
-            decided.is_frozen = decided.is_truncated;
+            decided.is_frozen = decided.is_truncated && self.keeper.is_none();
             failpoint("dest-postgres.cleared")?;
         }
         Ok(decided)
@@ -241,7 +255,8 @@ impl TableLoad {
         let mut place = self.place();
         place.is_made = true;
         let mut decided = place.decide(client, Within::Open)?;
-        decided.is_frozen = true;
+        // Behind a savepoint the server does not freeze rows.
+        decided.is_frozen = self.keeper.is_none();
         Ok(decided)
     }
 
@@ -291,17 +306,41 @@ impl TableLoad {
         if batch.num_rows() == 0 {
             return Ok(());
         }
+        self.open_again()?;
+        failpoint("dest-postgres.writing")?;
+        let State::Open(sink) = &mut self.state else {
+            return Err(lost());
+        };
+        match &mut self.keeper {
+            Some(keeper) => sink.sort(batch, keeper, &self.home.settings),
+            None => sink.write(batch),
+        }
+    }
+
+    /// Begins a new transaction behind a commit.
+    fn open_again(&mut self) -> Result<()> {
         if let State::Idle(_) = self.state
             && let State::Idle(mut client) = std::mem::replace(&mut self.state, State::Lost)
         {
             let decided = self.prepare(&mut client, First::Again)?;
             self.take_rows(client, decided)?;
         }
-        failpoint("dest-postgres.writing")?;
-        let State::Open(sink) = &mut self.state else {
+        Ok(())
+    }
+
+    /// Keeps rejects of the source.
+    fn keep(&mut self, rejects: &[Reject]) -> Result<()> {
+        self.open_again()?;
+        let (State::Open(sink), Some(keeper)) = (&mut self.state, &mut self.keeper) else {
             return Err(lost());
         };
-        sink.write(batch)
+        for reject in rejects {
+            keeper.add(reject.clone())?;
+            if keeper.is_full() {
+                sink.send(keeper)?;
+            }
+        }
+        sink.send(keeper)
     }
 
     fn end_part(&mut self) -> Result<Part> {
@@ -418,6 +457,15 @@ impl Load for TableLoad {
     /// Takes a batch, in a new transaction behind a commit.
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         self.take(batch).map_err(|error| self.ended(error))
+    }
+
+    fn reject(&mut self, rejects: &[Reject]) -> Result<()> {
+        self.keep(rejects).map_err(|error| self.ended(error))
+    }
+
+    fn refused(&mut self) -> Refused {
+        let keeper = self.keeper.as_mut();
+        keeper.map(Keeper::take_refused).unwrap_or_default()
     }
 
     /// Ends a part: every row is in the transaction then.

@@ -2,7 +2,7 @@
 //! load reaches them. Fault tests end the process there ([`rapidbyte_sdk::log::failpoint`]).
 
 /// Every name that is reached in this connector.
-pub const POINTS: [&str; 21] = [
+pub const POINTS: [&str; 22] = [
     // A run asks how far a stream is. It changes nothing.
     "dest-postgres.asked",
     // The table of checkpoints is missing and about to be made.
@@ -19,6 +19,8 @@ pub const POINTS: [&str; 21] = [
     "dest-postgres.older_ended",
     // Schemas and types are made and committed, the load has not begun.
     "dest-postgres.prelude_committed",
+    // The table for rejects is made and committed.
+    "dest-postgres.rejects_made",
     // The load's transaction is open: the table is made or locked, nothing is changed in it.
     "dest-postgres.opened",
     // Replace: the older rows are deleted in the transaction.

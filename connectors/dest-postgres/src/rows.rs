@@ -1,11 +1,13 @@
 //! The rows of one transaction on their way to the server: by COPY or by INSERT.
 
+mod sort;
+
 use std::sync::Arc;
 
-use rapidbyte_pg::Column;
 use rapidbyte_pg::copy::Encoder;
 use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_pg::insert::Parameter;
+use rapidbyte_pg::{Column, PgError};
 use rapidbyte_pg_client::{
     COPY_HEADER_BYTES, Client, CopyAsked, CopyIn, Pipeline, Statement, TransactionStatus,
 };
@@ -27,6 +29,8 @@ use crate::upsert::Stage;
 /// A buffer above this is sent in pieces and given back: one huge row must not keep its room.
 const MAX_KEPT_BYTES: usize = 16 << 20;
 
+/// Rows that a COPY leaves out at most.
+const MAX_MISFITS: usize = 1000;
 /// A batch above this is not kept while the next one is made.
 const MAX_UNANSWERED_BYTES: usize = 4 << 20;
 
@@ -63,6 +67,20 @@ pub(crate) struct Sink {
     unanswered: Vec<(u64, RecordBatch)>,
     /// Rows and bytes of the parts so far.
     flushed: (u64, u64),
+    /// Each batch is written for itself, and rows that do not go in are set aside.
+    keeps_rejects: bool,
+    /// Rows that were refused in this transaction.
+    refused: u64,
+}
+
+/// Rows of a piece of a batch that cannot be encoded, in order.
+#[derive(Default)]
+struct Misfits {
+    rows: Vec<(usize, Error)>,
+    /// The row that the whole piece is refused for.
+    refused_at: Option<usize>,
+    /// The number in the stream of the first row of the piece.
+    first_row: u64,
 }
 
 /// How rows become bytes.
@@ -127,7 +145,9 @@ impl Sink {
             }
         };
         // A COPY of no rows would run the table's triggers for statements for nothing.
-        let is_harmless = stage.is_some() || !target.is_incremental && !decided.runs_triggers;
+        let is_plain = target.rejects.is_none();
+        let is_harmless =
+            is_plain && (stage.is_some() || !target.is_incremental && !decided.runs_triggers);
         // As the operator wrote it, the limit is for the server's work, not for waiting for the source.
         let is_limited = settings.server.sets("statement_timeout");
         let wire = match &method {
@@ -161,6 +181,8 @@ impl Sink {
             confirmed: 0,
             unanswered: Vec::new(),
             flushed: (0, 0),
+            keeps_rejects: !is_plain,
+            refused: 0,
         })
     }
 
@@ -172,16 +194,19 @@ impl Sink {
             (Rows::Copy(_), Some((stage, schema))) => {
                 stage.refuse_null_keys(batch, self.before + self.rows + 1)?;
                 let batch = with_numbers(batch, schema, self.rows)?;
-                self.copy(&batch).map_err(|error| self.placed(error))?;
+                self.copy(&batch, None)
+                    .map_err(|error| self.placed(error))?;
             }
-            (Rows::Copy(_), None) => self.copy(batch).map_err(|error| self.placed(error))?,
+            (Rows::Copy(_), None) => self.copy(batch, None).map_err(|error| self.placed(error))?,
             (Rows::Insert(..), _) => self.insert(batch)?,
         }
         self.rows += batch.num_rows() as u64;
         Ok(())
     }
 
-    fn copy(&mut self, batch: &RecordBatch) -> Result<()> {
+    /// Sends a batch. With `misfits`, rows that cannot be encoded are left out and put there; otherwise the first one is
+    /// an error.
+    fn copy(&mut self, batch: &RecordBatch, mut misfits: Option<&mut Misfits>) -> Result<()> {
         let Rows::Copy(encoder) = &mut self.method else {
             return Ok(());
         };
@@ -190,34 +215,55 @@ impl Sink {
             return Err(lost());
         };
         let full_bytes = self.copy_flush_bytes + COPY_HEADER_BYTES;
-        let rows = {
+        let bound = {
             let _phase = phase::enter(Kind::Encode);
-            encoder.bind(batch).map_err(convert)?
+            encoder.bind(batch)
         };
-        let mut row = 0;
+        let rows = match bound {
+            Ok(rows) => rows,
+            Err(error) => {
+                return Err(refused(error, &mut misfits));
+            }
+        };
+        let (mut row, mut end) = (0, rows.len());
         while row < rows.len() {
-            {
+            let encoded = {
                 let _phase = phase::enter(Kind::Encode);
-                row = rows
-                    .encode(row, full_bytes, &mut self.buffer)
-                    .map_err(convert)?;
+                rows.encode_some(row..end, full_bytes, &mut self.buffer)
+            };
+            match (encoded, &mut misfits) {
+                (Ok(next), _) => row = next,
+                (Err(error), Some(misfits)) if let Some(place) = rows.place_of(&error) => {
+                    // The rows before it go first.
+                    end = place;
+                    if place == row {
+                        misfits.push(place, convert(error))?;
+                        row += 1;
+                    }
+                }
+                (Err(error), _) => return Err(convert(error)),
+            }
+            if row >= end {
+                end = rows.len();
             }
             if self.buffer.len() >= full_bytes {
                 self.bytes += send(copy, &mut self.buffer)?;
             }
         }
-        *sent += rows.len() as u64;
+        let left_out = misfits.map_or(0, |misfits| misfits.rows.len());
+        *sent += (rows.len() - left_out) as u64;
         Ok(())
     }
 
     fn insert(&mut self, batch: &RecordBatch) -> Result<()> {
+        let number = self.before + self.rows;
         if self.cast.is_empty() {
-            return self.send_inserts(batch).map(drop);
+            return self.send_inserts(batch, number, None).map(drop);
         }
         self.unanswered
             .push((self.before + self.rows + 1, batch.clone()));
         // The server reads this batch's texts while the next one is made. A large one is not kept beside it.
-        let sent = self.send_inserts(batch);
+        let sent = self.send_inserts(batch, number, None);
         let waited = sent.and_then(|statements| match batch_bytes(batch) {
             ..=MAX_UNANSWERED_BYTES => self.wait(statements, 1),
             _ => self.wait(0, 0),
@@ -276,13 +322,7 @@ impl Sink {
         let Some(line) = rapidbyte_pg_client::line_of_copy(context) else {
             return error;
         };
-        let staged = |name: &str| name.strip_prefix('c')?.parse().ok();
-        let column = match (&error.column, &self.stage) {
-            (Some(name), Some(_)) => {
-                staged(name).and_then(|place: usize| Some(self.targets.get(place)?.name.clone()))
-            }
-            (column, _) => column.clone(),
-        };
+        let column = self.column_of(&error);
         let row = first_row + line;
         let place = match &column {
             Some(column) => format!("row {row}, column {column:?}"),
@@ -296,8 +336,24 @@ impl Sink {
         }
     }
 
-    /// Gives how many INSERTs the batch took.
-    fn send_inserts(&mut self, batch: &RecordBatch) -> Result<usize> {
+    /// The column of the stream that an error of the server names.
+    fn column_of(&self, error: &Error) -> Option<String> {
+        let name = error.column.as_ref()?;
+        if self.stage.is_none() {
+            return Some(name.clone());
+        }
+        let place: usize = name.strip_prefix('c')?.parse().ok()?;
+        Some(self.targets.get(place)?.name.clone())
+    }
+
+    /// Gives how many INSERTs the batch took. `number` rows of the stream come before it. The row of an error is put
+    /// into `misfits`.
+    fn send_inserts(
+        &mut self,
+        batch: &RecordBatch,
+        number: u64,
+        mut misfits: Option<&mut Misfits>,
+    ) -> Result<usize> {
         self.wire = match std::mem::replace(&mut self.wire, Wire::Lost) {
             Wire::Idle(client) => Wire::Inserting(client.into_pipeline()?, 0),
             other => other,
@@ -309,19 +365,19 @@ impl Sink {
         };
         let rows = {
             let _phase = phase::enter(Kind::Encode);
-            parameter.bind(batch).map_err(convert)?
+            let bound = parameter.bind(batch);
+            bound.map_err(|error| refused(error, &mut misfits))?
         };
         let _phase = phase::enter(Kind::Flush);
         let (mut row, mut statements) = (0, 0);
         while row < rows.len() {
             self.buffer.clear();
-            let first = (self.before + self.rows + row as u64).to_be_bytes();
+            let first = (number + row as u64).to_be_bytes();
             {
                 let _phase = phase::enter(Kind::Encode);
                 let some = row..row.saturating_add(self.insert_rows);
-                row = rows
-                    .encode(some, INSERT_BYTES, &mut self.buffer)
-                    .map_err(convert)?;
+                let encoded = rows.encode(some, INSERT_BYTES, &mut self.buffer);
+                row = encoded.map_err(|error| refused(error, &mut misfits))?;
             }
             self.bytes += self.buffer.len() as u64;
             let params = inserts::parameters(&self.buffer, &first);
@@ -391,8 +447,19 @@ impl Sink {
         if let Rows::Copy(encoder) = &self.method {
             encoder.trailer(&mut self.buffer);
         }
-        self.bytes += send(&mut copy, &mut self.buffer)?;
-        let taken = copy.finish()?;
+        let ended = send(&mut copy, &mut self.buffer).and_then(|bytes| {
+            self.bytes += bytes;
+            copy.finish()
+        });
+        let taken = match ended {
+            Ok(taken) => taken,
+            Err(error) => {
+                if let Some(client) = give_up_copy(copy) {
+                    self.wire = Wire::Idle(client);
+                }
+                return Err(error);
+            }
+        };
         self.wire = Wire::Idle(copy.into_client());
         self.confirmed += taken;
         ensure_all(&self.name, sent, taken)
@@ -415,7 +482,8 @@ impl Sink {
             // Behind a pooler the next session would find its name taken.
             client.forget(statement)?;
         }
-        if let Some((stage, _)) = self.stage.filter(|_| rows > 0) {
+        // A sink that keeps rejects has merged each batch.
+        if let Some((stage, _)) = self.stage.filter(|_| rows > 0 && !self.keeps_rejects) {
             let merged = stage.merge(&mut client, settings, &self.name, rows);
             let casts = Casts {
                 targets: &self.targets,
@@ -423,7 +491,7 @@ impl Sink {
                 first_row: self.before + 1,
             };
             merged.map_err(|error| {
-                let error = stage.located(&mut client, casts, error, rows);
+                let error = stage.located(&mut client, casts, error, 0..rows);
                 if client.is_usable() && client.execute("ROLLBACK").is_ok() {
                     return lock::timed_out(&mut client, error, &self.name.sql());
                 }
@@ -452,6 +520,15 @@ impl Sink {
         }
         Some(client)
     }
+}
+
+/// The error of a row that cannot be encoded; its place is put into `misfits`.
+fn refused(error: PgError, misfits: &mut Option<&mut Misfits>) -> Error {
+    if let Some(misfits) = misfits {
+        let place = error.row.and_then(|row| row.checked_sub(misfits.first_row));
+        misfits.refused_at = place.and_then(|place| usize::try_from(place).ok());
+    }
+    convert(error)
 }
 
 /// The stream's schema with the row's number behind it.

@@ -379,16 +379,20 @@ impl Stage {
         format!("COPY {STAGED} FROM STDIN (FORMAT binary)")
     }
 
-    /// Refuses NULL in a key. `first` is the number of the batch's first row.
-    pub(crate) fn refuse_null_keys(&self, batch: &RecordBatch, first: u64) -> Result<()> {
+    /// The first row with a NULL in any column of the key, and in that row the key's first such column.
+    pub(crate) fn null_key(&self, batch: &RecordBatch) -> Option<(usize, usize)> {
         let first_null = |place: &usize| {
             let nulls = batch.column(*place).logical_nulls()?;
             let row = nulls.iter().position(|is_valid| !is_valid)?;
             Some((row, *place))
         };
-        // The first row with a NULL in any column of the key; in that row the key's first such column.
         let places = self.merge.key.iter().map(|(place, _)| place);
-        let Some((row, place)) = places.filter_map(first_null).min_by_key(|found| found.0) else {
+        places.filter_map(first_null).min_by_key(|found| found.0)
+    }
+
+    /// Refuses NULL in a key. `first` is the number of the batch's first row.
+    pub(crate) fn refuse_null_keys(&self, batch: &RecordBatch, first: u64) -> Result<()> {
+        let Some((row, place)) = self.null_key(batch) else {
             return Ok(());
         };
         let column = &self.targets[place].name;
@@ -440,13 +444,18 @@ impl Stage {
         failpoint("dest-postgres.merged")
     }
 
-    /// The error of a merge with the staged row that it is about.
+    /// The statement that leaves no row staged.
+    pub(crate) fn empty(&self) -> String {
+        format!("TRUNCATE {STAGED}")
+    }
+
+    /// The error of a merge with the staged row that it is about, which is one of `rows`.
     pub(crate) fn located(
         &self,
         client: &mut Client,
         casts: Casts<'_>,
         error: Error,
-        rows: u64,
+        rows: Range<u64>,
     ) -> Error {
         let back = format!("ROLLBACK TO SAVEPOINT {SAVEPOINT}");
         if !casts.may_have_raised(&error) {
@@ -455,7 +464,7 @@ impl Stage {
         if !client.is_usable() || client.execute(&back).is_err() {
             return error;
         }
-        casts.located(error, &mut StagedRows { client, casts }, 0..rows)
+        casts.located(error, &mut StagedRows { client, casts }, rows)
     }
 
     /// Adds the rows whose key and version are not in the table.

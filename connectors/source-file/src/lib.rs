@@ -45,6 +45,7 @@ impl Source for Files {
     const NAME: &str = "source-file";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     const DESCRIPTION: &str = "Reads CSV, JSON Lines, Parquet and Arrow files";
+    const SUPPORTS_REJECTS: bool = true;
 
     fn open(config: Config) -> Result<Self> {
         Ok(Self {
@@ -165,6 +166,10 @@ impl Source for Files {
             .and_then(|decoder| match known.inferred {
                 true => Ok(decoder.inferred()),
                 false => self.settings.times.apply(decoder, &known.schema),
+            })
+            .map(|decoder| match request.keeps_rejects {
+                true => decoder.keep_rejects(),
+                false => decoder,
             })
             .map_err(|error| convert(error, &stream.name, None))?;
         let rows = Rows::new(

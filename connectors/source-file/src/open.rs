@@ -1,7 +1,7 @@
 //! One open file: pieces of it from the host, and the text in them.
 
 use rapidbyte_formats::compression::{Chunks, Decompressor, Stop};
-use rapidbyte_formats::{Compression, FormatError, Owner};
+use rapidbyte_formats::{Compression, FormatError, Owner, Rejected};
 use rapidbyte_sdk::files::{self, Input};
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -68,6 +68,19 @@ impl Text {
     /// Bytes in memory that depend on the data.
     pub(crate) fn held_bytes(&self) -> usize {
         self.bytes.held_bytes() + CHUNK_BYTES as usize
+    }
+
+    /// A record that could not be read, with its place in this file.
+    pub(crate) fn reject(&self, rejected: Rejected) -> Reject {
+        let error = convert(rejected.error, &self.stream, Some(&self.path));
+        Reject {
+            data: rejected.data,
+            is_cut: rejected.is_cut,
+            location: error.location,
+            column: error.column,
+            code: error.code,
+            message: error.message,
+        }
     }
 
     /// The error of a format, at its place in this file.

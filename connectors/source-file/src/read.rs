@@ -21,7 +21,12 @@ pub struct Rows {
     max_window_bytes: usize,
     open: Option<Text>,
     folders: Option<Folders>,
+    /// Records that could not be read, until they are handed over. Empty unless they are kept.
+    rejects: Vec<Reject>,
 }
+
+/// Records that could not be read and are handed over at once. A step adds at most as many again.
+const REJECTS: usize = 500;
 
 /// Columns from the names of folders.
 struct Folders {
@@ -54,6 +59,7 @@ impl Rows {
             max_window_bytes,
             open: None,
             folders: None,
+            rejects: Vec::new(),
         }
     }
 
@@ -111,12 +117,16 @@ impl Rows {
         let bytes = open.fill()?;
         if bytes.is_empty() {
             self.decoder.end_of_file().map_err(|e| open.refuse(e))?;
+            let rejects = self.decoder.take_rejects().into_iter();
+            self.rejects.extend(rejects.map(|one| open.reject(one)));
             self.open = None;
             return Ok(Step::FileEnded);
         }
         let _phase = phase::enter(Kind::Decode);
         let taken = self.decoder.push(bytes).map_err(|e| open.refuse(e))?;
         open.consume(taken);
+        let rejects = self.decoder.take_rejects().into_iter();
+        self.rejects.extend(rejects.map(|one| open.reject(one)));
         Ok(Step::Forward)
     }
 }
@@ -132,10 +142,14 @@ impl Reader for Rows {
     /// The rows so far once `wait` is over: many small files fill a batch slowly.
     fn next(&mut self, wait: Duration) -> Result<Event> {
         let begun = Instant::now();
-        while !self.decoder.is_full() {
+        while !self.decoder.is_full() && self.rejects.len() < REJECTS {
             match self.step()? {
                 Step::Forward => {}
-                Step::AllRead => return Ok(self.take()?.map_or(Event::End, Event::Batch)),
+                Step::AllRead if self.rejects.is_empty() => {
+                    return Ok(self.take()?.map_or(Event::End, Event::Batch));
+                }
+                // The end comes after the rejects.
+                Step::AllRead => break,
                 // The next file's rows have other values in the columns of folders.
                 Step::FileEnded if self.folders.is_some() => {
                     if let Some(batch) = self.take()? {
@@ -147,6 +161,9 @@ impl Reader for Rows {
             if begun.elapsed() >= wait {
                 break;
             }
+        }
+        if !self.rejects.is_empty() {
+            return Ok(Event::Rejects(std::mem::take(&mut self.rejects)));
         }
         Ok(self.take()?.map_or(Event::Idle, Event::Batch))
     }

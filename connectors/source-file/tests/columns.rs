@@ -63,6 +63,7 @@ fn request(columns: Option<&[&str]>) -> ReadRequest {
         columns: columns.map(|names| names.iter().map(|name| (*name).into()).collect()),
         batch_bytes: 1 << 20,
         max_record_bytes: 64 << 20,
+        keeps_rejects: false,
     }
 }
 

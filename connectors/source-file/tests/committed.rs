@@ -88,6 +88,7 @@ fn ids(folder: &Path, path: &str) -> Result<(Vec<i64>, Vec<String>)> {
         forms: Vec::new(),
         batch_bytes: 1 << 20,
         max_record_bytes: 1 << 20,
+        keeps_rejects: false,
     })?;
     let mut ids = Vec::new();
     loop {

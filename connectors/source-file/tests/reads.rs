@@ -44,6 +44,7 @@ fn request(stream: &str, columns: Option<&[&str]>) -> ReadRequest {
         forms: Vec::new(),
         batch_bytes: 1 << 20,
         max_record_bytes: 1 << 20,
+        keeps_rejects: false,
     }
 }
 

@@ -30,6 +30,7 @@ fn events(wait: Duration) -> Vec<usize> {
             forms: Vec::new(),
             batch_bytes: 1 << 20,
             max_record_bytes: 1 << 20,
+            keeps_rejects: false,
         })
         .unwrap();
     let mut events = Vec::new();
@@ -38,7 +39,7 @@ fn events(wait: Duration) -> Vec<usize> {
             Event::Batch(batch) => events.push(batch.num_rows()),
             Event::Idle => events.push(0),
             Event::End => return events,
-            Event::Checkpoint(_) => panic!("no cursor was asked for"),
+            Event::Checkpoint(_) | Event::Rejects(_) => panic!("nobody asked for it"),
         }
     }
 }

@@ -85,6 +85,7 @@ fn request(batch_bytes: u32) -> ReadRequest {
         forms: Vec::new(),
         batch_bytes,
         max_record_bytes: 64 << 20,
+        keeps_rejects: false,
     }
 }
 

@@ -210,7 +210,7 @@ fn upsert(
             }
             Event::Checkpoint(json) => cursor = Some(json),
             Event::End => return cursor,
-            Event::Idle => {}
+            Event::Idle | Event::Rejects(_) => {}
         }
     }
 }

@@ -868,7 +868,7 @@ fn read_all(source: &mut Postgres, request: &ReadRequest) -> Vec<RecordBatch> {
         match reader.next(WAIT).unwrap() {
             Event::Batch(batch) => batches.push(batch),
             Event::End => return batches,
-            Event::Idle | Event::Checkpoint(_) => {}
+            Event::Idle | Event::Checkpoint(_) | Event::Rejects(_) => {}
         }
     }
 }

@@ -105,6 +105,7 @@ fn read_all(
         forms: vec![FORM.into()],
         batch_bytes: BATCH_BYTES,
         max_record_bytes: MAX_RECORD_BYTES,
+        keeps_rejects: false,
     };
     let reader = source.read(&request).map_err(Failure::of_connector)?;
     let encoder = ipc::Encoder::new(&reader.schema())?;
@@ -182,7 +183,7 @@ fn send_all(
                 sender.end()?;
                 return Ok(StageReport::new(clock, Side::Source));
             }
-            Event::Idle | Event::Checkpoint(_) => {}
+            Event::Idle | Event::Checkpoint(_) | Event::Rejects(_) => {}
         }
     }
 }
@@ -287,6 +288,7 @@ impl Job {
             dedup_fields: Vec::new(),
             is_incremental: false,
             schema_changes: SchemaChanges::default(),
+            rejects: None,
         }
     }
 }

@@ -661,6 +661,8 @@ mod tests {
             committed_before: false,
             together_with: None,
             schema_changes: Vec::new(),
+            rejected: 0,
+            rejects: Vec::new(),
             start_secs: 0.0,
             wall_secs: n as f64,
             source: stage(),

@@ -210,6 +210,7 @@ fn read(mut source: Source, name: &str, enough: usize) -> Result<RecordBatch, Tr
         forms: Vec::new(),
         batch_bytes: crate::read::BATCH_BYTES,
         max_record_bytes: 16 << 20,
+        keeps_rejects: false,
     };
     let broken = |text: String| Trouble::Broken(format!("the peer reads {name}: {text}"));
     let schemas = source.read(&[request]).map_err(trouble)?;
@@ -227,7 +228,7 @@ fn read(mut source: Source, name: &str, enough: usize) -> Result<RecordBatch, Tr
                 rows += batch.num_rows();
                 batches.push(batch);
             }
-            Event::Checkpoint(_) | Event::Idle => {}
+            Event::Checkpoint(_) | Event::Rejects(_) | Event::Idle => {}
             Event::End => return all(&batches),
         }
         if rows >= enough {

@@ -105,6 +105,7 @@ impl Asked {
             forms: Vec::new(),
             batch_bytes: self.batch_bytes,
             max_record_bytes: self.max_record_bytes,
+            keeps_rejects: false,
         }
     }
 }
@@ -193,6 +194,8 @@ impl<'b> Reading<'b> {
                 self.quick_idles = 0;
                 Step::Checkpoint(position.cursor)
             }
+            // The checked session has refused them, because nobody asked for them.
+            Event::Rejects(_) => Step::Bad("rejects that nobody asked for".into()),
             Event::Idle if took < WAITED => {
                 self.quick_idles += 1;
                 Step::Idle

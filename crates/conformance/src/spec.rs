@@ -390,6 +390,7 @@ mod tests {
             supports_filter: false,
             supports_checkpoints: false,
             deduplicates_appends: false,
+            supports_rejects: false,
             reads_together: false,
             commits_together: false,
         };

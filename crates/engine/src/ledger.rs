@@ -10,6 +10,7 @@ use crate::event::Event;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::known_as::{self, Asked};
+use crate::stage::Rejected;
 
 /// The books of one run.
 pub(crate) struct Ledger<'a> {
@@ -47,6 +48,8 @@ pub(crate) struct Committed {
     /// Bytes that the destination wrote.
     pub(crate) written_bytes: u64,
     pub(crate) location: String,
+    /// Records that were kept as rejects.
+    pub(crate) rejected: Rejected,
 }
 
 /// The sum of a stream's commits in this run.
@@ -58,6 +61,8 @@ pub(crate) struct Tally {
     pub(crate) batches: u64,
     pub(crate) written_bytes: u64,
     pub(crate) location: String,
+    /// Records that were kept as rejects.
+    pub(crate) rejected: Rejected,
     /// The run had moved it before it was killed.
     pub(crate) skipped: bool,
     /// A warning for the operator.
@@ -180,6 +185,7 @@ impl Ledger<'_> {
             tally.batches += committed.batches;
             tally.written_bytes += committed.written_bytes;
             tally.location = committed.location;
+            tally.rejected.add(committed.rejected);
         });
         self.host.tell(&Event::Committed {
             stream,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use arrow_schema::{Field, Schema};
 use rapidbyte_runtime::{
     ColumnPlan, Destination, DroppedColumn, Fit, Grants, Increment, NewColumn, Plan as Placed,
-    Progress, Relation, RenamedColumn, SchemaChanges, Selection, Stream, SyncMode, Target,
+    Progress, Rejects, Relation, RenamedColumn, SchemaChanges, Selection, Stream, SyncMode, Target,
     TypeChange, WriteMode,
 };
 use rapidbyte_wire::{WARNING_NOTE, ipc, types};
@@ -311,6 +311,7 @@ fn check_modes(
             );
         }
     }
+    refuse_rejects(document, destination)?;
     refuse_repeats(document, destination)
 }
 
@@ -335,6 +336,27 @@ fn refuse_backfill(document: &Document) -> Result<(), Failure> {
         Failure::at_key(document, &key, "backfill_needs_upsert", text).hint(
             "set write_mode: upsert, or remove backfill: old rows then have NULL in new columns",
         ),
+    )
+}
+
+/// How the rejects of a stream are kept. `None`: the first reject fails the stream.
+pub(crate) fn rejects(document: &Document) -> Option<Rejects> {
+    let rejects = &document.rejects;
+    let to = rejects.to.clone().filter(|_| rejects.are_allowed())?;
+    let max_rows = rejects.max_rows;
+    Some(Rejects { to, max_rows })
+}
+
+/// Refuses rejects where the destination does not keep them.
+fn refuse_rejects(document: &Document, destination: &Stage) -> Result<(), Failure> {
+    if destination.spec.supports_rejects || rejects(document).is_none() {
+        return Ok(());
+    }
+    let name = destination.connector.name();
+    let text = format!("{name} has no place for rejects");
+    Err(
+        Failure::at_key(document, "rejects", "unsupported_rejects", text)
+            .hint("remove rejects: then the first record that fails stops its stream"),
     )
 }
 
@@ -410,6 +432,7 @@ fn place(
             true => schema_changes(document, asked),
             false => for_one_run(schema_changes(document, asked)),
         },
+        rejects: rejects(document),
     };
     identify(document, entry, (&read, &renamed), &schema, &mut target)?;
     let after = (&schema, relation.source_types.as_slice());

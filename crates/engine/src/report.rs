@@ -108,6 +108,12 @@ pub struct StreamReport {
     pub location: String,
     /// Rows that were committed.
     pub rows: u64,
+    /// Records that were kept as rejects instead.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub rejected: u64,
+    /// The first of them, at most ten, without the records.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rejects: Vec<RejectReport>,
     /// The operator's limit was reached: the source may have more rows.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub limited: bool,
@@ -141,6 +147,39 @@ pub struct StreamReport {
     pub transforms: Vec<TransformReport>,
     /// The writing stage; its phases sum to its wall time.
     pub destination: StageReport,
+}
+
+/// A record that was kept as a reject.
+#[derive(Debug, Clone, Serialize)]
+pub struct RejectReport {
+    /// The place in the data, such as `orders.csv:17`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub location: Option<String>,
+    /// The column.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub column: Option<String>,
+    /// Stable and short, as of an error.
+    pub code: String,
+    /// The reason.
+    pub message: String,
+}
+
+impl RejectReport {
+    /// The place, the reason and the code in one line.
+    pub fn shown(&self) -> String {
+        let place = self.location.as_deref();
+        let place = place.map_or(String::new(), |place| format!("{place}: "));
+        format!("{place}{} ({})", self.message, self.code)
+    }
+}
+
+/// For serde.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl StreamReport {

@@ -327,12 +327,18 @@ fn skipped(streams: &[StreamReport], run: &str, host: &Host) -> Vec<Warning> {
 
 /// The warnings about streams from the time that they moved.
 fn told(plan: &Plan, ledger: &Ledger<'_>) -> Vec<Warning> {
-    let warning = |stream: &StreamPlan| {
-        let message = ledger.of(&stream.name).warning?;
+    let warnings = |stream: &StreamPlan| {
+        let tally = ledger.of(&stream.name);
+        let to = stream.target.rejects.as_ref();
+        let rejects = to.and_then(|rejects| tally.rejected.warning(&rejects.to));
+        let messages = tally.warning.into_iter().chain(rejects);
         let stream = stream.name.clone();
-        Some(Warning { stream, message })
+        messages.map(move |message| Warning {
+            stream: stream.clone(),
+            message,
+        })
     };
-    plan.streams.iter().filter_map(warning).collect()
+    plan.streams.iter().flat_map(warnings).collect()
 }
 
 /// The changes of targets that stay although their streams failed.

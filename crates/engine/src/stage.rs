@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crossbeam_channel::Receiver as Told;
-use rapidbyte_runtime::{Cancel, Clock, Limits, MemoryBudget, Position, Sandbox, Source};
+use rapidbyte_runtime::{Cancel, Clock, Limits, MemoryBudget, Position, Reject, Sandbox, Source};
 
 use rapidbyte_wire::ipc;
 
@@ -24,6 +24,7 @@ use crate::superseded::Asking;
 pub(crate) use read::pump_source;
 pub(crate) use sessions::Sessions;
 pub(crate) use transform::pump_transform;
+pub(crate) use write::Rejected;
 pub(crate) use write::pump_destination;
 
 /// A message from stage to stage. `member` is the position of the stream in [`Work::members`].
@@ -36,6 +37,8 @@ pub(crate) enum Message {
     },
     /// All rows of the stream before it belong to this cursor.
     Checkpoint { member: usize, cursor: String },
+    /// Records that the source cannot read.
+    Rejects { member: usize, rejects: Vec<Reject> },
 }
 
 /// A message of the destination to the source.
@@ -170,6 +173,10 @@ fn message_bytes(message: &Message) -> usize {
         + match message {
             Message::Batch { frame, .. } => frame.bytes.len(),
             Message::Checkpoint { cursor, .. } => cursor.len(),
+            Message::Rejects { rejects, .. } => {
+                let bytes = |reject: &Reject| reject.data.len() + reject.message.len() + 256;
+                rejects.iter().map(bytes).sum()
+            }
         }
 }
 

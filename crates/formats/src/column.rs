@@ -1,7 +1,7 @@
 //! Builds one Arrow column out of texts: of CSV fields or of JSON values.
 //!
 //! Flat and nested types alike; a value goes in exactly or not at all. After a value that did not
-//! fit, the column may hold half of it: the decoder above does not go on.
+//! fit, the column may hold half of it: the decoder above does not go on, or takes it out again.
 
 use arrow_array::{ArrayRef, make_array};
 use arrow_buffer::{BooleanBufferBuilder, Buffer, IntervalMonthDayNano, NullBufferBuilder, i256};
@@ -286,6 +286,46 @@ impl Column {
             Values::Map(ends, kv) => kv.iter().map(Column::bytes).sum::<usize>() + 4 * ends.len(),
         };
         values + self.nulls.len() / 8
+    }
+
+    /// Takes the values behind the first `len` out again, and half a value that did not fit.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        match &mut self.values {
+            Values::Null => {}
+            Values::Bool(bits) => bits.truncate(len),
+            Values::I8(v) => v.truncate(len),
+            Values::I16(v) => v.truncate(len),
+            Values::I32(v) | Values::Date(v) | Values::Time32(v, _) => v.truncate(len),
+            Values::I64(v)
+            | Values::Time64(v, _)
+            | Values::Timestamp(v, ..)
+            | Values::Duration(v, _) => v.truncate(len),
+            Values::U8(v) => v.truncate(len),
+            Values::U16(v) => v.truncate(len),
+            Values::U32(v) => v.truncate(len),
+            Values::U64(v) => v.truncate(len),
+            Values::F32(v) => v.truncate(len),
+            Values::F64(v) => v.truncate(len),
+            Values::Decimal128(v, ..) => v.truncate(len),
+            Values::Decimal256(v, ..) => v.truncate(len),
+            Values::Interval(v) => v.truncate(len),
+            Values::Uuid(v) => v.truncate(len * 16),
+            Values::FixedBinary(v, width) => v.truncate(len * *width),
+            Values::Binary(b) | Values::String(b) | Values::Json(b) => {
+                b.ends.truncate(len + 1);
+                b.data.truncate(last(&b.ends));
+            }
+            Values::List(ends, item) => {
+                ends.truncate(len + 1);
+                item.truncate(last(ends));
+            }
+            Values::Map(ends, kv) => {
+                ends.truncate(len + 1);
+                kv.iter_mut().for_each(|column| column.truncate(last(ends)));
+            }
+            Values::Struct(columns) => columns.iter_mut().for_each(|column| column.truncate(len)),
+        }
+        self.nulls.truncate(len);
     }
 
     /// Appends NULL, which a column that is not nullable refuses.
@@ -606,6 +646,11 @@ fn expectation(kinds: &[JsonKind]) -> Reason {
 
 fn repeat_last(ends: &mut Vec<i32>) {
     ends.push(ends.last().copied().unwrap_or(0));
+}
+
+/// Where the last value ends.
+fn last(ends: &[i32]) -> usize {
+    ends.last().map_or(0, |end| *end as usize)
 }
 
 fn push_fixed_binary(out: &mut Vec<u8>, width: usize, text: &[u8]) -> Result<(), Reason> {

@@ -5,7 +5,7 @@ use arrow_schema::SchemaRef;
 use rapidbyte_wire::types::check_portable;
 
 use crate::column::Column;
-use crate::rows::{Limits, Rows};
+use crate::rows::{Limits, Rejected, Rows};
 use crate::text::pattern::TimePattern;
 use crate::{Format, FormatError, csv, jsonl};
 
@@ -144,6 +144,19 @@ impl Decoder {
         Ok(self)
     }
 
+    /// The same, which keeps records that cannot be read and goes on behind them. It still fails where nobody knows
+    /// where the next record begins: at a record that is too large, or with quotes in the wrong places.
+    #[must_use]
+    pub fn keep_rejects(mut self) -> Self {
+        self.rows.keep_rejects();
+        self
+    }
+
+    /// The records that were [kept](Self::keep_rejects) since the last call.
+    pub fn take_rejects(&mut self) -> Vec<Rejected> {
+        self.rows.take_rejects()
+    }
+
     /// The schema of the batches.
     pub fn schema(&self) -> &SchemaRef {
         self.rows.schema()
@@ -184,7 +197,7 @@ impl Decoder {
         ended
     }
 
-    /// True once the batch has the bytes or rows of [`Limits`].
+    /// True once the batch has the bytes or rows of [`Limits`], or many records were kept.
     pub fn is_full(&self) -> bool {
         self.rows.is_full()
     }

@@ -6,7 +6,7 @@ use arrow_schema::{Schema, SchemaRef};
 use crate::FormatError;
 use crate::cells::Cells;
 use crate::column::Column;
-use crate::error::Misfit;
+use crate::error::{Misfit, Owner};
 
 /// The most that a decoder may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,6 +134,49 @@ pub(crate) fn reserve_within(record: &mut Vec<u8>, more: usize, max_record_bytes
     record.reserve_exact(room - record.len());
 }
 
+/// A record that could not be read.
+#[derive(Debug, Clone)]
+pub struct Rejected {
+    /// The record as it stands in the file, without its line break: its first [`Rejected::MAX_BYTES`].
+    pub data: Vec<u8>,
+    /// It has more bytes.
+    pub is_cut: bool,
+    /// Why it could not be read.
+    pub error: FormatError,
+}
+
+impl Rejected {
+    /// Bytes of a record that are kept.
+    pub const MAX_BYTES: usize = 64 << 10;
+}
+
+/// Records that wait to be taken.
+#[derive(Default)]
+struct Rejects {
+    records: Vec<Rejected>,
+    bytes: usize,
+}
+
+impl Rejects {
+    /// Records, and bytes of them, that are kept until they are taken.
+    const MAX_RECORDS: usize = 500;
+    const MAX_BYTES: usize = 1 << 20;
+
+    fn push(&mut self, data: &[u8], error: FormatError) {
+        let kept = &data[..data.len().min(Rejected::MAX_BYTES)];
+        self.bytes += kept.len();
+        self.records.push(Rejected {
+            data: kept.to_vec(),
+            is_cut: kept.len() < data.len(),
+            error,
+        });
+    }
+
+    fn are_many(&self) -> bool {
+        self.records.len() >= Self::MAX_RECORDS || self.bytes >= Self::MAX_BYTES
+    }
+}
+
 /// The wanted columns and how many rows they hold.
 pub(crate) struct Rows {
     pub columns: Vec<Column>,
@@ -143,6 +186,8 @@ pub(crate) struct Rows {
     limits: Limits,
     /// The types are a guess.
     inferred: bool,
+    /// Records that did not become rows, if they are kept.
+    rejects: Option<Rejects>,
 }
 
 /// Where each column of the file goes: to a wanted column, or nowhere.
@@ -187,8 +232,36 @@ impl Rows {
             bytes: 0,
             limits,
             inferred: false,
+            rejects: None,
         };
         Ok((rows, targets))
+    }
+
+    /// Keeps records that cannot be read from here on, instead of failing.
+    pub(crate) fn keep_rejects(&mut self) {
+        self.rejects = Some(Rejects::default());
+    }
+
+    /// The records that were kept since the last call.
+    pub(crate) fn take_rejects(&mut self) -> Vec<Rejected> {
+        let rejects = self.rejects.as_mut();
+        rejects
+            .map(|kept| std::mem::take(kept).records)
+            .unwrap_or_default()
+    }
+
+    /// Keeps a record that could not be read, if such records are kept. Its values are taken out of the columns. Answers
+    /// whether there is room for another record.
+    pub(crate) fn reject(&mut self, data: &[u8], error: FormatError) -> Result<bool, FormatError> {
+        let is_of_record = matches!(error.owner(), Owner::Data | Owner::Schema);
+        let Some(rejects) = self.rejects.as_mut().filter(|_| is_of_record) else {
+            return Err(error);
+        };
+        rejects.push(data, error);
+        for column in &mut self.columns {
+            column.truncate(self.rows);
+        }
+        Ok(!self.is_full())
     }
 
     /// The types are a guess, so that no column may change its values.
@@ -218,7 +291,8 @@ impl Rows {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.bytes >= self.limits.batch_bytes || self.rows >= self.limits.batch_rows
+        let are_many = self.rejects.as_ref().is_some_and(Rejects::are_many);
+        are_many || self.bytes >= self.limits.batch_bytes || self.rows >= self.limits.batch_rows
     }
 
     /// Counts a row whose values are all there.

@@ -129,6 +129,7 @@ fn spec(name: &str, description: &str) -> Spec {
         supports_filter: false,
         supports_checkpoints: false,
         deduplicates_appends: false,
+        supports_rejects: false,
         reads_together: false,
         commits_together: false,
     }

@@ -41,6 +41,7 @@ impl contract::Guest for Part {
             supports_filter: false,
             supports_checkpoints: false,
             deduplicates_appends: false,
+            supports_rejects: false,
             reads_together: false,
             commits_together: false,
         }

@@ -45,6 +45,8 @@ pub struct PgError {
     pub hint: Option<String>,
     /// The column.
     pub column: Option<String>,
+    /// The row that a batch was written from, as the message counts it.
+    pub row: Option<u64>,
 }
 
 impl PgError {
@@ -55,6 +57,7 @@ impl PgError {
             message: message.into(),
             hint: None,
             column: None,
+            row: None,
         }
     }
 
@@ -122,7 +125,10 @@ impl Problem {
             _ => (Owner::Data, "value_does_not_fit"),
         };
         let message = format!("column {column:?}, row {row}: {}", self.what());
-        let error = PgError::new(owner, code, message).in_column(column);
+        let error = PgError {
+            row: Some(row),
+            ..PgError::new(owner, code, message).in_column(column)
+        };
         match owner {
             Owner::Data => error.hint(self.advice()),
             _ => error,

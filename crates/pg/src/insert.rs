@@ -69,6 +69,11 @@ impl Parameter {
         }
     }
 
+    /// As [`Encoder::count_from`].
+    pub fn count_from(&mut self, rows: u64) {
+        self.encoder.count_from(rows);
+    }
+
     /// Makes a batch ready; see [`Encoder::bind`].
     pub fn bind<'a>(
         &'a mut self,
@@ -90,6 +95,11 @@ pub struct BoundRows<'a> {
 }
 
 impl BoundRows<'_> {
+    /// As [`Rows::place_of`].
+    pub fn place_of(&self, error: &PgError) -> Option<usize> {
+        self.rows.place_of(error)
+    }
+
     /// The number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()

@@ -312,6 +312,7 @@ impl TransformSession for Through {
             supports_filter: false,
             supports_checkpoints: false,
             deduplicates_appends: false,
+            supports_rejects: false,
             reads_together: false,
             commits_together: false,
         })

@@ -70,6 +70,7 @@ impl TransformSession for Broken {
             supports_filter: false,
             supports_checkpoints: false,
             deduplicates_appends: false,
+            supports_rejects: false,
             reads_together: false,
             commits_together: false,
         })

@@ -6,11 +6,13 @@ use std::time::Instant;
 use rapidbyte_wire::verify::{Layout, Unfit};
 
 use crate::bindings::destination::{
-    LoadRequest, Part, Plan, Presence, Progress, Receipt, StreamCommit, Target, Worker,
+    LoadRequest, Part, Plan, Presence, Progress, Receipt, Refused, StreamCommit, Target, Worker,
 };
 use crate::bindings::source::{Event, Position, ReadRequest, Selection};
 use crate::bindings::transform::{Plan as TransformPlan, Relation};
-use crate::bindings::types::{Batch, CheckItem, Error as ConnectorError, ErrorKind, Spec, Stream};
+use crate::bindings::types::{
+    Batch, CheckItem, Error as ConnectorError, ErrorKind, Reject, Spec, Stream,
+};
 use crate::cursors::{self, Cursors};
 use crate::ended;
 use crate::session::{DestinationSession, Session, SourceSession, TransformSession};
@@ -24,6 +26,12 @@ const MAX_WORDS: usize = 64 << 10;
 const MAX_STREAMS: usize = 100_000;
 /// Bytes of a stream's name: longer than any path.
 const MAX_STREAM_NAME: usize = 4096;
+/// Rejects of one event of a source.
+const MAX_REJECTS: usize = 1000;
+/// Bytes of the record of a reject.
+const MAX_REJECT_DATA: usize = 64 << 10;
+/// Rejects that a writer shows at a time.
+const MAX_FIRST_REFUSED: usize = 10;
 /// Runs that a destination says are at work: one is enough to know whom to wait for.
 const MAX_WORKERS: usize = 64;
 /// Bytes of what a destination says of such a run.
@@ -33,6 +41,7 @@ const MAX_WORKER: usize = 4096;
 struct Reading {
     layout: Layout,
     cursors: Cursors,
+    keeps_rejects: bool,
 }
 
 /// A source, with one session and one reader at most.
@@ -104,7 +113,11 @@ impl Source {
             let layout = rapidbyte_wire::ipc::decode_schema(schema).and_then(|s| Layout::of(&s));
             let cursors = Cursors::of(request.increment.is_some());
             match layout {
-                Ok(layout) => self.reading.push(Reading { layout, cursors }),
+                Ok(layout) => self.reading.push(Reading {
+                    layout,
+                    cursors,
+                    keeps_rejects: request.keeps_rejects,
+                }),
                 Err(error) => return broken(session, SCHEMAS, error),
             }
         }
@@ -120,9 +133,10 @@ impl Source {
             empty_since,
         } = self;
         let session = session.as_mut();
-        let event = session.next(wait_ms)?;
+        let mut event = session.next(wait_ms)?;
         match &event {
             Event::Batch((_, batch)) if batch.rows > 0 => *empty_since = None,
+            Event::Rejects((_, rejects)) if !rejects.is_empty() => *empty_since = None,
             // The time of the host between two calls is in it only where it was given nothing.
             _ => {
                 let since = empty_since.get_or_insert_with(Instant::now);
@@ -133,7 +147,7 @@ impl Source {
             }
         }
         let number = match &event {
-            Event::Batch((stream, _)) => *stream,
+            Event::Batch((stream, _)) | Event::Rejects((stream, _)) => *stream,
             Event::Checkpoint(position) => position.stream,
             Event::Idle | Event::End => return Ok(event),
         };
@@ -142,8 +156,14 @@ impl Source {
             let text = format!("an event of the stream {number} in a read of {count}");
             return broken(session, NEXT, text);
         };
-        match &event {
+        match &mut event {
             Event::Batch((_, batch)) => look_at(session, NEXT, batch, &reading.layout)?,
+            Event::Rejects((_, rejects)) => {
+                if let Some(wrong) = wrong_rejects(rejects, reading.keeps_rejects) {
+                    return broken(session, NEXT, wrong);
+                }
+                ended::shorten_rejects(rejects, &session.sandbox().redact);
+            }
             Event::Checkpoint(position) => {
                 if let Err(wrong) = reading.cursors.take(&position.cursor) {
                     return broken(session, NEXT, wrong);
@@ -384,6 +404,25 @@ impl Destination {
         self.session.write(stream, batch)
     }
 
+    /// As [`DestinationSession::reject`].
+    pub fn reject(&mut self, stream: u32, rejects: &[Reject]) -> Result<()> {
+        self.session.reject(stream, rejects)
+    }
+
+    /// As [`DestinationSession::refused`].
+    pub fn refused(&mut self, stream: u32) -> Result<Refused> {
+        let mut refused = self.session.refused(stream)?;
+        if refused.first.len() > MAX_FIRST_REFUSED {
+            let text = format!(
+                "{} rejects at a time, above {MAX_FIRST_REFUSED}",
+                refused.first.len()
+            );
+            return broken(self.session.as_mut(), "writer.refused", text);
+        }
+        ended::shorten_rejects(&mut refused.first, &self.session.sandbox().redact);
+        Ok(refused)
+    }
+
     /// As [`DestinationSession::flush`].
     pub fn flush(&mut self, stream: u32) -> Result<Part> {
         self.session.flush(stream)
@@ -420,6 +459,22 @@ impl Destination {
     /// As [`DestinationSession::abort`].
     pub fn abort(&mut self) -> Result<()> {
         self.session.abort()
+    }
+}
+
+/// What is wrong with the rejects of a source; none if nothing is.
+fn wrong_rejects(rejects: &[Reject], are_kept: bool) -> Option<String> {
+    let longest = rejects.iter().map(|reject| reject.data.len()).max();
+    match longest {
+        _ if !are_kept => Some("rejects that nobody asked for".into()),
+        _ if rejects.len() > MAX_REJECTS => {
+            let count = rejects.len();
+            Some(format!("{count} rejects at a time, above {MAX_REJECTS}"))
+        }
+        Some(len) if len > MAX_REJECT_DATA => Some(format!(
+            "a reject with {len} bytes of its record, above {MAX_REJECT_DATA}"
+        )),
+        _ => None,
     }
 }
 

@@ -9,7 +9,7 @@ use wasmtime_wasi::I32Exit;
 use crate::Error;
 use crate::bindings::destination::Plan;
 use crate::bindings::transform::Plan as TransformPlan;
-use crate::bindings::types::{CheckItem, Error as ConnectorError, ErrorKind, Stream};
+use crate::bindings::types::{CheckItem, Error as ConnectorError, ErrorKind, Reject, Stream};
 use crate::state::{Busy, Cancelled, Redact, Stalled, State};
 
 /// Bytes that one call may hand to the host beside a batch.
@@ -74,6 +74,19 @@ pub(crate) fn shorten_all(items: &mut [CheckItem], redact: &Redact) {
         cut(&mut item.detail, MAX_MESSAGE, redact);
         if let Some(problem) = &mut item.problem {
             shorten(problem, redact);
+        }
+    }
+}
+
+/// Shortens what rejects say, but not their records.
+pub(crate) fn shorten_rejects(rejects: &mut [Reject], redact: &Redact) {
+    for reject in rejects {
+        cut(&mut reject.code, MAX_NAME, redact);
+        cut(&mut reject.message, MAX_MESSAGE, redact);
+        for text in [&mut reject.column, &mut reject.location] {
+            if let Some(text) = text {
+                cut(text, MAX_NAME, redact);
+            }
         }
     }
 }

@@ -6,12 +6,12 @@
 //! session. A read and a load have one or more streams, which are numbered from 0 in the order of their requests.
 
 use crate::bindings::destination::{
-    DroppedColumn, LoadRequest, NewColumn, Part, Plan, Presence, Progress, Receipt, RenamedColumn,
-    SchemaChanges, StreamCommit, Target, TypeChange, Worker,
+    DroppedColumn, LoadRequest, NewColumn, Part, Plan, Presence, Progress, Receipt, Refused,
+    RenamedColumn, SchemaChanges, StreamCommit, Target, TypeChange, Worker,
 };
 use crate::bindings::source::{Event, Position, ReadRequest, Selection};
 use crate::bindings::transform::{Plan as TransformPlan, Relation};
-use crate::bindings::types::{Batch, CheckItem, Error as ConnectorError, Spec, Stream};
+use crate::bindings::types::{Batch, CheckItem, Error as ConnectorError, Reject, Spec, Stream};
 use crate::{Error, Result, Sandbox};
 
 /// The calls that all sessions have in common.
@@ -146,6 +146,21 @@ pub trait DestinationSession: Session {
 
     /// Writes one batch of a stream.
     fn write(&mut self, stream: u32, batch: &Batch) -> Result<()>;
+
+    /// Keeps rejects of the source. Only a destination that keeps rejects is asked.
+    fn reject(&mut self, stream: u32, rejects: &[Reject]) -> Result<()> {
+        let _ = (stream, rejects);
+        Ok(())
+    }
+
+    /// The rows of a stream that the writer has refused since the last call.
+    fn refused(&mut self, stream: u32) -> Result<Refused> {
+        let _ = stream;
+        Ok(Refused {
+            rows: 0,
+            first: Vec::new(),
+        })
+    }
 
     /// Ends a part of a stream: the next commit can contain everything written so far.
     fn flush(&mut self, stream: u32) -> Result<Part>;

@@ -6,7 +6,7 @@ use wasmtime::Store;
 use wasmtime::component::ResourceAny;
 
 use crate::bindings::destination::{
-    LoadRequest, Part, Plan, Presence, Progress, Receipt, StreamCommit, Target, Worker,
+    LoadRequest, Part, Plan, Presence, Progress, Receipt, Refused, StreamCommit, Target, Worker,
 };
 use crate::bindings::destination_world::{DestinationConnector, DestinationConnectorPre};
 use crate::bindings::phase::Kind;
@@ -14,7 +14,9 @@ use crate::bindings::source::{Event, Position, ReadRequest, Selection};
 use crate::bindings::source_world::{SourceConnector, SourceConnectorPre};
 use crate::bindings::transform::{Plan as TransformPlan, Relation};
 use crate::bindings::transform_world::{TransformConnector, TransformConnectorPre};
-use crate::bindings::types::{Batch, CheckItem, Error as ConnectorError, ErrorKind, Spec, Stream};
+use crate::bindings::types::{
+    Batch, CheckItem, Error as ConnectorError, ErrorKind, Reject, Spec, Stream,
+};
 use crate::ended::{self, COPY_OVERHEAD};
 use crate::session::{DestinationSession, Session, SourceSession, TransformSession};
 use crate::state::{State, on_epoch};
@@ -476,6 +478,22 @@ impl DestinationSession for WasmDestination {
         let guest = self.bindings.rapidbyte_connector_destination().writer();
         self.instance.call("writer.write", Kind::Encode, |s| {
             guest.call_write(s, writer, batch)
+        })
+    }
+
+    fn reject(&mut self, stream: u32, rejects: &[Reject]) -> Result<()> {
+        let writer = self.writer(stream);
+        let guest = self.bindings.rapidbyte_connector_destination().writer();
+        self.instance.call("writer.reject", Kind::Encode, |s| {
+            guest.call_reject(s, writer, rejects)
+        })
+    }
+
+    fn refused(&mut self, stream: u32) -> Result<Refused> {
+        let writer = self.writer(stream);
+        let guest = self.bindings.rapidbyte_connector_destination().writer();
+        self.instance.call("writer.refused", Kind::Other, |s| {
+            guest.call_refused(s, writer).map(Ok)
         })
     }
 

@@ -18,8 +18,9 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
 use crate::{
-    CheckItem, DroppedColumn, Error, NewColumn, Part, Plan, Presence, Progress, Receipt,
-    RenamedColumn, Result, Run, SchemaChanges, Spec, Target, TypeChange, Worker, WriteMode, config,
+    CheckItem, DroppedColumn, Error, NewColumn, Part, Plan, Presence, Progress, Receipt, Refused,
+    Reject, RenamedColumn, Result, Run, SchemaChanges, Spec, Target, TypeChange, Worker, WriteMode,
+    config,
 };
 
 #[doc(hidden)]
@@ -54,6 +55,8 @@ pub trait Destination: Sized + 'static {
     const SUPPORTS_CHECKPOINTS: bool = false;
     /// Whether it appends rows that come again once only, see `Target::dedup_fields`.
     const DEDUPLICATES_APPENDS: bool = false;
+    /// Whether it keeps rows that it cannot store in a place of their own, see `Target::rejects`.
+    const SUPPORTS_REJECTS: bool = false;
 
     /// Checks the configuration. Connects to nothing yet.
     fn open(config: Self::Config) -> Result<Self>;
@@ -109,8 +112,21 @@ pub trait Load: Sized + 'static {
         Vec::new()
     }
 
-    /// Takes one batch of the target's schema.
+    /// Takes one batch of the target's schema. Where `Target::rejects` is set, a row that cannot be stored is kept there
+    /// and counted in [`Load::refused`].
     fn write(&mut self, batch: &RecordBatch) -> Result<()>;
+
+    /// Keeps rejects of the source in the place that `Target::rejects` names. Only a destination with
+    /// [`Destination::SUPPORTS_REJECTS`] is asked.
+    fn reject(&mut self, rejects: &[Reject]) -> Result<()> {
+        let _ = rejects;
+        Err(Error::internal("the destination does not keep rejects"))
+    }
+
+    /// The rows that were refused since the last call.
+    fn refused(&mut self) -> Refused {
+        Refused::default()
+    }
 
     /// Ends a part: what was written so far can be committed.
     fn flush(&mut self) -> Result<Part>;
@@ -156,6 +172,32 @@ impl<'a> Commit<'a> {
     /// Rows of the parts.
     pub fn rows(&self) -> u64 {
         self.parts.iter().map(|part| part.rows).sum()
+    }
+}
+
+impl Refused {
+    /// Reports at most this many rejects; the others are counted.
+    pub const MAX_FIRST: usize = 10;
+
+    /// Counts a row that was refused, and keeps the reason if it is one of the first.
+    pub fn add(&mut self, reject: &Reject) {
+        self.rows += 1;
+        if self.first.len() < Self::MAX_FIRST {
+            self.first.push(Reject {
+                data: Vec::new(),
+                ..reject.clone()
+            });
+        }
+    }
+}
+
+impl Default for Refused {
+    /// No row.
+    fn default() -> Self {
+        Self {
+            rows: 0,
+            first: Vec::new(),
+        }
     }
 }
 
@@ -224,6 +266,7 @@ pub fn spec<D: Destination>() -> Spec {
         supports_filter: false,
         supports_checkpoints: D::SUPPORTS_CHECKPOINTS,
         deduplicates_appends: D::DEDUPLICATES_APPENDS,
+        supports_rejects: D::SUPPORTS_REJECTS,
         reads_together: false,
         commits_together: false,
     }

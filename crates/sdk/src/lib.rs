@@ -79,11 +79,13 @@ pub use transform::{Transform, Transformer};
 
 pub use bindings::exports_destination::{
     ColumnPlan, DroppedColumn, Fit, LoadRequest, NewColumn, Part, Plan, Presence, Progress,
-    Receipt, RenamedColumn, SchemaChanges, Target, TypeChange, Worker,
+    Receipt, Refused, Rejects, RenamedColumn, SchemaChanges, Target, TypeChange, Worker,
 };
 pub use bindings::exports_source::{Increment, LateRows, ReadRequest, Selection};
 pub use bindings::exports_transform::{Plan as TransformPlan, Relation};
-pub use bindings::types::{CheckItem, Error, ErrorKind, Run, Spec, Stream, SyncMode, WriteMode};
+pub use bindings::types::{
+    CheckItem, Error, ErrorKind, Reject, Run, Spec, Stream, SyncMode, WriteMode,
+};
 
 /// The result of every fallible call of a connector.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -93,8 +95,8 @@ pub mod prelude {
     pub use crate::{
         CheckItem, ColumnPlan, Commit, Destination, Error, ErrorKind, Event, Fit, Increment,
         LateRows, Load, LoadRequest, Part, Plan, Presence, Progress, ReadRequest, Reader, Receipt,
-        Relation, Result, Run, SchemaChanges, Selection, Source, Stream, SyncMode, Target,
-        Transform, TransformPlan, Transformer, Worker, WriteMode,
+        Refused, Reject, Rejects, Relation, Result, Run, SchemaChanges, Selection, Source, Stream,
+        SyncMode, Target, Transform, TransformPlan, Transformer, Worker, WriteMode,
     };
     pub use arrow_array::{self, *};
     pub use arrow_schema::{self, DataType, Field, Schema, SchemaRef};

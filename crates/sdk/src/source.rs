@@ -11,7 +11,8 @@ use serde::de::DeserializeOwned;
 
 use crate::bindings::exports_source as wit;
 use crate::{
-    CheckItem, Error, ReadRequest, Result, Selection, Spec, Stream, SyncMode, config, messages,
+    CheckItem, Error, ReadRequest, Reject, Result, Selection, Spec, Stream, SyncMode, config,
+    messages,
 };
 
 /// The field of the spec that allows several streams in a read.
@@ -39,6 +40,8 @@ pub trait Source: Sized + 'static {
     const NATIVE_FORMS: &'static [&'static str] = &[];
     /// Whether [`ReadRequest::filter`] is understood: a condition in the system's own language.
     const SUPPORTS_FILTER: bool = false;
+    /// Whether it can go on after a record that it cannot read, see [`ReadRequest::keeps_rejects`].
+    const SUPPORTS_REJECTS: bool = false;
 
     /// Checks the configuration. Connects to nothing yet.
     fn open(config: Self::Config) -> Result<Self>;
@@ -90,6 +93,8 @@ pub trait Reader: 'static {
 pub enum Event {
     /// Rows, about [`ReadRequest::batch_bytes`] of them.
     Batch(RecordBatch),
+    /// Records that cannot be read, where [`ReadRequest::keeps_rejects`] is set: at most 1,000.
+    Rejects(Vec<Reject>),
     /// Everything before it can be acknowledged under this JSON text.
     Checkpoint(String),
     /// Nothing came in time.
@@ -166,6 +171,7 @@ pub fn spec<S: Source>() -> Spec {
         supports_filter: S::SUPPORTS_FILTER,
         supports_checkpoints: false,
         deduplicates_appends: false,
+        supports_rejects: S::SUPPORTS_REJECTS,
         reads_together: false,
         commits_together: false,
     }
@@ -214,6 +220,7 @@ impl<R: Reader> wit::GuestReader for ReaderExport<R> {
                 let batch = messages::encode(&mut reading.encoder, &reading.schema, &batch)?;
                 Ok(wit::Event::Batch((0, batch)))
             }
+            Event::Rejects(rejects) => Ok(wit::Event::Rejects((0, rejects))),
             Event::Checkpoint(cursor) => {
                 let position = wit::Position { stream: 0, cursor };
                 Ok(wit::Event::Checkpoint(position))

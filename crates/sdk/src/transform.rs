@@ -70,6 +70,7 @@ pub fn spec<T: Transform>() -> Spec {
         supports_filter: false,
         supports_checkpoints: false,
         deduplicates_appends: false,
+        supports_rejects: false,
         reads_together: false,
         commits_together: false,
     }

@@ -32,6 +32,7 @@ pub fn request(stream: &str) -> ReadRequest {
         forms: Vec::new(),
         batch_bytes: 1 << 20,
         max_record_bytes: 64 << 20,
+        keeps_rejects: false,
     }
 }
 
@@ -67,7 +68,7 @@ pub fn drain(reader: &mut Rows) -> Result<Vec<RecordBatch>> {
             }
             Event::End => return Ok(batches),
             Event::Idle => {}
-            Event::Checkpoint(_) => panic!("a checkpoint"),
+            Event::Checkpoint(_) | Event::Rejects(_) => panic!("nobody asked for it"),
         }
     }
 }
@@ -197,7 +198,7 @@ pub fn increase(source: &mut Postgres, request: &ReadRequest) -> Result<Given> {
             }
             Event::Checkpoint(cursor) => given.checkpoints.push((given.ids.len(), cursor)),
             Event::End => return Ok(given),
-            Event::Idle => {}
+            Event::Idle | Event::Rejects(_) => {}
         }
     }
 }

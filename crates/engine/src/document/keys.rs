@@ -20,6 +20,7 @@ use super::node::{Entry, Node, NodeValue};
 use super::pages::Pages;
 use super::permissions::permissions;
 use super::read::Spot;
+use super::rejects::{Rejects, kept};
 use super::resources::{Resources, share};
 use super::secrets::Secrets;
 use super::streams::{self, Defaults, Stream, streams};
@@ -54,6 +55,9 @@ keys! {
         ///
         /// For streams that do not say.
         pub schema_changes: SchemaChanges = schema_changes().or(SchemaChanges::default()),
+        /// How many records may fail before a stream fails, and where these records are kept (default: the first one
+        /// fails the stream).
+        pub rejects: Rejects = mapping().then(kept).or(Rejects::default()),
         /// Limits and settings of memory. Sizes are bytes, or have a unit: kb, mb, gb.
         pub resources: Resources = mapping().then(share).or(Resources::default()),
         /// When an incremental stream commits: at the first of these limits.

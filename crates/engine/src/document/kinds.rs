@@ -61,8 +61,17 @@ pub(super) fn value() -> Kind<String> {
 
 /// A whole number from 1 to `most`.
 pub(super) fn whole<T: TryFrom<u64> + 'static>(most: u64) -> Kind<T> {
+    whole_from(1, most)
+}
+
+/// A whole number, also zero.
+pub(super) fn count() -> Kind<u64> {
+    whole_from(0, u64::MAX)
+}
+
+fn whole_from<T: TryFrom<u64> + 'static>(least: u64, most: u64) -> Kind<T> {
     let schema = move || {
-        let mut number = json!({ "type": "integer", "minimum": 1 });
+        let mut number = json!({ "type": "integer", "minimum": least });
         if most < u64::MAX {
             number["maximum"] = json!(most);
         }
@@ -71,13 +80,13 @@ pub(super) fn whole<T: TryFrom<u64> + 'static>(most: u64) -> Kind<T> {
     Kind::new(schema, move |at| {
         let text = at.text()?;
         let number = text.text.parse::<u64>().ok();
-        let number = number.filter(|number| (1..=most).contains(number));
+        let number = number.filter(|number| (least..=most).contains(number));
         if let Some(number) = number.and_then(|number| T::try_from(number).ok()) {
             return Ok(number);
         }
         let hint = match most {
-            u64::MAX => "write a whole number, 1 or more".to_owned(),
-            most => format!("write a whole number from 1 to {most}"),
+            u64::MAX => format!("write a whole number, {least} or more"),
+            most => format!("write a whole number from {least} to {most}"),
         };
         let message = format!("{at} cannot be {}", text.shown());
         Err(at.bad_value(message).hint(hint))

@@ -5,7 +5,7 @@ use rapidbyte_runtime::{Clock, Destination, Target};
 use rapidbyte_wire::ipc;
 
 use super::open::{load_destination, open_session, planning_sandbox};
-use super::{schema_changes, write_mode};
+use super::{rejects, schema_changes, write_mode};
 use crate::document::{Document, Stream, SyncMode};
 use crate::host::Host;
 
@@ -56,5 +56,6 @@ fn target(document: &Document, stream: &Stream) -> Option<Target> {
         dedup_fields: Vec::new(),
         is_incremental: stream.sync_mode == SyncMode::Incremental,
         schema_changes: schema_changes(document, stream),
+        rejects: rejects(document),
     })
 }

@@ -365,6 +365,8 @@ impl Moving<'_> {
                 false => tally.location,
             },
             rows: tally.rows,
+            rejected: tally.rejected.rows,
+            rejects: tally.rejected.first,
             limited: member.is_limited.load(Ordering::Relaxed),
             bytes: tally.bytes,
             written_bytes: tally.written_bytes,

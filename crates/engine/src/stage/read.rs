@@ -93,6 +93,21 @@ pub(crate) fn pump_source(
                     clock,
                 )?;
             }
+            Event::Rejects((stream, rejects)) => {
+                let StreamRead {
+                    member,
+                    is_complete,
+                    ..
+                } = reading.streams[stream as usize];
+                if !is_complete {
+                    send(
+                        work,
+                        &mut sender,
+                        Message::Rejects { member, rejects },
+                        clock,
+                    )?;
+                }
+            }
             Event::Idle => {}
             Event::End => break,
         }
@@ -222,6 +237,7 @@ fn request(work: &Work<'_>, stream: &StreamPlan, cursor: Option<String>) -> Read
         forms: work.plan.forms.clone(),
         batch_bytes: u32::try_from(resources.batch_bytes).unwrap_or(u32::MAX),
         max_record_bytes: resources.max_record_bytes,
+        keeps_rejects: stream.target.rejects.is_some() && work.plan.source.spec.supports_rejects,
     }
 }
 

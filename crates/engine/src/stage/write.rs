@@ -1,5 +1,7 @@
 //! The writing stage.
 
+mod rejects;
+
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,7 @@ use crate::failure::{Class, Failure};
 use crate::known_as;
 use crate::ledger::Committed;
 use crate::plan::StreamPlan;
+pub(crate) use rejects::Rejected;
 
 /// Writes until the source has emitted its end, and commits at the checkpoints that are due and at the end. An abort is
 /// never an end.
@@ -272,11 +275,13 @@ fn skip(work: &Work<'_>, stream: &StreamPlan, why: &str) {
 }
 
 /// Rows that are written and not committed.
-#[derive(Default, Clone, Copy)]
+#[derive(Default)]
 struct Open {
+    /// Without those that were rejected.
     rows: u64,
     bytes: u64,
     batches: u64,
+    rejected: Rejected,
 }
 
 /// A place to go on from, and what lies before it.
@@ -317,7 +322,9 @@ impl Written<'_> {
     fn has_news(&self) -> bool {
         let committed = self.progress.cursor.as_deref();
         let is_new = |reached: &Reached| Some(reached.cursor.as_str()) != committed;
-        self.open.rows > 0 || self.checkpoint.as_ref().is_some_and(is_new)
+        self.open.rows > 0
+            || self.open.rejected.rows > 0
+            || self.checkpoint.as_ref().is_some_and(is_new)
     }
 
     /// Whether all of its rows so far lie before a checkpoint.
@@ -372,6 +379,9 @@ impl<'a> Pump<'a> {
                         self.commit(false)?;
                     }
                 }
+                Received::Item(Message::Rejects { member, rejects }) => {
+                    self.reject(member, &rejects)?;
+                }
                 Received::End => break,
                 Received::Aborted => {
                     // The first cause is the source's; a failing abort leaves what dropping leaves.
@@ -416,6 +426,7 @@ impl<'a> Pump<'a> {
         let written = self.destination.write(number, &batch);
         written.map_err(|e| self.failed(e))?;
         let bytes = batch.data.len() as u64;
+        let rows = rows - self.refused(member, rows)?;
         let one = self.of(member)?;
         one.open.rows += rows;
         one.open.bytes += bytes;
@@ -493,6 +504,7 @@ impl<'a> Pump<'a> {
                 let lied = self.lied(one.stream, text, "writer.flush");
                 return Err(Stopped::because(lied));
             }
+            rejects::ensure_few(work, one, complete)?;
             commits.push(StreamCommit {
                 stream: one.number,
                 parts: vec![part],
@@ -589,11 +601,13 @@ impl Written<'_> {
             rows,
             bytes,
             batches,
+            rejected,
         } = std::mem::take(&mut self.open);
         let committed = Committed {
             rows,
             bytes,
             batches,
+            rejected,
             written_bytes: receipt.bytes,
             location: work.plan.document.redact(&receipt.location),
         };

@@ -116,6 +116,13 @@ impl Fields {
         if self.header_only {
             return Ok(false);
         }
+        match self.read_row(record, rows) {
+            Ok(()) => Ok(!rows.is_full()),
+            Err(error) => rows.reject(record.data(), error),
+        }
+    }
+
+    fn read_row(&mut self, record: &Record<'_>, rows: &mut Rows) -> Result<(), FormatError> {
         if record.len() != self.order.len() {
             return Err(ragged(record, self.order.len()));
         }
@@ -149,7 +156,7 @@ impl Fields {
         // One huge field must not keep its room.
         self.scratch.clear();
         self.scratch.shrink_to(LARGE_BYTES);
-        Ok(!rows.is_full())
+        Ok(())
     }
 
     fn read_header(&mut self, record: &Record<'_>) -> Result<(), FormatError> {

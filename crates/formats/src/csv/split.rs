@@ -41,6 +41,15 @@ impl Record<'_> {
         matches!(self.spans, [span] if !span.quoted && span.start == span.end)
     }
 
+    /// Its bytes, without the line break.
+    pub(crate) fn data(&self) -> &[u8] {
+        let end = self
+            .spans
+            .last()
+            .map_or(0, |span| span.end + usize::from(span.quoted));
+        &self.data[..end]
+    }
+
     /// A field's bytes and whether it was quoted; `scratch` is used for doubled quotes.
     #[inline]
     pub(crate) fn field<'s>(&'s self, at: usize, scratch: &'s mut Vec<u8>) -> (&'s [u8], bool) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use arrow_schema::SchemaRef;
 
-use super::lines::{Lines, broken};
+use super::lines::{Found, Lines, broken};
 use super::unknown::{Collected, Unknown};
 use crate::FormatError;
 use crate::json::{self, Stop};
@@ -75,19 +75,33 @@ impl Reader {
     pub(crate) fn push(&mut self, bytes: &[u8], rows: &mut Rows) -> Result<usize, FormatError> {
         let keys = &mut self.keys;
         self.lines
-            .push(bytes, |text, line| keys.read(text, line, rows))
+            .push(bytes, |found, line| keys.read(found, line, rows))
     }
 
     pub(crate) fn end_of_file(&mut self, rows: &mut Rows) -> Result<(), FormatError> {
         let keys = &mut self.keys;
         self.lines
-            .end_of_file(|text, line| keys.read(text, line, rows))
+            .end_of_file(|found, line| keys.read(found, line, rows))
     }
 }
 
 impl Keys {
     /// Answers whether there is room for another line.
-    fn read(&mut self, text: &str, line: u64, rows: &mut Rows) -> Result<bool, FormatError> {
+    fn read(&mut self, found: Found<'_>, line: u64, rows: &mut Rows) -> Result<bool, FormatError> {
+        let (data, read) = match found {
+            Ok(text) => (text.as_bytes(), self.read_row(text, line, rows)),
+            Err((data, error)) => (data, Err(error)),
+        };
+        match read {
+            Ok(()) => Ok(!rows.is_full()),
+            Err(error) => {
+                self.unknown.forget_row();
+                rows.reject(data, error)
+            }
+        }
+    }
+
+    fn read_row(&mut self, text: &str, line: u64, rows: &mut Rows) -> Result<(), FormatError> {
         self.row += 1;
         // Keys mostly come in order: the next column is checked first.
         let mut next = 0;
@@ -127,7 +141,7 @@ impl Keys {
             pushed.map_err(|misfit| rows.refuse(*misfit, target).line(line))?;
         }
         rows.end_row();
-        Ok(!rows.is_full())
+        Ok(())
     }
 
     /// The column of the schema that a key names; `next` is checked first.

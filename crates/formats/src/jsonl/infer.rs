@@ -14,7 +14,7 @@ use rapidbyte_wire::counted;
 use rapidbyte_wire::types::parse_field;
 
 use super::decode::duplicate;
-use super::lines::{Lines, broken};
+use super::lines::{Found, Lines, broken};
 use crate::FormatError;
 pub use crate::csv::Inferred;
 use crate::csv::infer::{TRUE_OR_FALSE, WHOLE, all, with_fractions};
@@ -116,7 +116,10 @@ impl Sampler {
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
         let (columns, rows) = (&mut self.columns, &mut self.rows);
         let (max_rows, times) = (self.max_rows, self.times);
-        let look = |text: &str, line| look(columns, rows, (max_rows, times), text, line);
+        let look = |found: Found<'_>, line| {
+            let text = found.map_err(|(_, error)| error)?;
+            look(columns, rows, (max_rows, times), text, line)
+        };
         self.lines.push(bytes, look).map(|_| ())
     }
 
@@ -134,7 +137,10 @@ impl Sampler {
     pub fn end_of_file(&mut self) -> Result<(), FormatError> {
         let (columns, rows) = (&mut self.columns, &mut self.rows);
         let (max_rows, times) = (self.max_rows, self.times);
-        let look = |text: &str, line| look(columns, rows, (max_rows, times), text, line);
+        let look = |found: Found<'_>, line| {
+            let text = found.map_err(|(_, error)| error)?;
+            look(columns, rows, (max_rows, times), text, line)
+        };
         self.lines.end_of_file(look)
     }
 

@@ -8,6 +8,9 @@ use crate::error::TO_UTF8;
 /// Room that is kept for the beginnings of lines: most are far shorter.
 const KEPT_BYTES: usize = 1 << 16;
 
+/// The text of a line, or its bytes and why they are none.
+pub(crate) type Found<'a> = Result<&'a str, (&'a [u8], FormatError)>;
+
 /// Splits one file after the other.
 pub(crate) struct Lines {
     max_record_bytes: usize,
@@ -36,7 +39,7 @@ impl Lines {
     pub(crate) fn push(
         &mut self,
         bytes: &[u8],
-        mut on_line: impl FnMut(&str, u64) -> Result<bool, FormatError>,
+        mut on_line: impl FnMut(Found<'_>, u64) -> Result<bool, FormatError>,
     ) -> Result<usize, FormatError> {
         let mut at = 0;
         while let Some(end) = memchr(b'\n', &bytes[at..]) {
@@ -69,7 +72,7 @@ impl Lines {
     /// Hands over a last line without a line break.
     pub(crate) fn end_of_file(
         &mut self,
-        mut on_line: impl FnMut(&str, u64) -> Result<bool, FormatError>,
+        mut on_line: impl FnMut(Found<'_>, u64) -> Result<bool, FormatError>,
     ) -> Result<(), FormatError> {
         let pending = std::mem::take(&mut self.pending);
         self.hand_over(&pending, &mut on_line).map(|_| ())
@@ -78,16 +81,18 @@ impl Lines {
     fn hand_over(
         &mut self,
         line: &[u8],
-        on_line: &mut impl FnMut(&str, u64) -> Result<bool, FormatError>,
+        on_line: &mut impl FnMut(Found<'_>, u64) -> Result<bool, FormatError>,
     ) -> Result<bool, FormatError> {
         let number = self.line;
         self.line += 1;
-        let text = std::str::from_utf8(line).map_err(|error| {
-            let at = error.valid_up_to() + 1;
-            FormatError::new("jsonl_bad_utf8", format!("not UTF-8 at byte {at}"))
-                .hint(TO_UTF8)
-                .line(number)
-        })?;
+        let text = match std::str::from_utf8(line) {
+            Ok(text) => text,
+            Err(error) => {
+                let at = error.valid_up_to() + 1;
+                let error = FormatError::new("jsonl_bad_utf8", format!("not UTF-8 at byte {at}"));
+                return on_line(Err((line, error.hint(TO_UTF8).line(number))), number);
+            }
+        };
         let text = match number {
             1 => text.strip_prefix('\u{feff}').unwrap_or(text),
             _ => text,
@@ -95,7 +100,7 @@ impl Lines {
         if text.bytes().all(|b| b.is_ascii_whitespace()) {
             return Ok(true);
         }
-        on_line(text, number)
+        on_line(Ok(text), number)
     }
 
     fn check_size(&self, len: usize) -> Result<(), FormatError> {

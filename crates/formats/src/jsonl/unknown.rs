@@ -108,6 +108,14 @@ impl Unknown {
         Ok(())
     }
 
+    /// The row did not become one.
+    pub(super) fn forget_row(&mut self) {
+        if let Self::Collect(collect) = self {
+            collect.keys.clear();
+            collect.object.clear();
+        }
+    }
+
     /// The row's object; nothing if the row has no such key.
     pub(super) fn end_row(&mut self) -> Option<String> {
         let Self::Collect(collect) = self else {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use rapidbyte_rows::{Decoder, REPORT, Refusal};
 
 use crate::part::bindings::rapidbyte::connector::phase::{self, Kind};
-use crate::part::contract::{Batch, GuestWriter, Part};
+use crate::part::contract::{Batch, GuestWriter, Part, Refused, Reject};
 use crate::part::script;
 use crate::part::{Error, refused};
 
@@ -81,6 +81,18 @@ impl GuestWriter for Writer {
             }
             Ok(())
         })
+    }
+
+    /// The host does not ask: the connector does not support rejects.
+    fn reject(&self, _: Vec<Reject>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn refused(&self) -> Refused {
+        Refused {
+            rows: 0,
+            first: Vec::new(),
+        }
     }
 
     fn flush(&self) -> Result<Part, Error> {

@@ -106,6 +106,11 @@ impl Encoder {
         Self { rows, ..self }
     }
 
+    /// From now on errors name rows as if `rows` rows had come before.
+    pub fn count_from(&mut self, rows: u64) {
+        self.rows = rows;
+    }
+
     /// Writes the header of the stream.
     pub fn header(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(SIGNATURE);
@@ -185,7 +190,25 @@ impl Rows<'_> {
         full_bytes: usize,
         out: &mut Vec<u8>,
     ) -> Result<usize, PgError> {
-        self.write(self.layout, row..self.rows, full_bytes, out)
+        self.encode_some(row..self.rows, full_bytes, out)
+    }
+
+    /// As [`Rows::encode`], for some of the rows.
+    pub fn encode_some(
+        &self,
+        rows: Range<usize>,
+        full_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, PgError> {
+        self.write(self.layout, rows, full_bytes, out)
+    }
+
+    /// The place in the batch of the row that an error is about.
+    pub fn place_of(&self, error: &PgError) -> Option<usize> {
+        let place = error.row?.checked_sub(self.first_row)?;
+        usize::try_from(place)
+            .ok()
+            .filter(|place| *place < self.rows)
     }
 
     /// Writes rows in a layout of these columns.
@@ -202,7 +225,10 @@ impl Rows<'_> {
             let row = self.first_row + refused.row as u64;
             match refused.column {
                 Some(column) => refused.problem.at(&self.names[column].name, row),
-                None => PgError::too_large(format!("row {row} exceeds 2 GiB")),
+                None => PgError {
+                    row: Some(row),
+                    ..PgError::too_large(format!("row {row} exceeds 2 GiB"))
+                },
             }
         })
     }

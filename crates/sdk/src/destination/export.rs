@@ -8,8 +8,8 @@ use rapidbyte_wire::{ipc, one};
 use super::{Commit, Destination, Loading, Session, TOGETHER, spec};
 use crate::bindings::exports_destination::{self as wit, StreamCommit};
 use crate::{
-    CheckItem, Error, LoadRequest, Part, Plan, Presence, Progress, Receipt, Result, Spec, Target,
-    Worker, messages,
+    CheckItem, Error, LoadRequest, Part, Plan, Presence, Progress, Receipt, Refused, Reject,
+    Result, Spec, Target, Worker, messages,
 };
 
 /// The exported form of a [`Destination`].
@@ -125,6 +125,14 @@ impl<D: Destination> wit::GuestWriter for WriterExport<D> {
     fn write(&self, batch: wit::Batch) -> Result<()> {
         let batch = messages::decode(&self.decoder, batch)?;
         self.loading.borrow_mut().write(&batch)
+    }
+
+    fn reject(&self, rejects: Vec<Reject>) -> Result<()> {
+        self.loading.borrow_mut().reject(&rejects)
+    }
+
+    fn refused(&self) -> Refused {
+        self.loading.borrow_mut().refused()
     }
 
     fn flush(&self) -> Result<Part> {

@@ -10,7 +10,8 @@ use rapidbyte_wire::one;
 use super::{Commit, Destination, Load, TOGETHER};
 use crate::log;
 use crate::{
-    CheckItem, Error, LoadRequest, Part, Plan, Presence, Progress, Receipt, Result, Target, Worker,
+    CheckItem, Error, LoadRequest, Part, Plan, Presence, Progress, Receipt, Refused, Reject,
+    Result, Target, Worker,
 };
 
 /// A destination, called as the host calls it: by the component's export, and natively by tests.
@@ -133,6 +134,19 @@ impl<D: Destination> Loading<D> {
             it.unflushed += batch.num_rows() as u64;
             Ok(())
         })
+    }
+
+    /// As [`Load::reject`].
+    pub fn reject(&mut self, rejects: &[Reject]) -> Result<()> {
+        self.run(|it| {
+            it.ensure_writing()?;
+            it.call(|load| load.reject(rejects))
+        })
+    }
+
+    /// As [`Load::refused`]. Empty after the end of the load.
+    pub fn refused(&mut self) -> Refused {
+        self.load.as_mut().map(Load::refused).unwrap_or_default()
     }
 
     /// As [`Load::flush`].

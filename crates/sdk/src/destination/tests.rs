@@ -189,6 +189,7 @@ fn target(stream: &str) -> Target {
         dedup_fields: Vec::new(),
         is_incremental: false,
         schema_changes: SchemaChanges::default(),
+        rejects: None,
     }
 }
 

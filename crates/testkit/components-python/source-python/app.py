@@ -42,6 +42,7 @@ class Source(wit_world.exports.Source):
             supports_filter=False,
             supports_checkpoints=False,
             deduplicates_appends=False,
+            supports_rejects=False,
             reads_together=False,
             commits_together=False,
         )

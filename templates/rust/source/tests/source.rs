@@ -25,6 +25,7 @@ fn request(cursor: Option<&str>) -> ReadRequest {
         forms: Vec::new(),
         batch_bytes: 1 << 20,
         max_record_bytes: 1 << 20,
+        keeps_rejects: false,
     }
 }
 

@@ -319,6 +319,7 @@ mod tests {
             dedup_fields: Vec::new(),
             is_incremental: false,
             schema_changes: SchemaChanges::default(),
+            rejects: None,
         }
     }
 

@@ -258,6 +258,7 @@ impl Guest for Export {
             supports_filter: false,
             supports_checkpoints: true,
             deduplicates_appends: false,
+            supports_rejects: false,
             reads_together: false,
             commits_together: false,
         }
@@ -640,6 +641,17 @@ impl GuestWriter for Writing {
         rows.push(spoil::batch(deed, decoded)?);
         *self.count.borrow_mut() += batch.rows;
         Ok(())
+    }
+
+    fn reject(&self, _: Vec<wit::Reject>) -> Result<()> {
+        Ok(())
+    }
+
+    fn refused(&self) -> wit::Refused {
+        wit::Refused {
+            rows: 0,
+            first: Vec::new(),
+        }
     }
 
     fn flush(&self) -> Result<Part> {

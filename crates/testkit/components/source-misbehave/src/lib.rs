@@ -326,6 +326,7 @@ mod tests {
             forms: Vec::new(),
             batch_bytes: 1,
             max_record_bytes: 1,
+            keeps_rejects: false,
         };
         let session = Misbehave(config("read_error"));
         assert!(GuestSession::read(&session, vec![request]).is_err());

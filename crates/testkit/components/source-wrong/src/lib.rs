@@ -258,6 +258,7 @@ impl Guest for Export {
             supports_filter: true,
             supports_checkpoints: false,
             deduplicates_appends: false,
+            supports_rejects: false,
             reads_together: false,
             commits_together: false,
         }

@@ -1,0 +1,303 @@
+//! Records that do not get into the target, in a table of their own: rows that this destination or the server refuses,
+//! and records that the source cannot read. They commit together with the rows around them.
+
+use rapidbyte_formats::write_object;
+use rapidbyte_pg::ident::{self, quote_ident, quote_literal};
+use rapidbyte_pg_client::{Client, Format, Param};
+use rapidbyte_sdk::log::failpoint;
+use rapidbyte_sdk::prelude::*;
+
+use crate::config::{Name, Settings, parts_of};
+use crate::convert;
+use crate::transaction::BEGIN;
+
+/// The columns of the table. A run that finds a table without one of them refuses it.
+const COLUMNS: [(&str, &str); 12] = [
+    (
+        "rejected_at",
+        "timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()",
+    ),
+    ("pipeline", "text NOT NULL"),
+    ("run_id", "text NOT NULL"),
+    ("stream", "text NOT NULL"),
+    ("target", "text NOT NULL"),
+    ("location", "text"),
+    ("column_name", "text"),
+    ("code", "text NOT NULL"),
+    ("message", "text NOT NULL"),
+    ("record", "text"),
+    // A record that is not text of this server.
+    ("record_bytes", "bytea"),
+    ("record_is_cut", "boolean NOT NULL"),
+];
+/// Bytes of a record that are kept.
+const MAX_RECORD_BYTES: usize = 64 << 10;
+/// Rejects are sent when they have this many bytes.
+const PENDING_BYTES: usize = 1 << 20;
+/// Counted for each reject beside its texts.
+const REJECT_BYTES: usize = 128;
+
+/// The table for the rejects of a target, if it keeps them. Errors: `invalid_name`.
+pub(crate) fn table(settings: &Settings, target: &Target, name: &Name) -> Result<Option<Name>> {
+    let Some(rejects) = &target.rejects else {
+        return Ok(None);
+    };
+    let (schema, table) = parts_of(&rejects.to);
+    let own = Name { schema, table };
+    for part in [&own.schema, &own.table] {
+        ident::check_name(part).map_err(|error| convert(error).at("rejects.to"))?;
+    }
+    let is_system = own.schema.starts_with("pg_") || own.schema == "information_schema";
+    let problem = match &own {
+        own if own == name => "the stream itself is written to it",
+        own if is_system || settings.is_own(own) => "it belongs to the server or to Rapidbyte",
+        _ => return Ok(Some(own)),
+    };
+    let text = format!("{own} cannot keep rejects: {problem}");
+    Err(Error::config("invalid_name", text)
+        .hint("name another table, such as raw.rejects")
+        .at("rejects.to"))
+}
+
+/// The statements that make the table; none if it is there. Errors: `rejects_table_differs`, `no_privilege`.
+pub(crate) fn makers(client: &mut Client, table: &Name) -> Result<Vec<String>> {
+    let regclass = format!("pg_catalog.to_regclass({})", quote_literal(&table.sql()));
+    let names = COLUMNS.map(|(name, _)| format!("({})", quote_literal(name)));
+    let [found] = client.query_all(&format!(
+        "SELECT {regclass} IS NOT NULL, n.oid IS NOT NULL, \
+             (SELECT pg_catalog.string_agg(w.name, ', ') FROM (VALUES {}) AS w (name) WHERE NOT EXISTS ( \
+                 SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = {regclass} AND a.attname = w.name)), \
+             pg_catalog.has_table_privilege({regclass}, 'INSERT'), \
+             pg_catalog.has_schema_privilege(n.oid, 'CREATE'), \
+             pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE') \
+         FROM (VALUES (1)) AS one LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = {}",
+        names.join(", "),
+        quote_literal(&table.schema)
+    ))?;
+    let row = found.rows.first();
+    let text = |column: usize| -> Result<Option<&str>> {
+        Ok(row.map(|row| row.text(column)).transpose()?.flatten())
+    };
+    let is = |column: usize| Ok::<_, Error>(text(column)? == Some("t"));
+    let (has_table, has_schema) = (is(0)?, is(1)?);
+    let schema = quote_ident(&table.schema);
+    if has_table {
+        if let Some(lacking) = text(2)? {
+            let text = format!("{table} is no table of rejects: it has no column {lacking}");
+            return Err(Error::schema("rejects_table_differs", text)
+                .hint("name a table that does not exist yet, which the run makes")
+                .at("rejects.to"));
+        }
+        return match is(3)? {
+            true => Ok(Vec::new()),
+            false => Err(denied(
+                format!("the role may not insert into {table}"),
+                format!("GRANT INSERT ON {table}"),
+            )),
+        };
+    }
+    let columns = COLUMNS.map(|(name, ty)| format!("{name} {ty}"));
+    let create = format!(
+        "CREATE TABLE IF NOT EXISTS {table} ({})",
+        columns.join(", ")
+    );
+    match has_schema {
+        true if is(4)? => Ok(vec![create]),
+        true => Err(denied(
+            format!("the role may not make {table}"),
+            format!("GRANT CREATE ON SCHEMA {schema}"),
+        )),
+        false if is(5)? => Ok(vec![
+            format!("CREATE SCHEMA IF NOT EXISTS {schema}"),
+            create,
+        ]),
+        false => Err(denied(
+            format!("the schema of {table} is missing, and the role may not make it"),
+            format!("CREATE SCHEMA {schema}, and GRANT CREATE, USAGE ON SCHEMA {schema}"),
+        )),
+    }
+}
+
+fn denied(text: String, statement: String) -> Error {
+    Error::new(ErrorKind::Auth, "no_privilege", text)
+        .hint(format!("have the owner run: {statement}"))
+        .at("rejects.to")
+}
+
+/// Makes the table in a transaction of its own, one run at a time.
+pub(crate) fn make(client: &mut Client, table: &Name) -> Result<()> {
+    let statements = makers(client, table)?;
+    if statements.is_empty() {
+        return Ok(());
+    }
+    let lock = crate::decide::lock_prelude();
+    let done = client.execute(&format!(
+        "{BEGIN}; {lock}; {}; COMMIT",
+        statements.join("; ")
+    ));
+    if done.is_err() && client.is_usable() {
+        client.execute("ROLLBACK")?;
+    }
+    done?;
+    failpoint("dest-postgres.rejects_made")
+}
+
+/// Keeps the rejects of a load.
+pub(crate) struct Keeper {
+    table: Name,
+    run: Run,
+    stream: String,
+    target: String,
+    max_rows: Option<u64>,
+    /// Rejects of this load, also those of the source.
+    rows: u64,
+    /// Rows of batches that were refused.
+    pub(crate) refused_rows: u64,
+    /// What the host was not told yet.
+    refused: Refused,
+    pending: Vec<Reject>,
+    pending_bytes: usize,
+}
+
+impl Keeper {
+    pub(crate) fn new(table: Name, run: &Run, target: &Target, name: &Name) -> Self {
+        Self {
+            table,
+            run: run.clone(),
+            stream: target.stream.clone(),
+            target: name.sql(),
+            max_rows: target.rejects.as_ref().and_then(|rejects| rejects.max_rows),
+            rows: 0,
+            refused_rows: 0,
+            refused: Refused::default(),
+            pending: Vec::new(),
+            pending_bytes: 0,
+        }
+    }
+
+    pub(crate) fn table(&self) -> &Name {
+        &self.table
+    }
+
+    /// The rows that were refused since the last call.
+    pub(crate) fn take_refused(&mut self) -> Refused {
+        std::mem::take(&mut self.refused)
+    }
+
+    /// Keeps a row of a batch, the row `number` of the stream. Errors: `too_many_rejects`.
+    pub(crate) fn refuse(
+        &mut self,
+        batch: &RecordBatch,
+        row: usize,
+        number: u64,
+        error: &Error,
+    ) -> Result<()> {
+        let mut data = Vec::new();
+        write_object(batch, row, &mut data);
+        let is_cut = data.len() > MAX_RECORD_BYTES;
+        if is_cut {
+            let text = String::from_utf8_lossy(&data);
+            let end = text.floor_char_boundary(MAX_RECORD_BYTES);
+            data = text.as_bytes()[..end].to_vec();
+        }
+        let reject = Reject {
+            data,
+            is_cut,
+            location: Some(format!("row {number}")),
+            column: error.column.clone(),
+            code: error.code.clone(),
+            message: without_place(&error.message, number).to_owned(),
+        };
+        self.refused.add(&reject);
+        self.refused_rows += 1;
+        self.add(reject)
+    }
+
+    /// Keeps a record, or a row. Errors: `too_many_rejects`.
+    pub(crate) fn add(&mut self, reject: Reject) -> Result<()> {
+        self.rows += 1;
+        if let Some(most) = self.max_rows.filter(|most| self.rows > *most) {
+            let place = reject.location.as_deref().unwrap_or("a record");
+            let text = format!(
+                "{} so far, more than max_rows: {most}; the last: {place}: {} ({})",
+                rapidbyte_sdk::counted(self.rows, "reject"),
+                reject.message,
+                reject.code
+            );
+            return Err(Error::data("too_many_rejects", text).hint(
+                "correct the records at the source, or raise the limit in rejects; the records since the last commit \
+                 are neither in the target nor in the place for rejects",
+            ));
+        }
+        self.pending_bytes += reject.data.len() + reject.message.len() + REJECT_BYTES;
+        self.pending.push(reject);
+        Ok(())
+    }
+
+    /// Whether the rejects have to be sent before more are added.
+    pub(crate) fn is_full(&self) -> bool {
+        self.pending_bytes >= PENDING_BYTES
+    }
+
+    /// Writes the rejects into the table, in the transaction that is open.
+    pub(crate) fn send(&mut self, client: &mut Client) -> Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let rejects = std::mem::take(&mut self.pending);
+        self.pending_bytes = 0;
+        let rows: Vec<serde_json::Value> = rejects.iter().map(as_json).collect();
+        let rows = serde_json::Value::from(rows).to_string();
+        let sql = format!(
+            "INSERT INTO {} (pipeline, run_id, stream, target, location, column_name, code, message, record, \
+                 record_bytes, record_is_cut) \
+             SELECT {}, {}, {}, {}, r.l, r.c, r.k, r.m, r.t, pg_catalog.decode(r.b, 'hex'), r.x \
+             FROM pg_catalog.json_to_recordset($1) AS r (l text, c text, k text, m text, t text, b text, x boolean)",
+            self.table,
+            quote_literal(&self.run.pipeline),
+            quote_literal(&self.run.id),
+            quote_literal(&self.stream),
+            quote_literal(&self.target),
+        );
+        let param = Param {
+            type_oid: 0,
+            format: Format::Text,
+            value: Some(rows.as_bytes()),
+        };
+        let sent = client.query(&sql, &[param], Format::Text);
+        sent.map(drop).map_err(|error| {
+            let text = format!("{} does not take rejects: {}", self.table, error.message);
+            Error::new(error.kind, &error.code, text)
+        })
+    }
+}
+
+/// Without the place that stands in a column of its own.
+fn without_place(message: &str, number: u64) -> &str {
+    let place = format!("row {number}");
+    let rest = message.strip_prefix(&place).unwrap_or(message);
+    rest.trim_start_matches([':', ',', ' '])
+}
+
+/// A reject as an object of [`Keeper::send`]. A text cannot hold NUL on this server.
+fn as_json(reject: &Reject) -> serde_json::Value {
+    let text = |text: &str| text.replace('\0', "\u{fffd}");
+    let record = std::str::from_utf8(&reject.data).ok();
+    let record = record.filter(|record| !record.contains('\0'));
+    let hex = || {
+        reject
+            .data
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
+    serde_json::json!({
+        "l": reject.location.as_deref().map(text),
+        "c": reject.column.as_deref().map(text),
+        "k": text(&reject.code),
+        "m": text(&reject.message),
+        "t": record.filter(|record| !record.is_empty()),
+        "b": record.is_none().then(hex),
+        "x": reject.is_cut,
+    })
+}

@@ -1,0 +1,145 @@
+//! Records that do not become rows of the target: the source cannot read them, or the destination does not take them.
+//! The destination keeps them. Here they are counted and compared with the limits of the operator.
+
+use rapidbyte_runtime::Reject;
+use rapidbyte_wire::counted;
+
+use super::{Pump, Written};
+use crate::failure::{Class, Failure};
+use crate::report::RejectReport;
+use crate::stage::{Stopped, Work};
+
+/// Below this many records the share of rejects says little. At the end of a stream it is compared anyway.
+const MIN_RECORDS: u64 = 10_000;
+/// Rejects that a report shows.
+const MAX_FIRST: usize = 10;
+
+/// Records that were rejected, and the first of them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rejected {
+    pub(crate) rows: u64,
+    /// At most ten.
+    pub(crate) first: Vec<RejectReport>,
+}
+
+impl Rejected {
+    pub(crate) fn add(&mut self, more: Self) {
+        self.rows += more.rows;
+        let room = MAX_FIRST.saturating_sub(self.first.len());
+        self.first.extend(more.first.into_iter().take(room));
+    }
+
+    /// A sentence about committed rejects; none if there are none.
+    pub(crate) fn warning(&self, to: &str) -> Option<String> {
+        let first = self.first.first()?;
+        let rejects = counted(self.rows, "reject");
+        Some(format!("{rejects} in {to}; the first: {}", first.shown()))
+    }
+
+    fn of(rows: u64, first: &[Reject], redact: impl Fn(&str) -> String) -> Self {
+        let shown = |reject: &Reject| RejectReport {
+            location: reject.location.as_deref().map(&redact),
+            column: reject.column.clone(),
+            code: reject.code.clone(),
+            message: redact(&reject.message),
+        };
+        Self {
+            rows,
+            first: first.iter().take(MAX_FIRST).map(shown).collect(),
+        }
+    }
+}
+
+impl Pump<'_> {
+    /// Gives rejects of the source to the destination.
+    pub(super) fn reject(&mut self, member: usize, rejects: &[Reject]) -> Result<(), Stopped> {
+        let number = self.of(member)?.number;
+        let kept = self.destination.reject(number, rejects);
+        kept.map_err(|e| self.failed(e))?;
+        self.count(member, rejects.len() as u64, rejects)
+    }
+
+    /// The rows that the destination has refused of the last batch, which had `rows` rows.
+    pub(super) fn refused(&mut self, member: usize, rows: u64) -> Result<u64, Stopped> {
+        let one = self.of(member)?;
+        let (number, stream) = (one.number, one.stream);
+        if stream.target.rejects.is_none() {
+            return Ok(0);
+        }
+        let refused = self.destination.refused(number);
+        let refused = refused.map_err(|e| self.failed(e))?;
+        if refused.rows > rows {
+            let text = format!("received {rows} rows and refuses {} of them", refused.rows);
+            let lied = self.lied(stream, text, "writer.refused");
+            return Err(Stopped::because(lied));
+        }
+        self.count(member, refused.rows, &refused.first)?;
+        Ok(refused.rows)
+    }
+
+    fn count(&mut self, member: usize, rows: u64, first: &[Reject]) -> Result<(), Stopped> {
+        if rows == 0 {
+            return Ok(());
+        }
+        let work = self.work;
+        let document = &work.plan.document;
+        let one = self.of(member)?;
+        let more = Rejected::of(rows, first, |text| document.redact(text));
+        one.open.rejected.add(more);
+        if let Some(checkpoint) = &mut one.checkpoint {
+            checkpoint.behind += rows;
+        }
+        let total = rejected(work, one);
+        match document.rejects.max_rows {
+            Some(most) if total.rows > most => {
+                let limit = format!("max_rows: {most}");
+                Err(above(work, one, &total, &limit))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Compares the share of rejects with the limit, before a commit of the stream.
+pub(super) fn ensure_few(work: &Work<'_>, one: &Written<'_>, is_last: bool) -> Result<(), Stopped> {
+    let Some(most) = work.plan.document.rejects.max_share else {
+        return Ok(());
+    };
+    let total = rejected(work, one);
+    let records = records(work, one, &total);
+    let is_judged = is_last || records >= MIN_RECORDS;
+    if is_judged && total.rows as f64 > most * records as f64 {
+        let limit = format!("max_share: {most}");
+        return Err(above(work, one, &total, &limit));
+    }
+    Ok(())
+}
+
+/// All rejects of a stream in this run.
+fn rejected(work: &Work<'_>, one: &Written<'_>) -> Rejected {
+    let mut total = work.ledger.of(&one.stream.name).rejected;
+    total.add(one.open.rejected.clone());
+    total
+}
+
+/// All records of a stream in this run.
+fn records(work: &Work<'_>, one: &Written<'_>, rejected: &Rejected) -> u64 {
+    work.ledger.of(&one.stream.name).rows + one.open.rows + rejected.rows
+}
+
+fn above(work: &Work<'_>, one: &Written<'_>, total: &Rejected, limit: &str) -> Stopped {
+    let mut text = format!(
+        "{} in {} so far, more than {limit}",
+        counted(total.rows, "reject"),
+        counted(records(work, one, total), "record"),
+    );
+    if let Some(first) = total.first.first() {
+        text += &format!("; the first: {}", first.shown());
+    }
+    let failure = Failure::new(Class::Contract, "too_many_rejects", text);
+    let failure = failure.in_stream(&one.stream.name);
+    Stopped::because(failure.hint(
+        "correct the records at the source, or raise the limit in rejects; the records since the last commit are \
+         neither in the target nor in the place for rejects",
+    ))
+}

@@ -1,0 +1,70 @@
+//! A row as a JSON object for a person, who may repair it: every row has one.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::Field;
+
+use crate::cells::{Cells, Form};
+use crate::json;
+
+/// Appends a row of a batch as a compact JSON object: each value as in JSON Lines. A value that JSON does not have, such
+/// as NaN, is its text in a string; a value of a type that these files do not have is its bytes, or left out.
+pub fn write_object(batch: &RecordBatch, row: usize, out: &mut Vec<u8>) {
+    out.push(b'{');
+    let begun = out.len();
+    for (field, array) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+        // Without metadata a native value is its bytes.
+        let plain = || Field::new(field.name(), array.data_type().clone(), true);
+        let cells = Cells::new(field, array).or_else(|_| Cells::new(&Arc::new(plain()), array));
+        let Ok(cells) = cells else {
+            continue;
+        };
+        if out.len() > begun {
+            out.push(b',');
+        }
+        json::write_string(field.name(), out);
+        out.push(b':');
+        write_value(&cells, row, out);
+    }
+    out.push(b'}');
+}
+
+fn write_value(cells: &Cells, row: usize, out: &mut Vec<u8>) {
+    let start = out.len();
+    if cells.write_json(row, Form::File, out).is_ok() {
+        return;
+    }
+    out.truncate(start);
+    let mut text = Vec::new();
+    match cells.write_text(row, &mut text) {
+        Ok(()) => json::write_string(&String::from_utf8_lossy(&text), out),
+        // The value is out of the range of its own type.
+        Err(misfit) => json::write_string(&misfit.reason, out),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{ArrayRef, BinaryArray, Float64Array, Int64Array, StringArray};
+
+    use super::*;
+
+    #[test]
+    fn every_row_has_an_object() {
+        let columns: [(&str, ArrayRef); 4] = [
+            ("id", Arc::new(Int64Array::from(vec![Some(1), None]))),
+            ("x", Arc::new(Float64Array::from(vec![f64::NAN, 1.5]))),
+            ("s", Arc::new(StringArray::from(vec!["a\"b", "ä"]))),
+            ("b", Arc::new(BinaryArray::from(vec![&b"\x01"[..], b""]))),
+        ];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let object = |row| {
+            let mut out = Vec::new();
+            write_object(&batch, row, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(object(0), r#"{"id":1,"x":"NaN","s":"a\"b","b":"\\x01"}"#);
+        assert_eq!(object(1), r#"{"id":null,"x":1.5,"s":"ä","b":"\\x"}"#);
+    }
+}

@@ -1,0 +1,340 @@
+//! Records that cannot be read and rows that the target does not take: a few of them are kept in a table of their own,
+//! and the others move.
+
+use rapidbyte_testkit::postgres::{Client, Database, shared};
+use serde_json::{Value, json};
+
+use crate::support::{Ended, Folder};
+
+const SCHEMA: &str = "schema: { id: int64, name: string, total: float64 }";
+const ALLOWED: &str = "rejects: { max_rows: 10, to: raw.bad }\n";
+
+struct Loaded {
+    folder: Folder,
+    target: Database<'static>,
+}
+
+impl Loaded {
+    fn new(table: &str) -> Self {
+        let target = shared().database();
+        let sql = format!("CREATE SCHEMA raw; {table}");
+        target.client().batch_execute(&sql).expect("a table");
+        Self {
+            folder: Folder::new(),
+            target,
+        }
+    }
+
+    /// A run of `t.csv` with these lines at the top and these keys of the destination.
+    fn run(&self, top: &str, destination: &str) -> Ended {
+        self.with("run", top, SCHEMA, destination, None)
+    }
+
+    fn with(
+        &self,
+        verb: &str,
+        top: &str,
+        source: &str,
+        destination: &str,
+        fault: Option<&str>,
+    ) -> Ended {
+        let file = match self.folder.files(".").contains(&"t.jsonl".to_owned()) {
+            true => "t.jsonl",
+            false => "t.csv",
+        };
+        let text = format!(
+            "version: 1\npipeline: p\n{top}source:\n  use: source-file\n  config: {{ path: {file}, {source} }}\n  \
+             streams: [t]\ndestination:\n  use: dest-postgres\n  config: {{ url: \"{}\", schema: raw{destination}\n",
+            self.target.url()
+        );
+        self.folder.write("p.yaml", &text);
+        let mut command = self.folder.command(&[verb, "p.yaml", "--output", "json"]);
+        if let Some(fault) = fault {
+            command.env("RAPIDBYTE_FAULTS", fault);
+        }
+        command.output().expect("the program starts").into()
+    }
+
+    fn client(&self) -> Client {
+        self.target.client()
+    }
+
+    fn text(&self, sql: &str) -> String {
+        let sql = format!("SELECT COALESCE(({sql})::text, 'none')");
+        self.client().query_one(&sql, &[]).expect("a row").get(0)
+    }
+
+    fn ids(&self) -> String {
+        self.text("SELECT string_agg(id::text, ' ' ORDER BY id) FROM raw.t")
+    }
+
+    fn bad(&self) -> String {
+        self.text(
+            "SELECT string_agg(concat_ws('|', location, column_name, code, record), ' ' ORDER BY location) FROM raw.bad",
+        )
+    }
+}
+
+#[track_caller]
+fn document(ended: &Ended, code: i32) -> Value {
+    assert_eq!(ended.code, Some(code), "{ended:?}");
+    serde_json::from_str(&ended.stdout).expect("JSON")
+}
+
+const TABLE: &str =
+    "CREATE TABLE raw.t (id bigint PRIMARY KEY, name text, total float8 CHECK (total < 100))";
+const APPEND: &str = " }\n  write_mode: append";
+
+#[test]
+fn a_few_bad_records_are_kept_and_the_others_move() {
+    let loaded = Loaded::new(TABLE);
+    loaded.folder.write(
+        "t.csv",
+        "id,name,total\n1,a,1.5\nx,b,2\n3,c\n4,d,4\n5,e,500\n6,f,6\n4,again,7\n,h,8\n",
+    );
+    let failed = document(&loaded.run("", APPEND), 4);
+    assert_eq!(failed["error"]["code"], "value_does_not_fit", "{failed:#}");
+    let report = document(&loaded.run(ALLOWED, APPEND), 0);
+    let stream = &report["streams"][0];
+    assert_eq!(
+        (&stream["rows"], &stream["rejected"]),
+        (&json!(3), &json!(5))
+    );
+    assert_eq!(loaded.ids(), "1 4 6");
+    let bad = loaded.bad();
+    let expected = [
+        "row 3|pg_23514|{\"id\":5,\"name\":\"e\",\"total\":500.0}",
+        "row 5|pg_23505|{\"id\":4,\"name\":\"again\",\"total\":7.0}",
+        "row 6|id|pg_23502|{\"id\":null,\"name\":\"h\",\"total\":8.0}",
+        "t.csv:3|id|value_does_not_fit|x,b,2",
+        "t.csv:4|csv_ragged_row|3,c",
+    ];
+    assert_eq!(bad, expected.join(" "), "{bad}");
+    let first = &stream["rejects"][0];
+    assert_eq!(first["location"], "t.csv:3", "{stream:#}");
+    let warning = report["warnings"][0]["message"]
+        .as_str()
+        .expect("a warning");
+    assert!(
+        warning.starts_with("5 rejects in raw.bad; the first: t.csv:3: "),
+        "{warning}"
+    );
+    let of_run =
+        loaded.text("SELECT count(*) || min(run_id) || min(stream) || min(target) FROM raw.bad");
+    let run = report["run_id"].as_str().expect("an id");
+    assert!(of_run.starts_with(&format!("5{run}")), "{of_run}");
+    assert!(of_run.ends_with("traw.t"), "{of_run}");
+}
+
+#[test]
+fn a_stream_with_too_many_rejects_fails_and_leaves_nothing() {
+    let loaded = Loaded::new(TABLE);
+    let rows = (1..=100).map(|id| format!("{id},a,{}\n", if id % 10 == 0 { 100 } else { 1 }));
+    let text = format!("id,name,total\nx,b,2\n{}", rows.collect::<String>());
+    loaded.folder.write("t.csv", &text);
+    for (rejects, says) in [
+        ("max_rows: 5", "more than max_rows: 5"),
+        (
+            "max_share: 0.1",
+            "11 rejects in 101 records so far, more than max_share: 0.1",
+        ),
+        ("max_rows: 100, max_share: 0.1", "more than max_share: 0.1"),
+    ] {
+        let top = format!("rejects: {{ {rejects}, to: raw.bad }}\n");
+        let failed = document(&loaded.run(&top, APPEND), 4);
+        assert_eq!(failed["error"]["code"], "too_many_rejects", "{failed:#}");
+        let message = failed["error"]["message"].as_str().expect("a message");
+        assert!(message.contains(says), "{message}");
+        assert_eq!(loaded.ids(), "none");
+        assert_eq!(loaded.text("SELECT count(*) FROM raw.bad"), "0");
+    }
+    for rejects in [
+        "max_rows: 11",
+        "max_share: 0.11",
+        "max_rows: 11, max_share: 1",
+    ] {
+        let loaded = Loaded::new(TABLE);
+        loaded.folder.write("t.csv", &text);
+        let top = format!("rejects: {{ {rejects}, to: raw.bad }}\n");
+        let report = document(&loaded.run(&top, APPEND), 0);
+        assert_eq!(report["streams"][0]["rejected"], 11, "{report:#}");
+        assert_eq!(loaded.text("SELECT count(*) FROM raw.t"), "90");
+    }
+}
+
+#[test]
+fn each_way_into_a_table_keeps_what_it_refuses() {
+    let rows = "id,name,total\n1,a,1\n2,bad,200\n3,c,3\n1,d,4\n,e,5\n6,long name,6\n";
+    let table = "CREATE TABLE raw.t (id bigint PRIMARY KEY, name varchar(5), total float8 CHECK (total < 100))";
+    let text =
+        "CREATE TABLE raw.t (id bigint PRIMARY KEY, name date, total float8 CHECK (total < 100))";
+    for (table, destination, ids, codes) in [
+        (
+            table,
+            " }\n  write_mode: append",
+            "1 3",
+            "pg_23502 pg_23505 pg_23514 value_does_not_fit",
+        ),
+        (
+            table,
+            " }\n  write_mode: replace",
+            "1 3",
+            "pg_23502 pg_23505 pg_23514 value_does_not_fit",
+        ),
+        (
+            table,
+            ", replace_method: truncate }\n  write_mode: replace",
+            "1 3",
+            "pg_23502 pg_23505 pg_23514 value_does_not_fit",
+        ),
+        (
+            table,
+            ", load_method: insert }\n  write_mode: append",
+            "1 3",
+            "pg_23502 pg_23505 pg_23514 value_does_not_fit",
+        ),
+        (
+            table,
+            " }\n  write_mode: upsert\n  primary_key: [id]",
+            "1 3",
+            "null_key pg_23514 value_does_not_fit",
+        ),
+        // Every name is read as a date.
+        (
+            text,
+            " }\n  write_mode: append",
+            "none",
+            "pg_22007 pg_22007 pg_22007 pg_22007 pg_22007 pg_22007",
+        ),
+        (
+            text,
+            " }\n  write_mode: upsert\n  primary_key: [id]",
+            "none",
+            "null_key pg_22007 pg_22007 pg_22007 pg_22007 pg_22007",
+        ),
+    ] {
+        let loaded = Loaded::new(table);
+        loaded.folder.write("t.csv", rows);
+        document(&loaded.run(ALLOWED, destination), 0);
+        let bad = loaded.bad();
+        assert_eq!(loaded.ids(), ids, "{destination} {bad}");
+        let found = loaded.text("SELECT string_agg(code, ' ' ORDER BY code) FROM raw.bad");
+        assert_eq!(found, codes, "{destination} {bad}");
+        let places = loaded.text("SELECT count(DISTINCT location) = count(*) FROM raw.bad");
+        assert_eq!(places, "true", "{bad}");
+    }
+}
+
+#[test]
+fn a_new_table_keeps_rejects_and_the_plan_names_theirs() {
+    let loaded = Loaded::new("");
+    loaded.folder.write(
+        "t.jsonl",
+        "{\"id\":1}\n{\"id\":\"x\"}\n{broken\n{\"id\":4}\n",
+    );
+    let source = "schema: { id: int64 }";
+    let plan = document(&loaded.with("plan", ALLOWED, source, APPEND, None), 0);
+    let statements = plan["streams"][0]["statements"].to_string();
+    assert!(
+        statements.contains("CREATE TABLE IF NOT EXISTS raw.bad ("),
+        "{statements}"
+    );
+    document(&loaded.with("run", ALLOWED, source, APPEND, None), 0);
+    assert_eq!(loaded.ids(), "1 4");
+    assert_eq!(
+        loaded.bad(),
+        "t.jsonl:2|id|value_does_not_fit|{\"id\":\"x\"} t.jsonl:3|jsonl_broken_line|{broken"
+    );
+    let plan = document(&loaded.with("plan", ALLOWED, source, APPEND, None), 0);
+    let statements = plan["streams"][0]["statements"].to_string();
+    assert!(!statements.contains("raw.bad"), "{statements}");
+}
+
+#[test]
+fn a_wrong_place_or_limit_is_refused_before_anything_moves() {
+    let loaded = Loaded::new(&format!("{TABLE}; CREATE TABLE raw.other (a int)"));
+    loaded.folder.write("t.csv", "id,name,total\n1,a,1\n");
+    for (rejects, destination, code, exit) in [
+        ("{ max_rows: 5 }", APPEND, "invalid_value", 2),
+        ("{ max_rows: -1, to: raw.bad }", APPEND, "invalid_value", 2),
+        (
+            "{ max_share: 1.5, to: raw.bad }",
+            APPEND,
+            "invalid_value",
+            2,
+        ),
+        ("{ max_share: x, to: raw.bad }", APPEND, "invalid_value", 2),
+        ("{ most: 5, to: raw.bad }", APPEND, "unknown_key", 2),
+        ("{ max_rows: 5, to: raw.t }", APPEND, "invalid_name", 2),
+        (
+            "{ max_rows: 5, to: _rapidbyte.checkpoint }",
+            APPEND,
+            "invalid_name",
+            2,
+        ),
+        (
+            "{ max_rows: 5, to: raw.other }",
+            APPEND,
+            "rejects_table_differs",
+            4,
+        ),
+        (
+            "{ max_rows: 5, to: raw.bad }",
+            ", replace_method: swap }\n  write_mode: replace",
+            "replace_not_possible",
+            2,
+        ),
+    ] {
+        let failed = document(
+            &loaded.run(&format!("rejects: {rejects}\n"), destination),
+            exit,
+        );
+        assert_eq!(failed["error"]["code"], code, "{rejects} {failed:#}");
+        assert_eq!(loaded.text("SELECT to_regclass('raw.bad')"), "none");
+    }
+    let zero = "rejects: { max_rows: 0, to: raw.bad }\n";
+    document(&loaded.run(zero, APPEND), 0);
+    assert_eq!(loaded.text("SELECT to_regclass('raw.bad')"), "none");
+}
+
+#[test]
+fn a_destination_without_a_place_for_rejects_says_so() {
+    let folder = Folder::new();
+    folder.write("t.csv", "id\n1\n");
+    folder.write(
+        "p.yaml",
+        "version: 1\npipeline: p\nrejects: { max_rows: 1, to: bad }\nsource:\n  use: source-file\n  \
+         config: { path: t.csv }\n  streams: [t]\ndestination:\n  use: dest-file\n  config: { path: out.csv }\n  \
+         write_mode: replace\n",
+    );
+    let failed = document(&folder.rapidbyte(&["run", "p.yaml", "--output", "json"]), 2);
+    assert_eq!(failed["error"]["code"], "unsupported_rejects", "{failed:#}");
+    assert_eq!(failed["error"]["location"], "p.yaml:3:1", "{failed:#}");
+}
+
+#[test]
+fn rejects_commit_with_the_rows_around_them() {
+    for point in [
+        "dest-postgres.rejects_made",
+        "dest-postgres.writing",
+        "dest-postgres.flushed",
+        "dest-postgres.checkpointing",
+        "dest-postgres.commit_sent",
+        "dest-postgres.committed",
+        "engine.committed",
+    ] {
+        for how in ["kill", "error"] {
+            let loaded = Loaded::new(TABLE);
+            loaded
+                .folder
+                .write("t.csv", "id,name,total\n1,a,1\nx,b,2\n3,c,300\n4,d,4\n");
+            let fault = format!("{point}={how}");
+            let ended = loaded.with("run", ALLOWED, SCHEMA, APPEND, Some(&fault));
+            if ended.code != Some(0) {
+                document(&loaded.run(ALLOWED, APPEND), 0);
+            }
+            assert_eq!(loaded.ids(), "1 4", "{fault}");
+            assert_eq!(loaded.text("SELECT count(*) FROM raw.bad"), "2", "{fault}");
+        }
+    }
+}
