@@ -234,6 +234,11 @@ impl Keeper {
         Ok(())
     }
 
+    /// Whether no reject waits to be sent.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
     /// Whether the rejects have to be sent before more are added.
     pub(crate) fn is_full(&self) -> bool {
         self.pending_bytes >= PENDING_BYTES

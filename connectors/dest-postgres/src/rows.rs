@@ -25,6 +25,7 @@ use crate::refusal::Casts;
 use crate::swap::Swap;
 use crate::transaction::OWN_PATH;
 use crate::upsert::Stage;
+use sort::Guard;
 
 /// A buffer above this is sent in pieces and given back: one huge row must not keep its room.
 const MAX_KEPT_BYTES: usize = 16 << 20;
@@ -71,6 +72,10 @@ pub(crate) struct Sink {
     keeps_rejects: bool,
     /// Rows that were refused in this transaction.
     refused: u64,
+    /// For rejects.
+    guard: Guard,
+    /// For rejects: rows that are written at once.
+    piece_rows: usize,
 }
 
 /// Rows of a piece of a batch that cannot be encoded, in order.
@@ -183,6 +188,8 @@ impl Sink {
             flushed: (0, 0),
             keeps_rejects: !is_plain,
             refused: 0,
+            guard: Guard::Open,
+            piece_rows: usize::MAX,
         })
     }
 
@@ -194,64 +201,41 @@ impl Sink {
             (Rows::Copy(_), Some((stage, schema))) => {
                 stage.refuse_null_keys(batch, self.before + self.rows + 1)?;
                 let batch = with_numbers(batch, schema, self.rows)?;
-                self.copy(&batch, None)
-                    .map_err(|error| self.placed(error))?;
+                self.copy(&batch).map_err(|error| self.placed(error))?;
             }
-            (Rows::Copy(_), None) => self.copy(batch, None).map_err(|error| self.placed(error))?,
+            (Rows::Copy(_), None) => self.copy(batch).map_err(|error| self.placed(error))?,
             (Rows::Insert(..), _) => self.insert(batch)?,
         }
         self.rows += batch.num_rows() as u64;
         Ok(())
     }
 
-    /// Sends a batch. With `misfits`, rows that cannot be encoded are left out and put there; otherwise the first one is
-    /// an error.
-    fn copy(&mut self, batch: &RecordBatch, mut misfits: Option<&mut Misfits>) -> Result<()> {
+    fn copy(&mut self, batch: &RecordBatch) -> Result<()> {
         let Rows::Copy(encoder) = &mut self.method else {
             return Ok(());
         };
-        begin_copy(&mut self.wire, &self.copy, encoder, &mut self.buffer)?;
+        begin_copy(&mut self.wire, &[], &self.copy, encoder, &mut self.buffer)?;
         let Wire::Copying(copy, sent) = &mut self.wire else {
             return Err(lost());
         };
         let full_bytes = self.copy_flush_bytes + COPY_HEADER_BYTES;
-        let bound = {
+        let rows = {
             let _phase = phase::enter(Kind::Encode);
-            encoder.bind(batch)
+            encoder.bind(batch).map_err(convert)?
         };
-        let rows = match bound {
-            Ok(rows) => rows,
-            Err(error) => {
-                return Err(refused(error, &mut misfits));
-            }
-        };
-        let (mut row, mut end) = (0, rows.len());
+        let mut row = 0;
         while row < rows.len() {
-            let encoded = {
+            {
                 let _phase = phase::enter(Kind::Encode);
-                rows.encode_some(row..end, full_bytes, &mut self.buffer)
-            };
-            match (encoded, &mut misfits) {
-                (Ok(next), _) => row = next,
-                (Err(error), Some(misfits)) if let Some(place) = rows.place_of(&error) => {
-                    // The rows before it go first.
-                    end = place;
-                    if place == row {
-                        misfits.push(place, convert(error))?;
-                        row += 1;
-                    }
-                }
-                (Err(error), _) => return Err(convert(error)),
-            }
-            if row >= end {
-                end = rows.len();
+                row = rows
+                    .encode(row, full_bytes, &mut self.buffer)
+                    .map_err(convert)?;
             }
             if self.buffer.len() >= full_bytes {
                 self.bytes += send(copy, &mut self.buffer)?;
             }
         }
-        let left_out = misfits.map_or(0, |misfits| misfits.rows.len());
-        *sent += (rows.len() - left_out) as u64;
+        *sent += rows.len() as u64;
         Ok(())
     }
 
@@ -435,7 +419,7 @@ impl Sink {
 
     fn end_copy(&mut self) -> Result<()> {
         if let (Rows::Copy(encoder), Wire::Asked(_)) = (&self.method, &self.wire) {
-            begin_copy(&mut self.wire, &self.copy, encoder, &mut self.buffer)?;
+            begin_copy(&mut self.wire, &[], &self.copy, encoder, &mut self.buffer)?;
         }
         let (mut copy, sent) = match std::mem::replace(&mut self.wire, Wire::Lost) {
             Wire::Copying(copy, sent) => (copy, sent),
@@ -558,16 +542,17 @@ fn copy_statement(name: &Name, columns: &[Column], is_frozen: bool) -> String {
     format!("COPY {name}{list} FROM STDIN (FORMAT binary{frozen})")
 }
 
-/// Begins a COPY where none is under way.
+/// Begins a COPY where none is under way, behind the statements `before`.
 fn begin_copy(
     wire: &mut Wire,
+    before: &[&str],
     statement: &str,
     encoder: &Encoder,
     buffer: &mut Vec<u8>,
 ) -> Result<()> {
     let _phase = phase::enter(Kind::Query);
     let asked = match std::mem::replace(wire, Wire::Lost) {
-        Wire::Idle(client) => client.into_copy_in(&[OWN_PATH], statement)?,
+        Wire::Idle(client) => client.into_copy_in(&[before, &[OWN_PATH]].concat(), statement)?,
         Wire::Asked(asked) => asked,
         other => {
             *wire = other;

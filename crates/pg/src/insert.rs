@@ -95,11 +95,6 @@ pub struct BoundRows<'a> {
 }
 
 impl BoundRows<'_> {
-    /// As [`Rows::place_of`].
-    pub fn place_of(&self, error: &PgError) -> Option<usize> {
-        self.rows.place_of(error)
-    }
-
     /// The number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()

@@ -4,14 +4,23 @@
 //! the batch is written in pieces: where the server names the row, the rows before it, the row and the rows behind it;
 //! otherwise its halves. A row that fails alone is a reject. Rows that cannot be encoded cost no savepoint: a COPY
 //! leaves them out.
+//!
+//! A piece that fails is sent again, so pieces become smaller while rows fail, and larger again while none does.
 
 use std::ops::Range;
 
-use rapidbyte_pg_client::{Client, TransactionStatus, line_of_copy};
+use rapidbyte_pg::PgError;
+use rapidbyte_pg::copy::Encoder;
+use rapidbyte_pg_client::{Client, CopyIn, TransactionStatus, line_of_copy};
+use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
-use super::{MAX_MISFITS, Misfits, Rows, Sink, Wire, give_up_copy, lost, with_numbers};
+use super::{
+    COPY_HEADER_BYTES, MAX_MISFITS, Misfits, Rows, Sink, Wire, begin_copy, give_up_copy, lost,
+    send, with_numbers,
+};
 use crate::config::Settings;
+use crate::convert;
 use crate::inserts;
 use crate::refusal::Casts;
 use crate::rejects::Keeper;
@@ -25,6 +34,20 @@ const ROW_CLASSES: [&str; 5] = ["22", "23", "44", "54", "P0"];
 const CAST_CLASSES: [&str; 3] = ["3F", "42", "0A"];
 /// An error of class 42 that is about the role, not about a text.
 const NO_PRIVILEGE: &str = "pg_42501";
+
+/// Rows of a piece at least.
+const LEAST_PIECE: usize = 16;
+
+/// The state of the savepoint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Guard {
+    /// There is none.
+    Open,
+    /// What was written behind it stays.
+    Passed,
+    /// What was written behind it goes.
+    Failed,
+}
 
 /// A piece of a batch that the server, or the connector, has refused as a whole.
 struct Refusal {
@@ -57,7 +80,12 @@ impl Sink {
         let batch = kept.as_ref().unwrap_or(batch);
         let first = self.before + self.rows + self.refused;
         let mut left: Vec<Range<usize>> = vec![0..batch.num_rows()];
-        while let Some(piece) = left.pop() {
+        while let Some(mut piece) = left.pop() {
+            if piece.len() > self.piece_rows {
+                let end = piece.start + self.piece_rows;
+                left.push(end..piece.end);
+                piece.end = end;
+            }
             let number = first + piece.start as u64;
             let rows = batch.slice(piece.start, piece.len());
             let mut misfits = Misfits {
@@ -66,6 +94,9 @@ impl Sink {
             };
             let refusal = self.attempt(&rows, settings, &mut misfits)?;
             let Some(Refusal { error, row }) = refusal else {
+                if piece.len() >= self.piece_rows {
+                    self.piece_rows = self.piece_rows.saturating_mul(2);
+                }
                 for (row, error) in misfits.rows {
                     let row = piece.start + row;
                     self.refuse(keeper, whole, row, first, &error)?;
@@ -76,6 +107,7 @@ impl Sink {
                 self.refuse(keeper, whole, piece.start, first, &error)?;
                 continue;
             }
+            self.piece_rows = (piece.len() / 2).max(LEAST_PIECE);
             let pieces = match row {
                 Some(row) => {
                     let row = piece.start + row;
@@ -89,7 +121,11 @@ impl Sink {
             let pieces = pieces.into_iter().filter(|piece| !piece.is_empty());
             left.extend(pieces.rev());
         }
-        self.send(keeper)
+        self.send(keeper)?;
+        match self.guard {
+            Guard::Failed => self.settle(),
+            Guard::Open | Guard::Passed => Ok(()),
+        }
     }
 
     fn refuse(
@@ -110,7 +146,36 @@ impl Sink {
 
     /// Writes the rejects so far into their table.
     pub(crate) fn send(&mut self, keeper: &mut Keeper) -> Result<()> {
-        keeper.send(self.client()?)
+        if !keeper.is_empty() {
+            self.settle()?;
+            keeper.send(self.client()?)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps or drops what was written behind the savepoint, and the savepoint itself.
+    fn settle(&mut self) -> Result<()> {
+        let sql = match self.guard {
+            Guard::Open => return Ok(()),
+            Guard::Passed => format!("RELEASE SAVEPOINT {SAVEPOINT}"),
+            Guard::Failed => {
+                format!("ROLLBACK TO SAVEPOINT {SAVEPOINT}; RELEASE SAVEPOINT {SAVEPOINT}")
+            }
+        };
+        self.client()?.execute(&sql)?;
+        self.guard = Guard::Open;
+        Ok(())
+    }
+
+    /// The statements before an attempt.
+    fn guarded(&self) -> Vec<String> {
+        let set = format!("SAVEPOINT {SAVEPOINT}");
+        match self.guard {
+            Guard::Open => vec![set],
+            Guard::Passed => vec![format!("RELEASE {set}"), set],
+            // The savepoint stays.
+            Guard::Failed => vec![format!("ROLLBACK TO {set}")],
+        }
     }
 
     /// Writes a piece of a batch. None: all of its rows but the misfits are written.
@@ -121,10 +186,9 @@ impl Sink {
         misfits: &mut Misfits,
     ) -> Result<Option<Refusal>> {
         let mark = self.mark();
-        self.client()?.execute(&format!("SAVEPOINT {SAVEPOINT}"))?;
-        let Err(error) = self.put(rows, settings, misfits) else {
-            self.client()?
-                .execute(&format!("RELEASE SAVEPOINT {SAVEPOINT}"))?;
+        let put = self.put(rows, settings, misfits);
+        self.guard = Guard::Passed;
+        let Err(error) = put else {
             return Ok(None);
         };
         let row = self.row_of(&error, rows.num_rows(), misfits);
@@ -136,9 +200,7 @@ impl Sink {
             1 => self.explained(error, rows, misfits.first_row)?,
             _ => error,
         };
-        self.client()?.execute(&format!(
-            "ROLLBACK TO SAVEPOINT {SAVEPOINT}; RELEASE SAVEPOINT {SAVEPOINT}"
-        ))?;
+        self.guard = Guard::Failed;
         self.back_to(mark);
         Ok(Some(Refusal { error, row }))
     }
@@ -151,19 +213,27 @@ impl Sink {
         misfits: &mut Misfits,
     ) -> Result<()> {
         let number = misfits.first_row - 1;
-        match &mut self.method {
-            Rows::Copy(encoder) => encoder.count_from(number),
-            Rows::Insert(parameter, _) => parameter.count_from(number),
-        }
         match (&self.method, &self.stage) {
             (Rows::Copy(_), Some((stage, schema))) => {
-                misfits.refused_at = stage.null_key(rows).map(|(row, _)| row);
-                stage.refuse_null_keys(rows, misfits.first_row)?;
+                let null = stage.null_key(rows).map(|(row, _)| row);
+                let refused = stage.refuse_null_keys(rows, misfits.first_row);
                 let rows = with_numbers(rows, schema, number - self.before)?;
-                self.copy(&rows, Some(misfits))?;
+                if let Err(error) = refused {
+                    // The savepoint is there for the next attempt.
+                    let guarded = self.guarded().join("; ");
+                    self.client()?.execute(&guarded)?;
+                    misfits.refused_at = null;
+                    return Err(error);
+                }
+                self.copy_fitting(&rows, misfits)?;
             }
-            (Rows::Copy(_), None) => self.copy(rows, Some(misfits))?,
+            (Rows::Copy(_), None) => self.copy_fitting(rows, misfits)?,
             (Rows::Insert(..), _) => {
+                let guarded = self.guarded().join("; ");
+                self.client()?.execute(&guarded)?;
+                if let Rows::Insert(parameter, _) = &mut self.method {
+                    parameter.count_from(number);
+                }
                 self.send_inserts(rows, number, Some(misfits)).map(drop)?;
             }
         }
@@ -177,6 +247,72 @@ impl Sink {
             client.execute(&stage.empty())?;
         }
         Ok(())
+    }
+
+    /// Copies the rows of a piece that can be encoded.
+    fn copy_fitting(&mut self, rows: &RecordBatch, misfits: &mut Misfits) -> Result<()> {
+        let guarded = self.guarded();
+        let before: Vec<&str> = guarded.iter().map(String::as_str).collect();
+        let Rows::Copy(encoder) = &self.method else {
+            return Err(lost());
+        };
+        begin_copy(
+            &mut self.wire,
+            &before,
+            &self.copy,
+            encoder,
+            &mut self.buffer,
+        )?;
+        let mut row = 0;
+        while row < rows.num_rows() {
+            row = self.copy_until_misfit(rows, row, misfits)?;
+        }
+        Ok(())
+    }
+
+    /// Copies rows from `from` on, up to the first one that cannot be encoded, which is left out. Gives the row behind it.
+    fn copy_until_misfit(
+        &mut self,
+        rows: &RecordBatch,
+        from: usize,
+        misfits: &mut Misfits,
+    ) -> Result<usize> {
+        let (Rows::Copy(encoder), Wire::Copying(copy, sent)) = (&mut self.method, &mut self.wire)
+        else {
+            return Err(lost());
+        };
+        let number = misfits.first_row - 1 + from as u64;
+        let (mut done, mut end) = (0, rows.num_rows() - from);
+        let mut misfit = None;
+        loop {
+            encoder.count_from(number);
+            let piece = rows.slice(from, end);
+            let mut copying = Copying {
+                copy,
+                buffer: &mut self.buffer,
+                full_bytes: self.copy_flush_bytes + COPY_HEADER_BYTES,
+                bytes: &mut self.bytes,
+            };
+            let Some(error) = copying.put(encoder, &piece, &mut done)? else {
+                break;
+            };
+            let place = error.row.and_then(|row| row.checked_sub(number + 1));
+            let place = place.and_then(|place| usize::try_from(place).ok());
+            let Some(place) = place.filter(|place| (done..end).contains(place)) else {
+                return Err(convert(error));
+            };
+            // The rows before it go first.
+            end = place;
+            misfit = Some(error);
+        }
+        *sent += end as u64;
+        match misfit {
+            Some(error) => {
+                misfits.push(from + end, convert(error))?;
+                Ok(from + end + 1)
+            }
+            None => Ok(from + end),
+        }
     }
 
     /// The place in the piece of the row that an error names.
@@ -236,7 +372,7 @@ impl Sink {
 
     /// Ends what is under way, so that the client can be used again if the connection is there.
     fn recover(&mut self) {
-        self.buffer.truncate(super::COPY_HEADER_BYTES);
+        self.buffer.truncate(COPY_HEADER_BYTES);
         self.wire = match std::mem::replace(&mut self.wire, Wire::Lost) {
             Wire::Copying(copy, _) => give_up_copy(copy).map_or(Wire::Lost, Wire::Idle),
             Wire::Inserting(pipeline, sent) => {
@@ -270,6 +406,48 @@ impl Sink {
         self.rows = mark.rows;
         self.bytes = mark.bytes;
         self.confirmed = mark.confirmed;
+    }
+}
+
+/// A COPY that is under way.
+struct Copying<'a> {
+    copy: &'a mut CopyIn<Client>,
+    buffer: &'a mut Vec<u8>,
+    full_bytes: usize,
+    bytes: &'a mut u64,
+}
+
+impl Copying<'_> {
+    /// Sends the rows of a piece from `done` on, and says how many are sent. Returns the error of a row that cannot be
+    /// encoded.
+    fn put(
+        &mut self,
+        encoder: &mut Encoder,
+        piece: &RecordBatch,
+        done: &mut usize,
+    ) -> Result<Option<PgError>> {
+        let bound = {
+            let _phase = phase::enter(Kind::Encode);
+            encoder.bind(piece)
+        };
+        let bound = match bound {
+            Ok(bound) => bound,
+            Err(error) => return Ok(Some(error)),
+        };
+        while *done < bound.len() {
+            let encoded = {
+                let _phase = phase::enter(Kind::Encode);
+                bound.encode(*done, self.full_bytes, self.buffer)
+            };
+            match encoded {
+                Ok(next) => *done = next,
+                Err(error) => return Ok(Some(error)),
+            }
+            if self.buffer.len() >= self.full_bytes {
+                *self.bytes += send(self.copy, self.buffer)?;
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -190,25 +190,7 @@ impl Rows<'_> {
         full_bytes: usize,
         out: &mut Vec<u8>,
     ) -> Result<usize, PgError> {
-        self.encode_some(row..self.rows, full_bytes, out)
-    }
-
-    /// As [`Rows::encode`], for some of the rows.
-    pub fn encode_some(
-        &self,
-        rows: Range<usize>,
-        full_bytes: usize,
-        out: &mut Vec<u8>,
-    ) -> Result<usize, PgError> {
-        self.write(self.layout, rows, full_bytes, out)
-    }
-
-    /// The place in the batch of the row that an error is about.
-    pub fn place_of(&self, error: &PgError) -> Option<usize> {
-        let place = error.row?.checked_sub(self.first_row)?;
-        usize::try_from(place)
-            .ok()
-            .filter(|place| *place < self.rows)
+        self.write(self.layout, row..self.rows, full_bytes, out)
     }
 
     /// Writes rows in a layout of these columns.
