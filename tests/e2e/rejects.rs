@@ -1,6 +1,7 @@
 //! Records that cannot be read and rows that the target does not take: a few of them are kept in a table of their own,
 //! and the others move.
 
+use rapidbyte_testkit::numbers::Numbers;
 use rapidbyte_testkit::postgres::{Client, Database, shared};
 use serde_json::{Value, json};
 
@@ -222,6 +223,94 @@ fn each_way_into_a_table_keeps_what_it_refuses() {
         assert_eq!(found, codes, "{destination} {bad}");
         let places = loaded.text("SELECT count(DISTINCT location) = count(*) FROM raw.bad");
         assert_eq!(places, "true", "{bad}");
+    }
+}
+
+/// A foreign key that is checked at the end of a statement, a trigger, a check, a type and a key.
+const STRICT: &str = "CREATE TABLE raw.known (id bigint PRIMARY KEY); \
+    INSERT INTO raw.known SELECT generate_series(0, 9); \
+    CREATE TABLE raw.t (id bigint PRIMARY KEY, name varchar(5), total float8 CHECK (total < 100), \
+        known bigint REFERENCES raw.known); \
+    CREATE FUNCTION raw.no() RETURNS trigger LANGUAGE plpgsql AS \
+        $$ BEGIN IF NEW.name = 'no' THEN RAISE 'no is not a name'; END IF; RETURN NEW; END $$; \
+    CREATE TRIGGER no BEFORE INSERT ON raw.t FOR EACH ROW EXECUTE FUNCTION raw.no()";
+
+#[test]
+fn exactly_the_bad_rows_of_many_are_kept_whoever_finds_them() {
+    const ROWS: usize = 6000;
+    let mut numbers = Numbers::new(7);
+    let schema = "schema: { id: int64, name: string, total: float64, known: int64 }";
+    for (destination, share) in [
+        (APPEND, 300),
+        (APPEND, 3),
+        (" }\n  write_mode: replace", 100),
+        (" }\n  write_mode: upsert\n  primary_key: [id]", 100),
+        (
+            ", load_method: insert, insert_rows: 50 }\n  write_mode: append",
+            100,
+        ),
+    ] {
+        let loaded = Loaded::new(STRICT);
+        let mut text = "id,name,total,known\n".to_owned();
+        let (mut good, mut bad) = (0, [0_u64; 5]);
+        for id in 0..ROWS {
+            let mut fields = [
+                id.to_string(),
+                "a".into(),
+                "1".into(),
+                (id % 10).to_string(),
+            ];
+            let kind = match numbers.below(share) {
+                0 => numbers.below(5),
+                _ => 5,
+            };
+            match kind {
+                0 => fields[1] = "too long".into(),
+                1 => fields[1] = "no".into(),
+                2 => fields[2] = "100".into(),
+                3 => fields[3] = "11".into(),
+                4 => fields[0] = "x".into(),
+                _ => good += 1,
+            }
+            if let Some(count) = bad.get_mut(kind) {
+                *count += 1;
+            }
+            text += &format!("{}\n", fields.join(","));
+        }
+        loaded.folder.write("t.csv", &text);
+        let top = format!(
+            "rejects: {{ max_rows: {ROWS}, to: raw.bad }}\nresources: {{ batch_bytes: 64kb }}\n"
+        );
+        let report = document(&loaded.with("run", &top, schema, destination, None), 0);
+        let rejected = &report["streams"][0]["rejected"];
+        assert_eq!(rejected, &json!(bad.iter().sum::<u64>()), "{destination}");
+        let sum = "SELECT count(*) || ' ' || sum(id) || ' ' || sum(known) FROM raw.t";
+        let expected = "SELECT count(*) || ' ' || sum(id) || ' ' || sum(known) FROM \
+            (SELECT a[1]::int8 AS id, a[4]::int8 AS known FROM \
+                (SELECT regexp_split_to_array(line, ',') AS a FROM regexp_split_to_table($t$TEXT$t$, '\n') AS line) x \
+             WHERE a[1] ~ '^[0-9]+$' AND a[2] = 'a' AND a[3] = '1' AND a[4] <> '11') y";
+        let expected = loaded.text(&expected.replace("TEXT", &text));
+        assert_eq!(loaded.text(sum), expected, "{destination}");
+        assert!(expected.starts_with(&format!("{good} ")), "{expected}");
+        let codes = "SELECT string_agg(c, ' ' ORDER BY c) FROM \
+            (SELECT code || CASE location ~ '^row' WHEN true THEN '' ELSE '!' END || ':' || count(*) AS c FROM raw.bad \
+             GROUP BY code, location ~ '^row') x";
+        let [long, no, check, known, id] = bad;
+        let expected = [
+            format!("pg_23503:{known}"),
+            format!("pg_23514:{check}"),
+            format!("pg_P0001:{no}"),
+            format!("value_does_not_fit!:{id}"),
+            format!("value_does_not_fit:{long}"),
+        ];
+        let mut expected: Vec<String> = expected
+            .into_iter()
+            .filter(|one| !one.ends_with(":0"))
+            .collect();
+        expected.sort();
+        let mut found: Vec<String> = loaded.text(codes).split(' ').map(str::to_owned).collect();
+        found.sort();
+        assert_eq!(found, expected, "{destination}");
     }
 }
 

@@ -123,13 +123,16 @@ impl Destination for Postgres {
             true => beat::makers(&mut client, &self.home.settings)?,
             false => Vec::new(),
         };
-        let rejects = match (&rejects, &decided) {
+        let makers = match (&rejects, &decided) {
             (Some(table), Ok(_)) => rejects::makers(&mut client, table)?,
             _ => Vec::new(),
         };
         self.home.keep(client);
-        let (decided, mut statements) = decided?;
-        statements.extend(rejects);
+        let (mut decided, mut statements) = decided?;
+        if let Some(table) = &rejects {
+            decided.notes.push(rejects::note(table));
+        }
+        statements.extend(makers);
         // The statements for the checkpoints make the schema.
         statements.extend(
             beats

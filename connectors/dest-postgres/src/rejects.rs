@@ -118,6 +118,13 @@ pub(crate) fn makers(client: &mut Client, table: &Name) -> Result<Vec<String>> {
     }
 }
 
+/// The note of a plan.
+pub(crate) fn note(table: &Name) -> String {
+    format!(
+        "each batch is written behind a savepoint, and rows that do not go in are kept in {table}"
+    )
+}
+
 fn denied(text: String, statement: String) -> Error {
     Error::new(ErrorKind::Auth, "no_privilege", text)
         .hint(format!("have the owner run: {statement}"))

@@ -10,7 +10,7 @@ mod shelf;
 
 use std::fmt::Write as _;
 
-use rapidbyte_engine::report::{Report, Side, StageReport, StreamReport, Warning};
+use rapidbyte_engine::report::{RejectReport, Report, Side, StageReport, StreamReport, Warning};
 use rapidbyte_engine::{Failure, Progress, StreamState};
 use rapidbyte_wire::counted;
 use serde_json::{Map, Value};
@@ -69,6 +69,7 @@ impl Page<'_> {
                 let about = "The run succeeded, but check these warnings.";
                 body += &warnings(&report.warnings, about);
                 body += &schema_changes(&report.streams);
+                body += &rejects(&report.streams);
                 body += &waterfall(report);
                 body += &streams(report);
             }
@@ -285,6 +286,23 @@ fn schema_changes(streams: &[StreamReport]) -> String {
     bullets(
         "Changes of targets",
         "Before its first row, the run changed the columns of these targets.",
+        items,
+    )
+}
+
+/// The first rejects of each stream.
+fn rejects(streams: &[StreamReport]) -> String {
+    let lines: Vec<(&str, String)> = streams
+        .iter()
+        .flat_map(|stream| {
+            let shown = stream.rejects.iter().map(RejectReport::shown);
+            shown.map(|text| (stream.name.as_str(), text))
+        })
+        .collect();
+    let items = lines.iter().map(|(stream, text)| (*stream, text.as_str()));
+    bullets(
+        "Rejects",
+        "The first records of each stream that are not in its target. All of them are in the place for rejects.",
         items,
     )
 }

@@ -83,10 +83,9 @@ pub(crate) fn shorten_rejects(rejects: &mut [Reject], redact: &Redact) {
     for reject in rejects {
         cut(&mut reject.code, MAX_NAME, redact);
         cut(&mut reject.message, MAX_MESSAGE, redact);
-        for text in [&mut reject.column, &mut reject.location] {
-            if let Some(text) = text {
-                cut(text, MAX_NAME, redact);
-            }
+        let places = [&mut reject.column, &mut reject.location];
+        for text in places.into_iter().flatten() {
+            cut(text, MAX_NAME, redact);
         }
     }
 }

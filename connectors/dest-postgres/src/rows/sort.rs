@@ -79,7 +79,8 @@ impl Sink {
         let whole = batch;
         let batch = kept.as_ref().unwrap_or(batch);
         let first = self.before + self.rows + self.refused;
-        let mut left: Vec<Range<usize>> = vec![0..batch.num_rows()];
+        let mut left: Vec<Range<usize>> = Vec::new();
+        left.push(0..batch.num_rows());
         while let Some(mut piece) = left.pop() {
             if piece.len() > self.piece_rows {
                 let end = piece.start + self.piece_rows;

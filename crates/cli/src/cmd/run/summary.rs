@@ -6,7 +6,7 @@ use rapidbyte_engine::report::{Report, Side, StreamReport};
 use rapidbyte_wire::counted;
 use serde_json::{Map, Value, json};
 
-use crate::output::{Output, bytes, one_line, rate, rows, table};
+use crate::output::{Output, bytes, count, one_line, rate, rows, table};
 
 /// Streams that are listed; of more only the slowest are.
 const MOST_STREAMS: usize = 10;
@@ -55,9 +55,13 @@ fn streams(reports: &[StreamReport]) -> String {
             (_, true) => " (committed by an earlier attempt of this run)",
             _ => "",
         };
+        let rejected = match stream.rejected {
+            0 => String::new(),
+            rejected => format!(", {} rejected", count(rejected)),
+        };
         vec![
             stream.name.clone(),
-            format!("{}{limited}", rows(stream.rows)),
+            format!("{}{rejected}{limited}", rows(stream.rows)),
             bytes(stream.bytes),
             seconds(stream.wall_secs),
             stream.location.clone(),
