@@ -315,6 +315,57 @@ fn exactly_the_bad_rows_of_many_are_kept_whoever_finds_them() {
 }
 
 #[test]
+fn rows_that_a_step_cannot_take_are_kept_and_the_others_go_on() {
+    const ROWS: usize = 3000;
+    let loaded = Loaded::new("");
+    let mut text = "id,name,total\n".to_owned();
+    for id in 0..ROWS {
+        let total = match id % 500 {
+            7 => "x",
+            8 => "0",
+            _ => "4",
+        };
+        text += &format!("{id},n{id},{total}\n");
+    }
+    loaded.folder.write("t.csv", &text);
+    let source = "schema: { id: int64, name: string, total: string }";
+    let steps = "\n    transforms:\n      - cast: { total: int32 }\n      - set: { part: \"12 / total\" }\n      \
+                 - filter: \"id <> 11\"";
+    let destination = format!("{APPEND}\n");
+    let top = "rejects: { max_rows: 100, to: raw.bad }\n";
+    let pipeline = |top: &str| {
+        loaded.with("plan", top, source, &destination, None);
+        let file = loaded.folder.read("p.yaml");
+        let file = file.replace("streams: [t]", &format!("streams:\n  - name: t{steps}"));
+        loaded.folder.write("p.yaml", &file);
+        loaded
+            .folder
+            .rapidbyte(&["run", "p.yaml", "--output", "json"])
+    };
+    let failed = document(&pipeline(""), 4);
+    assert_eq!(failed["error"]["code"], "transform_failed", "{failed:#}");
+    let report = document(&pipeline(top), 0);
+    assert_eq!(report["streams"][0]["rejected"], 12, "{report:#}");
+    let sum = loaded.text("SELECT count(*) || ' ' || sum(id) || ' ' || sum(part) FROM raw.t");
+    let ids: usize = (0..ROWS)
+        .filter(|id| ![7, 8].contains(&(id % 500)) && *id != 11)
+        .sum();
+    assert_eq!(sum, format!("{} {ids} {}", ROWS - 13, 3 * (ROWS - 13)));
+    let first = "SELECT string_agg(concat_ws('|', location, column_name, code, record), ' ') FROM \
+        (SELECT * FROM raw.bad ORDER BY location = 'row 8' DESC, location = 'row 9' DESC LIMIT 2) x";
+    assert_eq!(
+        loaded.text(first),
+        "row 8|total|transform_failed|{\"id\":7,\"name\":\"n7\",\"total\":\"x\"} \
+         row 9|part|transform_failed|{\"id\":8,\"name\":\"n8\",\"total\":\"0\"}"
+    );
+    let places =
+        "SELECT string_agg(location, ' ' ORDER BY length(location), location) FROM raw.bad";
+    let expected = (0..ROWS).filter(|id| [7, 8].contains(&(id % 500)));
+    let expected: Vec<String> = expected.map(|id| format!("row {}", id + 1)).collect();
+    assert_eq!(loaded.text(places), expected.join(" "));
+}
+
+#[test]
 fn a_new_table_keeps_rejects_and_the_plan_names_theirs() {
     let loaded = Loaded::new("");
     loaded.folder.write(

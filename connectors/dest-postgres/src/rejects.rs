@@ -1,7 +1,7 @@
 //! Records that do not get into the target, in a table of their own: rows that this destination or the server refuses,
 //! and records that the source cannot read. They commit together with the rows around them.
 
-use rapidbyte_formats::write_object;
+use rapidbyte_formats::object;
 use rapidbyte_pg::ident::{self, quote_ident, quote_literal};
 use rapidbyte_pg_client::{Client, Format, Param};
 use rapidbyte_sdk::log::failpoint;
@@ -199,14 +199,7 @@ impl Keeper {
         number: u64,
         error: &Error,
     ) -> Result<()> {
-        let mut data = Vec::new();
-        write_object(batch, row, &mut data);
-        let is_cut = data.len() > MAX_RECORD_BYTES;
-        if is_cut {
-            let text = String::from_utf8_lossy(&data);
-            let end = text.floor_char_boundary(MAX_RECORD_BYTES);
-            data = text.as_bytes()[..end].to_vec();
-        }
+        let (data, is_cut) = object(batch, row, MAX_RECORD_BYTES);
         let reject = Reject {
             data,
             is_cut,

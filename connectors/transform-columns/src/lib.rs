@@ -8,12 +8,14 @@ mod columns;
 mod config;
 mod expression;
 mod native;
+mod rejects;
 mod steps;
 
 use rapidbyte_sdk::ipc;
 use rapidbyte_sdk::prelude::*;
 
 pub use config::{Config, Hash, Mask, Step};
+use rejects::Rejects;
 use steps::Program;
 
 /// Steps of one transform.
@@ -29,6 +31,8 @@ pub struct Transforming {
     /// Rows of earlier batches.
     rows: u64,
     batch: Option<RecordBatch>,
+    /// Rows that cannot be transformed, where they are kept.
+    rejects: Option<Rejects>,
 }
 
 impl Transform for Columns {
@@ -38,6 +42,7 @@ impl Transform for Columns {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     const DESCRIPTION: &str = "Renames, computes, filters and hides columns";
     const NATIVE_FORMS: &'static [&'static str] = &[rapidbyte_pg::NATIVE_FORM];
+    const SUPPORTS_REJECTS: bool = true;
 
     fn open(config: Config) -> Result<Self> {
         if config.steps.is_empty() {
@@ -72,6 +77,7 @@ impl Transform for Columns {
             stream: input.stream.clone(),
             rows: 0,
             batch: None,
+            rejects: None,
         })
     }
 }
@@ -83,7 +89,10 @@ impl Transformer for Transforming {
 
     fn put(&mut self, batch: RecordBatch) -> Result<()> {
         let rows = batch.num_rows() as u64;
-        let moved = self.program.run(batch);
+        let moved = match &mut self.rejects {
+            Some(rejects) => rejects.sort(&self.program, batch, self.rows),
+            None => self.program.run(batch),
+        };
         let moved = moved.map_err(|fault| fault.into_error(&self.stream, self.rows))?;
         self.rows += rows;
         self.batch = Some(moved);
@@ -92,6 +101,15 @@ impl Transformer for Transforming {
 
     fn next(&mut self) -> Result<Option<RecordBatch>> {
         Ok(self.batch.take())
+    }
+
+    fn keep_rejects(&mut self) {
+        self.rejects = Some(Rejects::new());
+    }
+
+    fn rejects(&mut self) -> Vec<Reject> {
+        let rejects = self.rejects.as_mut();
+        rejects.map(Rejects::take).unwrap_or_default()
     }
 }
 

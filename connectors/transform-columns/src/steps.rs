@@ -47,10 +47,14 @@ struct Moved {
 
 /// A value that a step cannot take.
 pub struct Fault {
-    step: usize,
-    row: usize,
-    column: String,
-    reason: String,
+    pub step: usize,
+    /// The row of the batch.
+    pub row: usize,
+    /// Empty if it is not about one column.
+    pub column: String,
+    pub reason: String,
+    /// Without this row the step goes on. False for a fault of this crate.
+    pub is_of_row: bool,
 }
 
 impl Fault {
@@ -60,15 +64,17 @@ impl Fault {
             row: misfit.row,
             column: column.to_owned(),
             reason: misfit.reason,
+            is_of_row: true,
         }
     }
 
-    fn internal(error: impl std::fmt::Display) -> Self {
+    pub fn internal(error: impl std::fmt::Display) -> Self {
         Self {
             step: 0,
             row: 0,
             column: String::new(),
             reason: error.to_string(),
+            is_of_row: false,
         }
     }
 

@@ -59,10 +59,14 @@ impl Beat {
                 is_over: false,
             },
             is_told: false,
+            is_recorded: false,
         };
         let told = prepared.sessions.with_writer(|session| {
             match session.beat(&beating.presence) {
-                Ok(goes_on) => Ok(goes_on),
+                Ok(goes_on) => {
+                    beating.is_recorded = goes_on;
+                    Ok(goes_on)
+                }
                 // The run ends by itself.
                 Err(Error::Cancelled) => Ok(false),
                 Err(error) if session.is_usable() => Ok(beating.warn(error)),
@@ -106,6 +110,8 @@ struct Beating {
     presence: Presence,
     /// The operator knows that it does not work.
     is_told: bool,
+    /// A call was answered: the destination may have the run until it hears of its end.
+    is_recorded: bool,
 }
 
 impl Beating {
@@ -113,12 +119,12 @@ impl Beating {
         let usage = self.usage.clone();
         let _counted = usage.of_thread();
         let mut session = None;
-        let mut is_heard = self.once(&mut session);
+        self.once(&mut session);
         while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-            is_heard = self.once(&mut session);
+            self.once(&mut session);
         }
-        // A destination that does not answer holds up the end of the run once.
-        if is_heard {
+        // A destination that does not answer holds up the end of the run by two calls at most.
+        if self.is_recorded {
             self.presence.is_over = true;
             self.once(&mut session);
         }
@@ -127,8 +133,7 @@ impl Beating {
         }
     }
 
-    /// True if the destination has recorded it.
-    fn once(&mut self, session: &mut Option<Destination>) -> bool {
+    fn once(&mut self, session: &mut Option<Destination>) {
         let said = match session {
             Some(session) => session.beat(&self.presence),
             None => self
@@ -138,10 +143,9 @@ impl Beating {
         // After a trap another instance tries it.
         session.take_if(|session| !session.is_usable());
         match said {
-            Ok(_) => true,
+            Ok(_) => self.is_recorded = true,
             Err(error) => {
                 self.warn(error);
-                false
             }
         }
     }

@@ -58,6 +58,6 @@ pub use compression::Compression;
 pub use decoder::Decoder;
 pub use error::{FormatError, Owner};
 pub use format::{Encoder, Format, Sampler};
-pub use object::write_object;
+pub use object::object;
 pub use rows::{Limits, Picked, Rejected};
 pub use texts::{Texts, repeat};

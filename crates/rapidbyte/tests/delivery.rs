@@ -324,7 +324,7 @@ impl TransformSession for Through {
         let (output, notes) = (input.clone(), Vec::new());
         Ok(TransformPlan { output, notes })
     }
-    fn begin(&mut self, input: &Relation) -> Called<Vec<u8>> {
+    fn begin(&mut self, input: &Relation, _: bool) -> Called<Vec<u8>> {
         let begin = || Ok(input.schema.clone());
         self.fault.around("session.begin", begin)
     }

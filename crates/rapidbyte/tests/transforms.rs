@@ -89,7 +89,7 @@ impl TransformSession for Broken {
         let notes = Vec::new();
         Ok(TransformPlan { output, notes })
     }
-    fn begin(&mut self, input: &Relation) -> Called<Vec<u8>> {
+    fn begin(&mut self, input: &Relation, _: bool) -> Called<Vec<u8>> {
         Ok(match self.wrong {
             Wrong::Schema => ipc::encode_schema(&table("other").schema()).expect("a schema"),
             _ => input.schema.clone(),

@@ -26,7 +26,7 @@ const MAX_WORDS: usize = 64 << 10;
 const MAX_STREAMS: usize = 100_000;
 /// Bytes of a stream's name: longer than any path.
 const MAX_STREAM_NAME: usize = 4096;
-/// Rejects of one event of a source.
+/// Rejects of one event of a source, or of one answer of a transform.
 const MAX_REJECTS: usize = 1000;
 /// Bytes of the record of a reject.
 const MAX_REJECT_DATA: usize = 64 << 10;
@@ -196,6 +196,7 @@ impl Source {
 pub struct Transform {
     session: Box<dyn TransformSession>,
     layout: Option<Layout>,
+    keeps_rejects: bool,
 }
 
 impl Transform {
@@ -203,6 +204,7 @@ impl Transform {
         Self {
             session,
             layout: None,
+            keeps_rejects: false,
         }
     }
 
@@ -230,8 +232,9 @@ impl Transform {
     }
 
     /// As [`TransformSession::begin`].
-    pub fn begin(&mut self, input: &Relation) -> Result<Vec<u8>> {
-        let schema = self.session.begin(input)?;
+    pub fn begin(&mut self, input: &Relation, keeps_rejects: bool) -> Result<Vec<u8>> {
+        let schema = self.session.begin(input, keeps_rejects)?;
+        self.keeps_rejects = keeps_rejects;
         let layout = rapidbyte_wire::ipc::decode_schema(&schema).and_then(|s| Layout::of(&s));
         match layout {
             Ok(layout) => self.layout = Some(layout),
@@ -261,6 +264,16 @@ impl Transform {
             look_at(self.session.as_mut(), NEXT, batch, layout)?;
         }
         Ok(batch)
+    }
+
+    /// As [`TransformSession::rejects`].
+    pub fn rejects(&mut self) -> Result<Vec<Reject>> {
+        let mut rejects = self.session.rejects()?;
+        if let Some(wrong) = wrong_rejects(&rejects, self.keeps_rejects) {
+            return broken(self.session.as_mut(), "transformer.rejects", wrong);
+        }
+        ended::shorten_rejects(&mut rejects, &self.session.sandbox().redact);
+        Ok(rejects)
     }
 
     /// As [`TransformSession::finish`].
@@ -462,7 +475,7 @@ impl Destination {
     }
 }
 
-/// What is wrong with the rejects of a source; none if nothing is.
+/// What is wrong with the rejects of a source or a transform; none if nothing is.
 fn wrong_rejects(rejects: &[Reject], are_kept: bool) -> Option<String> {
     let longest = rejects.iter().map(|reject| reject.data.len()).max();
     match longest {

@@ -82,14 +82,20 @@ pub trait TransformSession: Session {
     /// The rows of a stream after the transform, from the rows before it.
     fn plan(&mut self, input: &Relation) -> Result<TransformPlan>;
 
-    /// Begins to transform a stream. Returns the `Schema` message of the batches that come out.
-    fn begin(&mut self, input: &Relation) -> Result<Vec<u8>>;
+    /// Begins to transform a stream. Returns the `Schema` message of the batches that come out. With `keeps_rejects`,
+    /// which only a transform with `supports_rejects` gets, a row that cannot be transformed is a reject.
+    fn begin(&mut self, input: &Relation, keeps_rejects: bool) -> Result<Vec<u8>>;
 
     /// Takes the next batch, after `next` has returned `None`.
     fn put(&mut self, batch: &Batch) -> Result<()>;
 
     /// The next batch that comes of the last `put`, with at least one row, or `None` if no more rows come of it.
     fn next(&mut self) -> Result<Option<Batch>>;
+
+    /// Rows of the last `put` that cannot be transformed: none if there are no more.
+    fn rejects(&mut self) -> Result<Vec<Reject>> {
+        Ok(Vec::new())
+    }
 
     /// Ends the transform of a stream. Returns true if the session can transform another stream.
     fn finish(&mut self) -> bool;

@@ -339,11 +339,12 @@ impl TransformSession for WasmTransform {
         })
     }
 
-    fn begin(&mut self, input: &Relation) -> Result<Vec<u8>> {
+    fn begin(&mut self, input: &Relation, keeps_rejects: bool) -> Result<Vec<u8>> {
         let session = self.session();
         let transform = self.bindings.rapidbyte_connector_transform();
         let transformer = self.instance.call("session.begin", Kind::Other, |s| {
-            transform.session().call_begin(s, session, input)
+            let guest = transform.session();
+            guest.call_begin(s, session, input, keeps_rejects)
         })?;
         let schema = self.instance.call("transformer.schema", Kind::Other, |s| {
             transform.transformer().call_schema(s, transformer).map(Ok)
@@ -366,6 +367,15 @@ impl TransformSession for WasmTransform {
         self.instance
             .call("transformer.next", Kind::Transform, |s| {
                 guest.call_next(s, transformer)
+            })
+    }
+
+    fn rejects(&mut self) -> Result<Vec<Reject>> {
+        let transformer = self.work();
+        let guest = self.bindings.rapidbyte_connector_transform().transformer();
+        self.instance
+            .call("transformer.rejects", Kind::Transform, |s| {
+                guest.call_rejects(s, transformer).map(Ok)
             })
     }
 

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
 use crate::bindings::exports_transform as wit;
-use crate::{Relation, Result, Spec, TransformPlan, config, messages};
+use crate::{Reject, Relation, Result, Spec, TransformPlan, config, messages};
 
 /// A step between a source and a destination, which makes new rows of the rows of each batch.
 pub trait Transform: Sized + 'static {
@@ -26,6 +26,8 @@ pub trait Transform: Sized + 'static {
     const DESCRIPTION: &'static str;
     /// The systems whose native value forms the transform accepts and returns.
     const NATIVE_FORMS: &'static [&'static str] = &[];
+    /// Whether it can go on after a row that cannot be transformed, see [`Transformer::keep_rejects`].
+    const SUPPORTS_REJECTS: bool = false;
 
     /// Checks the configuration.
     fn open(config: Self::Config) -> Result<Self>;
@@ -48,6 +50,15 @@ pub trait Transformer: 'static {
     /// The next batch that comes of the last `put`, or `None` if no more rows come of it. A batch without rows goes
     /// nowhere.
     fn next(&mut self) -> Result<Option<RecordBatch>>;
+
+    /// From now on a row that cannot be transformed is a reject. Called before the first batch, if the operator allows
+    /// rejects and [`Transform::SUPPORTS_REJECTS`] is set.
+    fn keep_rejects(&mut self) {}
+
+    /// Rows of the last `put` that cannot be transformed: at most 1,000 at a time, and none if there are no more.
+    fn rejects(&mut self) -> Vec<Reject> {
+        Vec::new()
+    }
 }
 
 impl Relation {
@@ -70,7 +81,7 @@ pub fn spec<T: Transform>() -> Spec {
         supports_filter: false,
         supports_checkpoints: false,
         deduplicates_appends: false,
-        supports_rejects: false,
+        supports_rejects: T::SUPPORTS_REJECTS,
         reads_together: false,
         commits_together: false,
     }
@@ -115,9 +126,12 @@ impl<T: Transform> wit::GuestSession for SessionExport<T> {
         self.0.borrow_mut().plan(&input)
     }
 
-    fn begin(&self, input: Relation) -> Result<wit::Transformer> {
+    fn begin(&self, input: Relation, keeps_rejects: bool) -> Result<wit::Transformer> {
         let decoder = ipc::Decoder::new(&input.schema)?;
-        let transformer = self.0.borrow_mut().begin(&input)?;
+        let mut transformer = self.0.borrow_mut().begin(&input)?;
+        if keeps_rejects {
+            transformer.keep_rejects();
+        }
         let schema = transformer.schema();
         let encoder = ipc::Encoder::new(&schema)?;
         Ok(wit::Transformer::new(TransformerExport(RefCell::new(
@@ -158,6 +172,10 @@ impl<T: Transformer> wit::GuestTransformer for TransformerExport<T> {
             }
         }
         Ok(None)
+    }
+
+    fn rejects(&self) -> Vec<Reject> {
+        self.0.borrow_mut().transformer.rejects()
     }
 }
 

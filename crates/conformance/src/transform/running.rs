@@ -29,7 +29,7 @@ impl<'b> Running<'b> {
         input: &Input,
     ) -> Result<Self, Trouble> {
         let broken = |error: rapidbyte_wire::WireError| Trouble::Broken(error.to_string());
-        let schema = bench.note(transform.begin(&input.relation))?;
+        let schema = bench.note(transform.begin(&input.relation, false))?;
         Ok(Self {
             bench,
             transform,

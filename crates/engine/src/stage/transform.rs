@@ -8,7 +8,7 @@ use super::{
 use crate::channel::{Received, Receiver, Sender};
 use crate::compress::{Compressor, Decompressor};
 use crate::failure::{Class, Failure};
-use crate::plan::Step;
+use crate::plan::{self, Step};
 
 /// Transforms every batch until the end and passes the checkpoints on. An early return drops the sender, which aborts
 /// the stage behind. `steps` has the step of each stream, or `None` for a stream with fewer transforms, whose rows pass
@@ -58,7 +58,11 @@ pub(crate) fn pump_transform(
                 clock.enter(before);
                 let data = data.map_err(decompress_failed)?;
                 work.point("engine.transform")?;
-                let Transforming { step, session } = transforming;
+                let Transforming {
+                    step,
+                    session,
+                    keeps_rejects,
+                } = transforming;
                 let failed = |e| failed(work, step, e);
                 session.put(&Batch { data, rows }).map_err(failed)?;
                 while let Some(Batch { data, rows }) = session.next().map_err(failed)? {
@@ -72,8 +76,15 @@ pub(crate) fn pump_transform(
                         rows,
                     })?;
                 }
+                while *keeps_rejects {
+                    let rejects = session.rejects().map_err(failed)?;
+                    if rejects.is_empty() {
+                        break;
+                    }
+                    send(Message::Rejects { member, rejects })?;
+                }
             }
-            Received::Item(checkpoint) => send(checkpoint)?,
+            Received::Item(other) => send(other)?,
             Received::End => break,
             // The stage before knows the cause.
             Received::Aborted => return Err(Stopped::Peer),
@@ -90,6 +101,7 @@ pub(crate) fn pump_transform(
 struct Transforming<'a> {
     step: &'a Step,
     session: Transform,
+    keeps_rejects: bool,
 }
 
 impl<'a> Transforming<'a> {
@@ -103,9 +115,16 @@ impl<'a> Transforming<'a> {
         let sandbox = work.sandbox(&step.stage, clock, cancel);
         let mut session = step.stage.connector.transform(sandbox).map_err(failed)?;
         session.open(&step.stage.config).map_err(failed)?;
-        let schema = session.begin(&step.input).map_err(failed)?;
+        let allowed = plan::rejects(&work.plan.document).is_some();
+        let keeps_rejects = allowed && step.stage.spec.supports_rejects;
+        let schema = session.begin(&step.input, keeps_rejects);
+        let schema = schema.map_err(failed)?;
         match has_same_columns(&schema, &step.output) {
-            true => Ok(Self { step, session }),
+            true => Ok(Self {
+                step,
+                session,
+                keeps_rejects,
+            }),
             false => Err(Stopped::because(other_columns(step))),
         }
     }
