@@ -46,6 +46,7 @@ fn target(write_mode: WriteMode) -> Target {
         dedup_fields: Vec::new(),
         is_incremental: false,
         schema_changes: SchemaChanges::default(),
+        deletes: None,
     }
 }
 

@@ -49,6 +49,7 @@ fn target(stream: &str, write_mode: WriteMode) -> Target {
         dedup_fields: Vec::new(),
         is_incremental: false,
         schema_changes: SchemaChanges::default(),
+        deletes: None,
     }
 }
 

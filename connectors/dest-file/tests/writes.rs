@@ -48,6 +48,7 @@ fn target(stream: &str, schema: &Schema, write_mode: WriteMode) -> Target {
         dedup_fields: Vec::new(),
         is_incremental: false,
         schema_changes: SchemaChanges::default(),
+        deletes: None,
     }
 }
 

@@ -287,6 +287,7 @@ impl Job {
             dedup_fields: Vec::new(),
             is_incremental: false,
             schema_changes: SchemaChanges::default(),
+            deletes: None,
         }
     }
 }

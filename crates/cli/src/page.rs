@@ -69,6 +69,7 @@ impl Page<'_> {
                 let about = "The run succeeded, but check these warnings.";
                 body += &warnings(&report.warnings, about);
                 body += &schema_changes(&report.streams);
+                body += &deletes(&report.streams);
                 body += &waterfall(report);
                 body += &streams(report);
             }
@@ -286,6 +287,20 @@ fn schema_changes(streams: &[StreamReport]) -> String {
         "Changes of targets",
         "Before its first row, the run changed the columns of these targets.",
         items,
+    )
+}
+
+/// The rows of targets that the source has deleted.
+fn deletes(streams: &[StreamReport]) -> String {
+    let texts: Vec<(&str, String)> = streams
+        .iter()
+        .filter_map(|stream| Some((stream.name.as_str(), stream.deleted?)))
+        .map(|(stream, deleted)| (stream, deleted.to_string()))
+        .collect();
+    bullets(
+        "Deletes",
+        "The run compared the keys of these targets with those of the source.",
+        texts.iter().map(|(stream, text)| (*stream, text.as_str())),
     )
 }
 
@@ -661,6 +676,7 @@ mod tests {
             committed_before: false,
             together_with: None,
             schema_changes: Vec::new(),
+            deleted: None,
             start_secs: 0.0,
             wall_secs: n as f64,
             source: stage(),

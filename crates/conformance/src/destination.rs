@@ -196,6 +196,7 @@ impl<'b> Subject<'b> {
             dedup_fields: Vec::new(),
             is_incremental,
             schema_changes: SchemaChanges::default(),
+            deletes: None,
         }
     }
 

@@ -233,5 +233,6 @@ fn target(stream: &str, is_incremental: bool) -> Result<Target, Failure> {
         dedup_fields: Vec::new(),
         is_incremental,
         schema_changes: SchemaChanges::default(),
+        deletes: None,
     })
 }

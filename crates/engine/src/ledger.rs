@@ -46,6 +46,8 @@ pub(crate) struct Committed {
     pub(crate) batches: u64,
     /// Bytes that the destination wrote.
     pub(crate) written_bytes: u64,
+    /// Rows that it deleted or marked because the source does not have their keys.
+    pub(crate) deleted: u64,
     pub(crate) location: String,
 }
 
@@ -57,6 +59,7 @@ pub(crate) struct Tally {
     pub(crate) bytes: u64,
     pub(crate) batches: u64,
     pub(crate) written_bytes: u64,
+    pub(crate) deleted: u64,
     pub(crate) location: String,
     /// The run had moved it before it was killed.
     pub(crate) skipped: bool,
@@ -179,6 +182,7 @@ impl Ledger<'_> {
             tally.bytes += bytes;
             tally.batches += committed.batches;
             tally.written_bytes += committed.written_bytes;
+            tally.deleted += committed.deleted;
             tally.location = committed.location;
         });
         self.host.tell(&Event::Committed {

@@ -131,6 +131,8 @@ fn spec(name: &str, description: &str) -> Spec {
         deduplicates_appends: false,
         reads_together: false,
         commits_together: false,
+        repeatable_reads: false,
+        compares_keys: false,
     }
 }
 

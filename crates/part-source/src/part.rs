@@ -43,6 +43,8 @@ impl contract::Guest for Part {
             deduplicates_appends: false,
             reads_together: false,
             commits_together: false,
+            repeatable_reads: false,
+            compares_keys: false,
         }
     }
 

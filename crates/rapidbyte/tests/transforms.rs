@@ -72,6 +72,8 @@ impl TransformSession for Broken {
             deduplicates_appends: false,
             reads_together: false,
             commits_together: false,
+            repeatable_reads: false,
+            compares_keys: false,
         })
     }
     fn open(&mut self, _: &str) -> Called<()> {

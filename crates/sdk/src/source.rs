@@ -39,6 +39,8 @@ pub trait Source: Sized + 'static {
     const NATIVE_FORMS: &'static [&'static str] = &[];
     /// Whether [`ReadRequest::filter`] is understood: a condition in the system's own language.
     const SUPPORTS_FILTER: bool = false;
+    /// Whether all reads of a snapshot see the same rows, so that a stream can be read a second time for its keys.
+    const REPEATABLE_READS: bool = false;
 
     /// Checks the configuration. Connects to nothing yet.
     fn open(config: Self::Config) -> Result<Self>;
@@ -168,6 +170,8 @@ pub fn spec<S: Source>() -> Spec {
         deduplicates_appends: false,
         reads_together: false,
         commits_together: false,
+        repeatable_reads: S::REPEATABLE_READS,
+        compares_keys: false,
     }
 }
 

@@ -72,6 +72,8 @@ pub fn spec<T: Transform>() -> Spec {
         deduplicates_appends: false,
         reads_together: false,
         commits_together: false,
+        repeatable_reads: false,
+        compares_keys: false,
     }
 }
 

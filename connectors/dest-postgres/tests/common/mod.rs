@@ -46,6 +46,7 @@ pub fn target(stream: &str, schema: &Schema, write_mode: WriteMode) -> Target {
         dedup_fields: Vec::new(),
         is_incremental: false,
         schema_changes: SchemaChanges::default(),
+        deletes: None,
     }
 }
 

@@ -82,6 +82,7 @@ impl Guest {
             dedup_fields: Vec::new(),
             is_incremental: false,
             schema_changes: SchemaChanges::default(),
+            deletes: None,
         };
         destination.plan(&target)?;
         let run = Run {

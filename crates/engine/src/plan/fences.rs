@@ -56,5 +56,6 @@ fn target(document: &Document, stream: &Stream) -> Option<Target> {
         dedup_fields: Vec::new(),
         is_incremental: stream.sync_mode == SyncMode::Incremental,
         schema_changes: schema_changes(document, stream),
+        deletes: None,
     })
 }

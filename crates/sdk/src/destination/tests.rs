@@ -100,6 +100,7 @@ impl<const CHECKPOINTS: bool> Load for Note<CHECKPOINTS> {
             rows: commit.rows(),
             bytes: 0,
             location: "notes".into(),
+            deleted: 0,
         })
     }
 
@@ -189,6 +190,7 @@ fn target(stream: &str) -> Target {
         dedup_fields: Vec::new(),
         is_incremental: false,
         schema_changes: SchemaChanges::default(),
+        deletes: None,
     }
 }
 

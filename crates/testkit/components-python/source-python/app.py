@@ -44,6 +44,8 @@ class Source(wit_world.exports.Source):
             deduplicates_appends=False,
             reads_together=False,
             commits_together=False,
+            repeatable_reads=False,
+            compares_keys=False,
         )
 
     def open(self, config: str) -> source.Session:

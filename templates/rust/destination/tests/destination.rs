@@ -24,6 +24,7 @@ fn opened(test: &str) -> (Session<Lines>, Target, SchemaRef) {
         dedup_fields: Vec::new(),
         is_incremental: false,
         schema_changes: SchemaChanges::default(),
+        deletes: None,
     };
     (
         destination::open(&config).expect("a configuration"),

@@ -55,9 +55,12 @@ fn streams(reports: &[StreamReport]) -> String {
             (_, true) => " (committed by an earlier attempt of this run)",
             _ => "",
         };
+        let deleted = stream.deleted.filter(|deleted| deleted.rows > 0);
+        let deleted = deleted.map(|deleted| format!(", {deleted}"));
+        let deleted = deleted.unwrap_or_default();
         vec![
             stream.name.clone(),
-            format!("{}{limited}", rows(stream.rows)),
+            format!("{}{deleted}{limited}", rows(stream.rows)),
             bytes(stream.bytes),
             seconds(stream.wall_secs),
             stream.location.clone(),
@@ -225,6 +228,7 @@ mod tests {
             committed_before: false,
             together_with: None,
             schema_changes: Vec::new(),
+            deleted: None,
             start_secs: 0.0,
             wall_secs: n as f64,
             source: stage("source_fetch_secs", 2.5, "channel_wait_secs"),

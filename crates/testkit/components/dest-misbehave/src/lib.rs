@@ -281,6 +281,7 @@ impl Load for Misbehaving {
             rows,
             bytes: commit.parts.iter().map(|part| part.bytes).sum(),
             location: "misbehave:".into(),
+            deleted: 0,
         })
     }
 
@@ -319,6 +320,7 @@ mod tests {
             dedup_fields: Vec::new(),
             is_incremental: false,
             schema_changes: SchemaChanges::default(),
+            deletes: None,
         }
     }
 

@@ -44,6 +44,7 @@ fn receipt(config: &str, batches: &[RecordBatch]) -> Receipt {
         dedup_fields: Vec::new(),
         is_incremental: false,
         schema_changes: SchemaChanges::default(),
+        deletes: None,
     };
     assert_eq!(destination.plan(&target).unwrap().columns.len(), 3);
     let mut load = destination.begin(&[request(target)]).unwrap();
@@ -126,6 +127,7 @@ fn an_upsert_is_refused() {
         dedup_fields: Vec::new(),
         is_incremental: false,
         schema_changes: SchemaChanges::default(),
+        deletes: None,
     };
     let error = destination.begin(&[request(target)]).err().unwrap();
     assert_eq!(error.code, "unsupported_write_mode");

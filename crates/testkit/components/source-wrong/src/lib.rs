@@ -260,6 +260,8 @@ impl Guest for Export {
             deduplicates_appends: false,
             reads_together: false,
             commits_together: false,
+            repeatable_reads: false,
+            compares_keys: false,
         }
     }
 
