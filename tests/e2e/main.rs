@@ -13,6 +13,7 @@ mod conformance;
 mod connectors;
 #[path = "../hostile/corpus.rs"]
 mod corpus;
+mod deletes;
 mod doctor;
 mod documents;
 mod dotted;

@@ -46,13 +46,14 @@ pub fn named(name: &str) -> &'static Scenario {
 }
 
 /// The scenarios between two databases.
-pub const NAMES: [&str; 6] = [
+pub const NAMES: [&str; 7] = [
     "append",
     "replace",
     "incremental append",
     "incremental exact",
     "upsert",
     "append with a lag",
+    "upsert with deletes",
 ];
 
 /// A database and the way to it.

@@ -223,6 +223,7 @@ impl FileLoad {
             rows: 0,
             bytes: 0,
             location: lease.place.pattern.clone(),
+            deleted: 0,
         })
     }
 }

@@ -406,6 +406,7 @@ impl Unfinished {
             rows,
             bytes,
             location,
+            deleted: 0,
         };
         let Shape::Chain {
             set,

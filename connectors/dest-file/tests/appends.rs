@@ -47,6 +47,7 @@ fn target(write_mode: WriteMode) -> Target {
         is_incremental: false,
         schema_changes: SchemaChanges::default(),
         rejects: None,
+        deletes: None,
     }
 }
 

@@ -50,6 +50,7 @@ fn target(stream: &str, write_mode: WriteMode) -> Target {
         is_incremental: false,
         schema_changes: SchemaChanges::default(),
         rejects: None,
+        deletes: None,
     }
 }
 

@@ -49,6 +49,7 @@ fn target(stream: &str, schema: &Schema, write_mode: WriteMode) -> Target {
         is_incremental: false,
         schema_changes: SchemaChanges::default(),
         rejects: None,
+        deletes: None,
     }
 }
 

@@ -21,6 +21,7 @@ use crate::checkpoint::{Key, Lease};
 use crate::columns::{has_no_filler, is_own};
 use crate::config::{CHANGE_TABLE, Name, Settings};
 use crate::convert;
+use crate::deletes;
 use crate::load::Place;
 use crate::look::{self, Differences, Found, TableFacts, Tie, Within};
 use crate::origins::{self, Known};
@@ -318,7 +319,10 @@ pub(crate) fn decide(
             columns[at] = column;
         }
     }
-    let unfilled = |column: &&Column| schema.field_with_name(&column.name).is_err();
+    // The run itself fills the column that marks deleted rows.
+    let is_mark = |column: &Column| deletes::mark_column(target) == Some(&column.name);
+    let unfilled =
+        |column: &&Column| schema.field_with_name(&column.name).is_err() && !is_mark(column);
     for column in relation.columns.iter().filter(unfilled) {
         if is_own(column) {
             continue;

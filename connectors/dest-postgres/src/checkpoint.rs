@@ -128,6 +128,38 @@ impl Key {
         &self.target
     }
 
+    /// Refuses a target that another pipeline or stream writes, too: the source of this stream does not have their rows.
+    /// Errors: `target_has_other_writer`.
+    pub(crate) fn refuse_others(&self, client: &mut Client) -> Result<()> {
+        let Self { table, target, .. } = self;
+        let sql = format!(
+            "SELECT c.pipeline, c.stream FROM {table} AS c WHERE c.target = {} AND NOT ({}) \
+             ORDER BY c.updated_at DESC LIMIT 1",
+            quote_literal(target),
+            self.condition()
+        );
+        let answers = match client.simple_query(&sql) {
+            Err(error) if is_missing(&error) => return Ok(()),
+            answers => answers.map_err(|error| differs(table, error))?,
+        };
+        let Some(row) = found(&answers) else {
+            return Ok(());
+        };
+        let (pipeline, stream) = (row.text(0)?, row.text(1)?);
+        let (pipeline, stream) = (pipeline.unwrap_or_default(), stream.unwrap_or_default());
+        let text = format!(
+            "the stream {stream} of the pipeline {pipeline} writes to {target}, too, and deletes would take its rows for \
+             deleted ones: {table} has its checkpoint"
+        );
+        Err(Error::config("target_has_other_writer", text).hint(format!(
+            "write to a table of its own, or remove deletes; if that stream does not write to {target} any more, run on \
+             the target: DELETE FROM {table} WHERE pipeline = {} AND stream = {} AND target = {}",
+            quote_literal(pipeline),
+            quote_literal(stream),
+            quote_literal(target)
+        )))
+    }
+
     fn condition(&self) -> String {
         format!(
             "c.pipeline = {} AND c.stream = {} AND c.target = {}",

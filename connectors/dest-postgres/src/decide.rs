@@ -15,6 +15,7 @@ use crate::columns::{
 };
 use crate::config::{LoadMethod, Name, ReplaceMethod, Settings};
 use crate::convert;
+use crate::deletes;
 use crate::lock::{Lock, Mode};
 use crate::look::{Found, TableFacts};
 use crate::privileges;
@@ -243,6 +244,7 @@ fn fresh(
     }
     let method = if target.write_mode == WriteMode::Upsert {
         upsert::fresh(&mut notes);
+        create.extend(deletes::fresh(target, name, &mut notes));
         Method::Copy
     } else if repeats::may_come(target) {
         Method::Copy
@@ -389,6 +391,7 @@ fn existing(
     let mut notes: Vec<String> = unfilled
         .iter()
         .filter(|column| !changes.told.contains(&column.name))
+        .filter(|column| deletes::mark_column(target) != Some(&column.name))
         .map(|column| {
             let there = found.still_there(&column.name);
             unfilled_note(column, target.write_mode, there)

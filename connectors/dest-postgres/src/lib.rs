@@ -12,6 +12,7 @@ mod columns;
 mod commit;
 mod config;
 mod decide;
+mod deletes;
 mod home;
 mod inserts;
 mod load;
@@ -65,6 +66,7 @@ impl Destination for Postgres {
     const SUPPORTS_CHECKPOINTS: bool = true;
     const DEDUPLICATES_APPENDS: bool = true;
     const SUPPORTS_REJECTS: bool = true;
+    const COMPARES_KEYS: bool = true;
 
     fn open(config: Config) -> Result<Self> {
         Ok(Self {
@@ -160,7 +162,12 @@ impl Destination for Postgres {
         let mut client = self.home.client()?;
         let process_id = client.process_id();
         let what = "reading the checkpoint";
-        let progress = checkpoint::progress(&mut client, &self.home.settings, &key, target)
+        let is_alone = match target.deletes {
+            Some(_) => key.refuse_others(&mut client),
+            None => Ok(()),
+        };
+        let progress = is_alone
+            .and_then(|()| checkpoint::progress(&mut client, &self.home.settings, &key, target))
             .map_err(|error| stall::explain(&self.home.settings, process_id, error, what));
         self.home.keep(client);
         progress.map_err(|error| error.in_stream(&target.stream))

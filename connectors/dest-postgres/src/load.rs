@@ -17,12 +17,13 @@ use crate::commit;
 use crate::config::{Name, Settings};
 use crate::convert;
 use crate::decide::{Decision, decide, lock_prelude, new_columns};
+use crate::deletes::Compared;
 use crate::home::{Home, given_up};
 use crate::lock::{self, Lock, Mode};
 use crate::look::{Wanted, Within, local_settings, look};
 use crate::origins;
 use crate::rejects::{self, Keeper};
-use crate::rows::{Sink, lost};
+use crate::rows::{Finished, Sink, lost};
 use crate::stall;
 use crate::transaction::{self, BEGIN_ROWS, NO_PATH, OWN_PATH};
 
@@ -52,6 +53,15 @@ pub struct TableLoad {
     /// Keeps the rejects, if the operator allows some.
     keeper: Option<Keeper>,
     state: State,
+}
+
+/// What a commit came to.
+#[derive(Default)]
+struct Committed {
+    /// Bytes that were sent.
+    bytes: u64,
+    /// Rows that were deleted or marked because the source does not have their keys.
+    deleted: u64,
 }
 
 /// How a transaction of a load begins.
@@ -358,8 +368,28 @@ impl TableLoad {
         Ok(part)
     }
 
+    /// Begins to take the keys of the source, in the transaction of the rows before them or in a new one.
+    fn begin_keys(&mut self) -> Result<()> {
+        self.open_again()?;
+        let schema = self.target.key_schema()?;
+        let State::Open(sink) = &mut self.state else {
+            return Err(lost());
+        };
+        sink.flush()?;
+        sink.open_keys(&self.home.settings, &schema)
+    }
+
+    /// Takes or ends the keys.
+    fn with_keys<T>(&mut self, act: impl FnOnce(&mut Sink) -> Result<T>) -> Result<T> {
+        let done = match &mut self.state {
+            State::Open(sink) => sink.keys().and_then(act),
+            State::Fenced(_) | State::Idle(_) | State::Lost => Err(lost()),
+        };
+        done.map_err(|error| self.ended(error))
+    }
+
     /// Makes the rows of the parts visible and moves the cursor.
-    fn commit_rows(&mut self, commit: &Commit<'_>) -> Result<u64> {
+    fn commit_rows(&mut self, commit: &Commit<'_>) -> Result<Committed> {
         let replaces = self.target.write_mode == WriteMode::Replace;
         if replaces && !commit.complete {
             let text = "a replace commits once, at the end";
@@ -368,16 +398,31 @@ impl TableLoad {
         let _phase = phase::enter(Kind::Commit);
         failpoint("dest-postgres.committing")?;
         let rows = commit.rows();
-        let (client, bytes) = match std::mem::replace(&mut self.state, State::Lost) {
-            State::Open(sink) => sink.finish(rows, &self.home.settings)?,
-            State::Idle(client) if rows == 0 => (client, 0),
+        let finished = match std::mem::replace(&mut self.state, State::Lost) {
+            State::Open(sink) => sink.finish(rows, &self.home.settings, self.lease.key())?,
+            State::Idle(client) if rows == 0 => Finished {
+                client,
+                bytes: 0,
+                compared: Compared::default(),
+            },
             _ => return Err(lost()),
         };
-        let fills = Fills::of(rows, replaces);
+        let Finished {
+            client,
+            bytes,
+            compared,
+        } = finished;
+        let fills = match compared.is_empty {
+            true => Fills::Unknown,
+            false => Fills::of(rows, replaces),
+        };
         let client = commit::commit(client, &self.home.settings, &mut self.lease, commit, fills)?;
         self.state = State::Idle(client);
         self.committed += rows;
-        Ok(bytes)
+        Ok(Committed {
+            bytes,
+            deleted: compared.rows,
+        })
     }
 
     /// A commit without a writer.
@@ -473,11 +518,23 @@ impl Load for TableLoad {
         self.end_part().map_err(|error| self.ended(error))
     }
 
+    fn open_keys(&mut self) -> Result<()> {
+        self.begin_keys().map_err(|error| self.ended(error))
+    }
+
+    fn write_keys(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.with_keys(|keys| keys.write(batch))
+    }
+
+    fn flush_keys(&mut self) -> Result<Part> {
+        self.with_keys(Sink::flush)
+    }
+
     fn commit(&mut self, commit: &Commit<'_>) -> Result<Receipt> {
-        let bytes = match std::mem::replace(&mut self.state, State::Lost) {
+        let Committed { bytes, deleted } = match std::mem::replace(&mut self.state, State::Lost) {
             State::Fenced(client) => {
                 self.commit_cursor(client, commit).map_err(given_up)?;
-                0
+                Committed::default()
             }
             state => {
                 self.state = state;
@@ -495,6 +552,7 @@ impl Load for TableLoad {
             rows: commit.rows(),
             bytes,
             location: self.name.sql(),
+            deleted,
         })
     }
 

@@ -2,7 +2,7 @@
 //! load reaches them. Fault tests end the process there ([`rapidbyte_sdk::log::failpoint`]).
 
 /// Every name that is reached in this connector.
-pub const POINTS: [&str; 22] = [
+pub const POINTS: [&str; 24] = [
     // A run asks how far a stream is. It changes nothing.
     "dest-postgres.asked",
     // The table of checkpoints is missing and about to be made.
@@ -37,6 +37,10 @@ pub const POINTS: [&str; 22] = [
     "dest-postgres.deleted",
     // Upsert: the staged rows are in the table, in the transaction.
     "dest-postgres.merged",
+    // Deletes: all keys of the source are staged, and nothing is compared.
+    "dest-postgres.keys_staged",
+    // Deletes: the rows whose keys did not come are deleted or marked, in the transaction.
+    "dest-postgres.compared",
     // The checkpoint is about to be moved and the transaction to be committed, in one send.
     "dest-postgres.checkpointing",
     // Checkpoint and COMMIT are sent, and nothing is known of their end.

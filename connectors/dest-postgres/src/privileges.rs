@@ -4,6 +4,7 @@ use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::Name;
+use crate::deletes;
 use crate::look::{Found, TableFacts};
 use crate::repeats;
 
@@ -148,13 +149,15 @@ impl Missing<'_> {
             );
         }
         if let Some(facts) = &self.found.upsert {
-            let deletes = target.deleted_field.is_some();
+            let deletes = target.deleted_field.is_some() || deletes::removes(target);
+            let is_mark = |column: &String| deletes::mark_column(target) == Some(column);
             let is_key = |column: &String| target.primary_key.contains(column);
             let mut closed = facts
                 .closed_reads
                 .iter()
                 .chain(facts.closed_updates.iter().filter(|column| !is_key(column)));
-            if closed.any(|column| is_filled(&column)) || deletes && !may_delete {
+            if closed.any(|column| is_filled(&column) || is_mark(column)) || deletes && !may_delete
+            {
                 let delete = if deletes { ", DELETE" } else { "" };
                 self.add(
                     format!("read and change the rows of {name}, for upsert"),

@@ -167,6 +167,7 @@ pub(crate) fn existing(
         deleted: None,
         version: Some(version),
         counts: facts.has_row_triggers,
+        compare: None,
     }))
 }
 

@@ -15,9 +15,11 @@ use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::size::batch_bytes;
 
+use crate::checkpoint::Key;
 use crate::config::{Name, Settings};
 use crate::convert;
 use crate::decide::{Decision, Method};
+use crate::deletes::{Compared, Comparison};
 use crate::inserts::{self, INSERT_BYTES};
 use crate::load::Place;
 use crate::lock;
@@ -76,6 +78,8 @@ pub(crate) struct Sink {
     guard: Guard,
     /// For rejects: rows that are written at once.
     piece_rows: usize,
+    /// The keys of the source, which have the connection then.
+    keys: Option<Box<Self>>,
 }
 
 /// Rows of a piece of a batch that cannot be encoded, in order.
@@ -86,6 +90,14 @@ struct Misfits {
     refused_at: Option<usize>,
     /// The number in the stream of the first row of the piece.
     first_row: u64,
+}
+
+/// What the rows of a transaction came to.
+pub(crate) struct Finished {
+    pub(crate) client: Client,
+    /// Bytes that were sent.
+    pub(crate) bytes: u64,
+    pub(crate) compared: Compared,
 }
 
 /// How rows become bytes.
@@ -190,7 +202,56 @@ impl Sink {
             refused: 0,
             guard: Guard::Open,
             piece_rows: usize::MAX,
+            keys: None,
         })
+    }
+
+    /// Makes the table of the source's keys, and is ready for them. All rows are flushed.
+    pub(crate) fn open_keys(&mut self, settings: &Settings, schema: &Schema) -> Result<()> {
+        let Some((stage, _)) = &self.stage else {
+            return Err(Error::internal("keys of rows that are not staged"));
+        };
+        let stage = Stage::of_keys(stage, schema)?;
+        let Wire::Idle(mut client) = std::mem::replace(&mut self.wire, Wire::Lost) else {
+            return Err(lost());
+        };
+        stage.make(&mut client)?;
+        let schema = numbered(schema);
+        let columns = stage.columns();
+        let encoder = Encoder::new(&schema, &columns).map_err(convert)?;
+        self.keys = Some(Box::new(Self {
+            name: self.name.clone(),
+            wire: Wire::Idle(client),
+            method: Rows::Copy(encoder),
+            copy: stage.copy_statement(),
+            stage: Some((stage, schema)),
+            swap: None,
+            targets: columns,
+            cast: Vec::new(),
+            kept: None,
+            numbers_rows: false,
+            copy_flush_bytes: settings.copy_flush_bytes,
+            insert_rows: settings.insert_rows,
+            buffer: vec![0; COPY_HEADER_BYTES],
+            before: 0,
+            rows: 0,
+            bytes: 0,
+            confirmed: 0,
+            unanswered: Vec::new(),
+            flushed: (0, 0),
+            keeps_rejects: false,
+            refused: 0,
+            guard: Guard::Open,
+            piece_rows: usize::MAX,
+            keys: None,
+        }));
+        Ok(())
+    }
+
+    /// The keys of the source, once they are open.
+    pub(crate) fn keys(&mut self) -> Result<&mut Self> {
+        let keys = self.keys.as_deref_mut();
+        keys.ok_or_else(|| Error::internal("keys that are not open"))
     }
 
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
@@ -449,9 +510,19 @@ impl Sink {
         ensure_all(&self.name, sent, taken)
     }
 
-    /// Brings what is staged into the table, and gives the client back for the commit of these
-    /// rows, which are all flushed, and the bytes that were sent. The transaction is open.
-    pub(crate) fn finish(mut self, rows: u64, settings: &Settings) -> Result<(Client, u64)> {
+    /// Brings what is staged into the table, compares the keys that came, and gives the client back for the commit of
+    /// these rows, which are all flushed. The transaction is open.
+    pub(crate) fn finish(
+        mut self,
+        rows: u64,
+        settings: &Settings,
+        checkpoint: &Key,
+    ) -> Result<Finished> {
+        let keys = self.keys.take().map(|keys| *keys);
+        let keys = keys.map(|keys| {
+            self.wire = keys.wire;
+            (keys.stage, keys.rows, keys.bytes)
+        });
         if let Wire::Asked(_) = self.wire {
             // Nothing came, and nothing had to be flushed.
             self.end_copy()?;
@@ -466,6 +537,10 @@ impl Sink {
             // Behind a pooler the next session would find its name taken.
             client.forget(statement)?;
         }
+        let compare = self
+            .stage
+            .as_ref()
+            .and_then(|(stage, _)| stage.compare().cloned());
         // A sink that keeps rejects has merged each batch.
         if let Some((stage, _)) = self.stage.filter(|_| rows > 0 && !self.keeps_rejects) {
             let merged = stage.merge(&mut client, settings, &self.name, rows);
@@ -485,11 +560,43 @@ impl Sink {
         if let Some(swap) = self.swap {
             swap.finish(&mut client, settings, rows)?;
         }
-        Ok((client, self.bytes))
+        let mut finished = Finished {
+            client,
+            bytes: self.bytes,
+            compared: Compared::default(),
+        };
+        if let (Some(compare), Some((Some((stage, _)), keys, bytes))) = (compare, keys) {
+            let comparison = Comparison {
+                client: &mut finished.client,
+                settings,
+                name: &self.name,
+                checkpoint,
+                stage: &stage,
+                keys,
+            };
+            finished.bytes += bytes;
+            finished.compared = comparison.apply(&compare).map_err(|error| {
+                let client = &mut finished.client;
+                let casts = Casts {
+                    targets: stage.targets(),
+                    places: &[],
+                    first_row: 0,
+                };
+                let error = casts.explained_alone(error);
+                match client.is_usable() && client.execute("ROLLBACK").is_ok() {
+                    true => lock::timed_out(client, error, &self.name.sql()),
+                    false => error,
+                }
+            })?;
+        }
+        Ok(finished)
     }
 
     /// Rolls back, and gives the client back if it can be used again.
     pub(crate) fn give_up(self) -> Option<Client> {
+        if let Some(keys) = self.keys {
+            return keys.give_up();
+        }
         let mut client = match self.wire {
             Wire::Idle(client) => client,
             Wire::Copying(copy, _) => give_up_copy(copy)?,

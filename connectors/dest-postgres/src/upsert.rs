@@ -18,6 +18,7 @@ use rapidbyte_sdk::prelude::*;
 use crate::commit::answer;
 use crate::config::{Name, Settings};
 use crate::convert;
+use crate::deletes::{self, Compare};
 use crate::look::{Found, TableFacts};
 use crate::refusal::{self, Casts, SAVEPOINT, Trial, counted};
 
@@ -121,6 +122,8 @@ pub(crate) struct Merge {
     pub(crate) version: Option<Vec<(usize, String)>>,
     /// Whether something may turn rows away unsaid, so that they are counted.
     pub(crate) counts: bool,
+    /// How the keys of the source are compared with those of the table.
+    pub(crate) compare: Option<Compare>,
 }
 
 /// Refuses a stream that cannot be upserted wherever it goes.
@@ -193,16 +196,17 @@ pub(crate) fn existing(
     });
     notes.push(HOW.into());
     if deleted.is_some() && !table.cascading_keys.is_empty() {
-        notes.push(format!(
-            "deleting rows deletes or changes rows in other tables through the foreign keys {}",
-            table.cascading_keys.join(", ")
-        ));
+        notes.push(deletes::cascade_note(table));
     }
+    let columns = found.relation.as_ref().map(|relation| &relation.columns);
+    let columns = columns.map(Vec::as_slice).unwrap_or_default();
+    let compare = deletes::existing(target, name, columns, table, notes)?;
     Ok(Some(Merge {
         key,
         deleted,
         version: None,
         counts: facts.has_row_triggers,
+        compare,
     }))
 }
 
@@ -230,7 +234,7 @@ pub(crate) fn refuse_table(
         let hint = "run as the table's owner, or as a role with BYPASSRLS";
         return Err(refused(name, what, hint));
     }
-    let deletes = target.deleted_field.is_some();
+    let deletes = target.deleted_field.is_some() || deletes::removes(target);
     if facts.write_rules > 0 || deletes && table.delete_rules > 0 {
         let hint = "drop the rules, or write to another table";
         return Err(refused(name, "it has rules", hint));
@@ -318,6 +322,8 @@ fn refuse_identity(name: &Name, targets: &[Column], key: &[(usize, String)]) -> 
 
 /// The staged rows: the columns of the temporary table, without the row's number.
 pub(crate) struct Stage {
+    /// The temporary table.
+    table: &'static str,
     pub merge: Merge,
     targets: Vec<Column>,
     /// Which of them the server reads from text.
@@ -327,6 +333,60 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
+    /// For the keys of the source. `schema` has the columns of the key alone.
+    pub(crate) fn of_keys(rows: &Self, schema: &Schema) -> Result<Self> {
+        let place = |field: &std::sync::Arc<Field>| {
+            let is_it = |target: &Column| target.name == *field.name();
+            let place = rows.targets.iter().position(is_it)?;
+            let key = rows.merge.key.iter().find(|(at, _)| *at == place)?;
+            Some((rows.targets[place].clone(), key.1.clone()))
+        };
+        let found: Option<Vec<_>> = schema.fields().iter().map(place).collect();
+        let found = found.ok_or_else(|| Error::internal("a key that the table does not have"))?;
+        let (targets, operators): (Vec<Column>, Vec<String>) = found.into_iter().unzip();
+        let merge = Merge {
+            key: operators.into_iter().enumerate().collect(),
+            deleted: None,
+            version: None,
+            counts: false,
+            compare: None,
+        };
+        let mut stage = Self::new(merge, schema, &targets, 0)?;
+        stage.table = deletes::STAGED;
+        Ok(stage)
+    }
+
+    /// How the keys of the source are compared.
+    pub(crate) fn compare(&self) -> Option<&Compare> {
+        self.merge.compare.as_ref()
+    }
+
+    /// The columns of the table that the staged rows fill.
+    pub(crate) fn targets(&self) -> &[Column] {
+        &self.targets
+    }
+
+    /// Whether the server reads some columns from text.
+    pub(crate) fn has_casts(&self) -> bool {
+        self.casts.contains(&true)
+    }
+
+    /// The names of the columns of the key, in its order.
+    pub(crate) fn key_names(&self) -> Vec<String> {
+        let key = self.merge.key.iter();
+        key.map(|(at, _)| self.targets[*at].name.clone()).collect()
+    }
+
+    /// The condition that a row `t` of the table has the key of a staged row `s`.
+    pub(crate) fn same_key(&self) -> String {
+        let equal = |(at, equal): &(usize, String)| {
+            let column = quote_ident(&self.targets[*at].name);
+            format!("t.{column} OPERATOR({equal}) s.c{at}")
+        };
+        let key: Vec<String> = self.merge.key.iter().map(equal).collect();
+        key.join(" AND ")
+    }
+
     pub(crate) fn new(
         merge: Merge,
         schema: &Schema,
@@ -339,6 +399,7 @@ impl Stage {
         };
         let pairs = schema.fields().iter().zip(targets);
         Ok(Self {
+            table: STAGED,
             merge,
             before,
             casts: pairs.map(is_cast).collect::<Result<_>>()?,
@@ -369,14 +430,14 @@ impl Stage {
             .collect();
         client.simple_query(&format!(
             "CREATE TEMPORARY TABLE {} ({}, n bigint) ON COMMIT DROP",
-            STAGED.trim_start_matches("pg_temp."),
+            self.table.trim_start_matches("pg_temp."),
             columns.join(", ")
         ))?;
         failpoint("dest-postgres.stage_made")
     }
 
     pub(crate) fn copy_statement(&self) -> String {
-        format!("COPY {STAGED} FROM STDIN (FORMAT binary)")
+        format!("COPY {} FROM STDIN (FORMAT binary)", self.table)
     }
 
     /// The first row with a NULL in any column of the key, and in that row the key's first such column.
@@ -416,10 +477,7 @@ impl Stage {
             true => format!("SAVEPOINT {SAVEPOINT}; "),
             false => String::new(),
         };
-        client.simple_query(&format!(
-            "{savepoint}SELECT pg_catalog.set_config('work_mem', '{MIN_WORK_MEM}', true) FROM \
-             pg_catalog.pg_settings WHERE name = 'work_mem' AND setting::int8 < {MIN_WORK_MEM}"
-        ))?;
+        client.simple_query(&format!("{savepoint}{}", raise_work_mem()))?;
         if let Some(version) = &self.merge.version {
             client.simple_query(&format!("ANALYZE {STAGED}"))?;
             self.add(client, settings, name, version, rows)?;
@@ -531,7 +589,7 @@ impl Stage {
     fn last(&self) -> String {
         let from = match self.casts.contains(&true) {
             true => self.read(),
-            false => STAGED.to_owned(),
+            false => self.table.to_owned(),
         };
         let version = self.merge.version.iter().flatten();
         let key: Vec<String> = (self.merge.key.iter().chain(version))
@@ -542,7 +600,7 @@ impl Stage {
     }
 
     /// A subquery of the staged rows, their texts read.
-    fn read(&self) -> String {
+    pub(crate) fn read(&self) -> String {
         let row = format!("s.n + {}", self.before + 1);
         let columns = self.targets.iter().zip(&self.casts).enumerate();
         let reads: Vec<Option<Read>> = columns
@@ -561,7 +619,8 @@ impl Stage {
                 None => format!("s.c{place}"),
             })
             .collect();
-        let from = cast::source("s", &format!("{STAGED} AS s"), reads.iter().flatten());
+        let staged = format!("{} AS s", self.table);
+        let from = cast::source("s", &staged, reads.iter().flatten());
         format!("(SELECT {}, s.n FROM {from})", columns.join(", "))
     }
 
@@ -577,18 +636,12 @@ impl Stage {
 
     /// The condition that a row `t` of the table has a key whose last version is deleted.
     fn gone(&self) -> String {
-        let mut conditions: Vec<String> = (self.merge.key.iter())
-            .map(|(at, equal)| {
-                let column = quote_ident(&self.targets[*at].name);
-                format!("t.{column} OPERATOR({equal}) s.c{at}")
-            })
-            .collect();
-        conditions.push(match self.merge.deleted {
+        let is_deleted = match self.merge.deleted {
             Some((at, true)) => format!("s.c{at} IS TRUE"),
             Some((at, false)) => format!("s.c{at} IS NOT NULL"),
             None => "false".into(),
-        });
-        conditions.join(" AND ")
+        };
+        format!("{} AND {is_deleted}", self.same_key())
     }
 
     fn delete(&self, name: &Name) -> String {
@@ -686,12 +739,20 @@ impl Trial for StagedRows<'_> {
     }
 }
 
-fn run(client: &mut Client, settings: &Settings, sql: &str) -> Result<u64> {
+/// The statement that gives a sort or a join of staged rows enough memory, where the server allows it.
+pub(crate) fn raise_work_mem() -> String {
+    format!(
+        "SELECT pg_catalog.set_config('work_mem', '{MIN_WORK_MEM}', true) FROM pg_catalog.pg_settings \
+         WHERE name = 'work_mem' AND setting::int8 < {MIN_WORK_MEM}"
+    )
+}
+
+pub(crate) fn run(client: &mut Client, settings: &Settings, sql: &str) -> Result<u64> {
     client.send(sql)?;
     answer(client, settings)
 }
 
-fn count(client: &mut Client, sql: &str) -> Result<u64> {
+pub(crate) fn count(client: &mut Client, sql: &str) -> Result<u64> {
     let answers = client.simple_query(sql)?;
     let count = answers.first().map(Rows::single).transpose()?;
     let count = count.and_then(|count| count.parse().ok());

@@ -67,6 +67,7 @@ impl Source for Postgres {
     const SYNC_MODES: &'static [SyncMode] = &[SyncMode::FullRefresh, SyncMode::Incremental];
     const NATIVE_FORMS: &'static [&'static str] = &[NATIVE_FORM];
     const SUPPORTS_FILTER: bool = true;
+    const REPEATABLE_READS: bool = true;
 
     fn open(config: Config) -> Result<Self> {
         Ok(Self {

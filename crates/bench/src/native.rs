@@ -289,6 +289,7 @@ impl Job {
             is_incremental: false,
             schema_changes: SchemaChanges::default(),
             rejects: None,
+            deletes: None,
         }
     }
 }

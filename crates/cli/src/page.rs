@@ -70,6 +70,7 @@ impl Page<'_> {
                 body += &warnings(&report.warnings, about);
                 body += &schema_changes(&report.streams);
                 body += &rejects(&report.streams);
+                body += &deletes(&report.streams);
                 body += &waterfall(report);
                 body += &streams(report);
             }
@@ -304,6 +305,20 @@ fn rejects(streams: &[StreamReport]) -> String {
         "Rejects",
         "The first records of each stream that are not in its target. All of them are in the place for rejects.",
         items,
+    )
+}
+
+/// The rows of targets that the source has deleted.
+fn deletes(streams: &[StreamReport]) -> String {
+    let texts: Vec<(&str, String)> = streams
+        .iter()
+        .filter_map(|stream| Some((stream.name.as_str(), stream.deleted?)))
+        .map(|(stream, deleted)| (stream, deleted.to_string()))
+        .collect();
+    bullets(
+        "Deletes",
+        "The run compared the keys of these targets with those of the source.",
+        texts.iter().map(|(stream, text)| (*stream, text.as_str())),
     )
 }
 
@@ -681,6 +696,7 @@ mod tests {
             schema_changes: Vec::new(),
             rejected: 0,
             rejects: Vec::new(),
+            deleted: None,
             start_secs: 0.0,
             wall_secs: n as f64,
             source: stage(),

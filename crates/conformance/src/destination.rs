@@ -197,6 +197,7 @@ impl<'b> Subject<'b> {
             is_incremental,
             schema_changes: SchemaChanges::default(),
             rejects: None,
+            deletes: None,
         }
     }
 

@@ -393,6 +393,8 @@ mod tests {
             supports_rejects: false,
             reads_together: false,
             commits_together: false,
+            repeatable_reads: false,
+            compares_keys: false,
         };
         let (reads, writes) = (&[SyncMode::FullRefresh], &[WriteMode::Append]);
         for (sync, write, right) in [

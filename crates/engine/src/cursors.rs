@@ -234,5 +234,6 @@ fn target(stream: &str, is_incremental: bool) -> Result<Target, Failure> {
         is_incremental,
         schema_changes: SchemaChanges::default(),
         rejects: None,
+        deletes: None,
     })
 }

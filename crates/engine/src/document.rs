@@ -19,6 +19,7 @@
 mod changes;
 mod core;
 mod declare;
+mod deletes;
 mod delivery;
 mod environment;
 mod error;
@@ -50,6 +51,7 @@ use rapidbyte_wire::{name, pattern};
 use serde_json::{Map, Value};
 
 pub use changes::{DroppedColumn, NewColumn, Renamed, SchemaChanges, TypeChange};
+pub use deletes::{Deletes, DeletesAction, DeletesMode, Share};
 pub use delivery::{Checkpoint, OnStreamFailure, Retry, WhenRunning};
 pub use environment::Environment;
 pub use error::{DocumentError, Location, code};

@@ -47,6 +47,8 @@ pub(crate) struct Committed {
     pub(crate) batches: u64,
     /// Bytes that the destination wrote.
     pub(crate) written_bytes: u64,
+    /// Rows that it deleted or marked because the source does not have their keys.
+    pub(crate) deleted: u64,
     pub(crate) location: String,
     /// Records that were kept as rejects.
     pub(crate) rejected: Rejected,
@@ -60,6 +62,7 @@ pub(crate) struct Tally {
     pub(crate) bytes: u64,
     pub(crate) batches: u64,
     pub(crate) written_bytes: u64,
+    pub(crate) deleted: u64,
     pub(crate) location: String,
     /// Records that were kept as rejects.
     pub(crate) rejected: Rejected,
@@ -184,6 +187,7 @@ impl Ledger<'_> {
             tally.bytes += bytes;
             tally.batches += committed.batches;
             tally.written_bytes += committed.written_bytes;
+            tally.deleted += committed.deleted;
             tally.location = committed.location;
             tally.rejected.add(committed.rejected);
         });

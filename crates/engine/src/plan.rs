@@ -3,6 +3,7 @@
 
 mod check;
 mod choose;
+mod deletes;
 mod delivery;
 mod fences;
 mod moment;
@@ -29,6 +30,7 @@ use crate::failure::{Class, Failure};
 use crate::meant::did_you_mean;
 pub use check::{Checked, Looked, check};
 use choose::{Chosen, some_of};
+pub(crate) use deletes::KeyRead;
 pub(crate) use delivery::{asked_increment, lost_rows};
 use delivery::{identify, increment, refuse_computed, refuse_lost, refuse_repeats};
 pub(crate) use fences::{fences_all, fences_runs};
@@ -92,6 +94,8 @@ pub struct StreamPlan {
     pub transforms: Vec<Step>,
     /// The columns that the destination gets, under their new names.
     pub schema: Schema,
+    /// The read of its keys behind its rows, if the destination compares them.
+    pub(crate) keys: Option<KeyRead>,
     /// The `Schema` message that the reader must give: the columns that move, under the source's names.
     pub(crate) read_schema: Vec<u8>,
     /// The source's own names of the columns' types.
@@ -433,10 +437,12 @@ fn place(
             false => for_one_run(schema_changes(document, asked)),
         },
         rejects: rejects(document),
+        deletes: deletes::asked(document, asked),
     };
     identify(document, entry, (&read, &renamed), &schema, &mut target)?;
     let after = (&schema, relation.source_types.as_slice());
     refuse_computed(document, entry, &target, (&renamed, &source_types), after)?;
+    let keys = deletes::key_read(document, entry, (&read, &renamed), &target)?;
     if increment.is_some() && target.write_mode == WriteMode::Append {
         // Each version of a row that was changed becomes a row of its own.
         if target.dedup_fields.is_empty() {
@@ -449,7 +455,7 @@ fn place(
     let failed = |e| Failure::from_runtime(e, document, "destination");
     let mut placed = shown::placed(document, destination.plan(&target).map_err(failed)?);
     let replaces = document.when_running == WhenRunning::Replace;
-    let standing = match replaces || increment.is_some() {
+    let standing = match replaces || increment.is_some() || keys.is_some() {
         true => {
             let standing = destination.standing(&target, &document.pipeline);
             Some(standing.map_err(failed)?)
@@ -463,8 +469,12 @@ fn place(
         );
         return Err(cannot_replace_run(document, text).in_stream(&target.stream));
     }
-    let progress = standing.filter(|_| increment.is_some());
+    let progress = standing.filter(|_| increment.is_some() || keys.is_some());
     let mut progress = progress.and_then(|standing| standing.progress);
+    if let (None, Some(progress)) = (&increment, &mut progress) {
+        // A full refresh does not resume, whatever an earlier run left.
+        progress.cursor = None;
+    }
     let backfills = increment.is_some()
         && !full_refresh
         && fills_new_columns(document, asked, &mut placed, &target);
@@ -494,6 +504,7 @@ fn place(
         increment,
         progress,
         backfills,
+        keys,
         read_schema: ipc::encode_schema(&read).map_err(broken)?,
         transforms,
         schema,

@@ -1,10 +1,14 @@
 //! The result of a run and where its time went, with stable keys.
 
+use std::fmt;
 use std::time::Duration;
 
 use rapidbyte_runtime::{Clock, Loaded, Phase};
+use rapidbyte_wire::counted;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+
+use crate::document::DeletesAction;
 
 /// One finished run.
 #[derive(Debug, Clone, Serialize)]
@@ -99,6 +103,26 @@ fn status_bytes(key: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
+/// The rows of a target that the source has deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Deleted {
+    /// The rows, without those that were marked before.
+    pub rows: u64,
+    /// Whether they were deleted or marked.
+    pub action: DeletesAction,
+}
+
+impl fmt::Display for Deleted {
+    /// Writes `3 rows deleted`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let happened = match self.action {
+            DeletesAction::Delete => "deleted",
+            DeletesAction::Mark => "marked as deleted",
+        };
+        write!(f, "{} {happened}", counted(self.rows, "row"))
+    }
+}
+
 /// One stream of a finished run.
 #[derive(Debug, Clone, Serialize)]
 pub struct StreamReport {
@@ -121,6 +145,9 @@ pub struct StreamReport {
     pub bytes: u64,
     /// Bytes that the destination wrote.
     pub written_bytes: u64,
+    /// With `deletes`: the rows of the target that were deleted or marked, because the source has deleted them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deleted: Option<Deleted>,
     /// Batches.
     pub batches: u64,
     /// Times that rows became visible.

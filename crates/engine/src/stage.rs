@@ -1,6 +1,7 @@
 //! The stages of a group of streams: the source, the transforms and the destination. Each runs on its own thread and
 //! makes synchronous calls.
 
+mod keys;
 mod read;
 mod sessions;
 mod transform;
@@ -35,6 +36,14 @@ pub(crate) enum Message {
         frame: Frame,
         rows: u64,
     },
+    /// Keys of the rows that the source has, after the last row.
+    Keys {
+        member: usize,
+        frame: Frame,
+        rows: u64,
+    },
+    /// All keys of the stream have come.
+    AllKeys { member: usize },
     /// All rows of the stream before it belong to this cursor.
     Checkpoint { member: usize, cursor: String },
     /// Records that the source cannot read.
@@ -140,10 +149,11 @@ impl Work<'_> {
     }
 
     /// The session that holds the snapshot, if the group reads all streams of the run. An incremental read has another
-    /// session, so that a retry reads in the same snapshot.
+    /// session, so that a retry reads in the same snapshot. So has a stream whose keys are read in it after its rows.
     fn take_coordinator(&self) -> Option<Source> {
         let mut members = self.members.iter();
-        let is_whole = members.all(|member| member.stream.increment.is_none());
+        let is_once = |stream: &StreamPlan| stream.increment.is_none() && stream.keys.is_none();
+        let is_whole = members.all(|member| is_once(member.stream));
         let is_alone = is_whole && !self.has_others();
         is_alone.then(|| self.held.take_coordinator()).flatten()
     }
@@ -171,7 +181,8 @@ impl Work<'_> {
 fn message_bytes(message: &Message) -> usize {
     MESSAGE_OVERHEAD
         + match message {
-            Message::Batch { frame, .. } => frame.bytes.len(),
+            Message::Batch { frame, .. } | Message::Keys { frame, .. } => frame.bytes.len(),
+            Message::AllKeys { .. } => 0,
             Message::Checkpoint { cursor, .. } => cursor.len(),
             Message::Rejects { rejects, .. } => {
                 let bytes = |reject: &Reject| reject.data.len() + reject.message.len() + 256;
@@ -185,6 +196,16 @@ fn message_bytes(message: &Message) -> usize {
 fn has_same_columns(found: &[u8], planned: &[u8]) -> bool {
     let fields = |schema| ipc::decode_schema(schema).map(|schema| schema.fields);
     found == planned || matches!((fields(found), fields(planned)), (Ok(a), Ok(b)) if a == b)
+}
+
+fn schema_changed(stream: &StreamPlan) -> Failure {
+    Failure::new(
+        Class::Contract,
+        "schema_changed",
+        "the schema differs from the plan",
+    )
+    .in_stream(&stream.name)
+    .hint("run again: the table or file changed after the plan")
 }
 
 fn compress_failed(error: impl std::fmt::Display) -> Stopped {

@@ -51,8 +51,8 @@ impl Asking<'_> {
         }
         let tally = self.ledger.of(&self.stream.name);
         let was_let_in = tally.was_let_in;
-        // Planning keeps the destination's progress of incremental streams only.
-        if !was_let_in && self.stream.increment.is_none() {
+        // Planning keeps the destination's progress of incremental streams, and of streams whose keys are compared.
+        if !was_let_in && self.stream.increment.is_none() && self.stream.keys.is_none() {
             return Ok(None);
         }
         let found = self.found(destination)?;
@@ -98,6 +98,22 @@ impl Asking<'_> {
             && fenced.epoch > before + 1
         {
             self.ledger.overtaken(&self.stream.name, fenced.epoch - 1);
+        }
+    }
+
+    /// Refuses to compare keys behind a newer run that fenced the stream while this run began: the keys of this run are
+    /// older than the rows of the newer run, which would be deleted.
+    pub(crate) fn refuse_older_keys(&self) -> Result<(), Failure> {
+        match self.ledger.of(&self.stream.name).overtaken {
+            Some(epoch) if self.stream.keys.is_some() => Err(self.told(
+                format!(
+                    "a newer run fenced the run {} (epoch {epoch}) after it had planned, and deletes would compare \
+                     older keys with the rows of the newer run",
+                    base(&self.run().id)
+                ),
+                "run again: the next run compares the keys of a later snapshot",
+            )),
+            _ => Ok(()),
         }
     }
 

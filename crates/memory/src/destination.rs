@@ -284,6 +284,7 @@ impl Loading {
                 rows: count,
                 bytes,
                 location: target.stream.clone(),
+                deleted: 0,
             },
         })
     }

@@ -132,6 +132,8 @@ fn spec(name: &str, description: &str) -> Spec {
         supports_rejects: false,
         reads_together: false,
         commits_together: false,
+        repeatable_reads: false,
+        compares_keys: false,
     }
 }
 

@@ -39,7 +39,11 @@ impl Reading {
         Self {
             native,
             tables,
-            spec: Spec { sync_modes, ..spec },
+            spec: Spec {
+                sync_modes,
+                repeatable_reads: true,
+                ..spec
+            },
             snapshot: None,
             rows: VecDeque::new(),
         }

@@ -44,6 +44,8 @@ impl contract::Guest for Part {
             supports_rejects: false,
             reads_together: false,
             commits_together: false,
+            repeatable_reads: false,
+            compares_keys: false,
         }
     }
 

@@ -315,6 +315,8 @@ impl TransformSession for Through {
             supports_rejects: false,
             reads_together: false,
             commits_together: false,
+            repeatable_reads: false,
+            compares_keys: false,
         })
     }
     fn open(&mut self, _: &str) -> Called<()> {
@@ -670,6 +672,20 @@ fn an_answer_about_other_streams_ends_the_run() {
             assert_eq!(to.get("a").map_or(0, |rows| rows.len()), 0, "{text}");
         }
     }
+}
+
+#[test]
+fn a_destination_that_compares_no_keys_is_refused_before_any_row() {
+    let (to, folder) = (Tables::new(), TempDir::new().expect("a folder"));
+    let engine = engine(&filled(ROWS, &["a"]), &to, &Fault::never());
+    let stream = "deletes: { mode: compare }, primary_key: [id]";
+    let failure = run(&engine, folder.path(), (&["a"], stream), "upsert").expect_err("a refusal");
+    assert_eq!(failure.code, "deletes_unsupported", "{failure:?}");
+    assert!(
+        failure.message.starts_with("dest-memory cannot"),
+        "{failure:?}"
+    );
+    assert!(to.get("a").is_none());
 }
 
 /// A stream that an interrupted run has appended does not hold up the others, and is not appended twice.

@@ -73,6 +73,8 @@ impl TransformSession for Broken {
             supports_rejects: false,
             reads_together: false,
             commits_together: false,
+            repeatable_reads: false,
+            compares_keys: false,
         })
     }
     fn open(&mut self, _: &str) -> Called<()> {

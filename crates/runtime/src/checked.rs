@@ -441,6 +441,21 @@ impl Destination {
         self.session.flush(stream)
     }
 
+    /// As [`DestinationSession::open_keys`].
+    pub fn open_keys(&mut self, stream: u32) -> Result<()> {
+        self.session.open_keys(stream)
+    }
+
+    /// As [`DestinationSession::write_keys`].
+    pub fn write_keys(&mut self, stream: u32, batch: &Batch) -> Result<()> {
+        self.session.write_keys(stream, batch)
+    }
+
+    /// As [`DestinationSession::flush_keys`].
+    pub fn flush_keys(&mut self, stream: u32) -> Result<Part> {
+        self.session.flush_keys(stream)
+    }
+
     /// As [`DestinationSession::commit`].
     pub fn commit(&mut self, commits: &[StreamCommit]) -> Result<Vec<Receipt>> {
         let mut receipts = self.session.commit(commits)?;

@@ -30,9 +30,9 @@ mod state;
 mod wasm;
 
 pub use bindings::destination::{
-    ColumnPlan, DroppedColumn, Fit, LoadRequest, NewColumn, Part, Plan, Presence, Progress,
-    Receipt, Refused, Rejects, RenamedColumn, SchemaChanges, StreamCommit, Target, TypeChange,
-    Worker,
+    ColumnPlan, DeleteAction, Deletes, DroppedColumn, Fit, LoadRequest, NewColumn, Part, Plan,
+    Presence, Progress, Receipt, Refused, Rejects, RenamedColumn, SchemaChanges, StreamCommit,
+    Target, TypeChange, Worker,
 };
 pub use bindings::source::{Event, Increment, LateRows, Position, ReadRequest, Selection};
 pub use bindings::transform::{Plan as TransformPlan, Relation};

@@ -11,7 +11,7 @@ use crate::bindings::destination::{
 };
 use crate::bindings::source::{Event, Position, ReadRequest, Selection};
 use crate::bindings::transform::{Plan as TransformPlan, Relation};
-use crate::bindings::types::{Batch, CheckItem, Error as ConnectorError, Reject, Spec, Stream};
+use crate::bindings::types::{Batch, CheckItem, Error as ConnectorError, ErrorKind, Reject, Spec, Stream};
 use crate::{Error, Result, Sandbox};
 
 /// The calls that all sessions have in common.
@@ -114,6 +114,12 @@ impl Default for SchemaChanges {
     }
 }
 
+/// The error of a destination that was given keys and does not compare them.
+fn no_keys() -> ConnectorError {
+    let text = "the destination does not compare keys";
+    ConnectorError::new(ErrorKind::Internal, "internal", text)
+}
+
 /// A session of a destination, with at most one load.
 pub trait DestinationSession: Session {
     /// The name, the version, the config schema and the abilities of the connector.
@@ -170,6 +176,25 @@ pub trait DestinationSession: Session {
 
     /// Ends a part of a stream: the next commit can contain everything written so far.
     fn flush(&mut self, stream: u32) -> Result<Part>;
+
+    /// Begins to take the keys of all rows that the source has of a stream. Only a destination with
+    /// `spec.compares-keys` is asked.
+    fn open_keys(&mut self, stream: u32) -> Result<()> {
+        let _ = stream;
+        Err(self.refuse("load.open-keys", no_keys()))
+    }
+
+    /// Takes one batch of keys.
+    fn write_keys(&mut self, stream: u32, batch: &Batch) -> Result<()> {
+        let _ = (stream, batch);
+        Err(self.refuse("writer.write", no_keys()))
+    }
+
+    /// Ends the keys of a stream. The part says how many came.
+    fn flush_keys(&mut self, stream: u32) -> Result<Part> {
+        let _ = stream;
+        Err(self.refuse("writer.flush", no_keys()))
+    }
 
     /// Makes the parts of some streams visible and moves their cursors, in one step. Returns a receipt for each.
     fn commit(&mut self, commits: &[StreamCommit]) -> Result<Vec<Receipt>>;

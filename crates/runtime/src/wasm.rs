@@ -135,6 +135,8 @@ pub(crate) struct Wasm<B> {
     work: Option<ResourceAny>,
     /// The writers of the load, by the number of their stream.
     writers: BTreeMap<u32, ResourceAny>,
+    /// The writers of keys, by the number of their stream.
+    key_writers: BTreeMap<u32, ResourceAny>,
 }
 
 /// An instance of a source.
@@ -163,6 +165,7 @@ impl<B> Wasm<B> {
                 session: None,
                 work: None,
                 writers: BTreeMap::new(),
+                key_writers: BTreeMap::new(),
             }),
             Err(trap) => Err(instance.trapped("instantiate", &trap)),
         }
@@ -181,9 +184,16 @@ impl<B> Wasm<B> {
         *writer.expect("open_writer comes first")
     }
 
+    fn key_writer(&self, stream: u32) -> ResourceAny {
+        let writer = self.key_writers.get(&stream);
+        *writer.expect("open_keys comes first")
+    }
+
     /// Drops the writers, and the reader, the transformer or the load.
     fn finish_work(&mut self, export: &'static str) -> bool {
-        let mut writers = std::mem::take(&mut self.writers).into_values();
+        let writers = std::mem::take(&mut self.writers).into_values();
+        let keys = std::mem::take(&mut self.key_writers).into_values();
+        let mut writers = writers.chain(keys);
         let work = self.work.take();
         writers.all(|writer| self.instance.finish("writer.drop", Some(writer)))
             && self.instance.finish(export, work)
@@ -509,6 +519,31 @@ impl DestinationSession for WasmDestination {
 
     fn flush(&mut self, stream: u32) -> Result<Part> {
         let writer = self.writer(stream);
+        let guest = self.bindings.rapidbyte_connector_destination().writer();
+        self.instance
+            .call("writer.flush", Kind::Flush, |s| guest.call_flush(s, writer))
+    }
+
+    fn open_keys(&mut self, stream: u32) -> Result<()> {
+        let load = self.work();
+        let guest = self.bindings.rapidbyte_connector_destination().load();
+        let writer = self.instance.call("load.open-keys", Kind::Query, |s| {
+            guest.call_open_keys(s, load, stream)
+        })?;
+        self.key_writers.insert(stream, writer);
+        Ok(())
+    }
+
+    fn write_keys(&mut self, stream: u32, batch: &Batch) -> Result<()> {
+        let writer = self.key_writer(stream);
+        let guest = self.bindings.rapidbyte_connector_destination().writer();
+        self.instance.call("writer.write", Kind::Encode, |s| {
+            guest.call_write(s, writer, batch)
+        })
+    }
+
+    fn flush_keys(&mut self, stream: u32) -> Result<Part> {
+        let writer = self.key_writer(stream);
         let guest = self.bindings.rapidbyte_connector_destination().writer();
         self.instance
             .call("writer.flush", Kind::Flush, |s| guest.call_flush(s, writer))

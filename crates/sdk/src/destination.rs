@@ -29,6 +29,7 @@ pub use session::{Loading, Session};
 
 /// The field of the spec that allows several streams in a load.
 const TOGETHER: &str = "commits-together";
+const NO_KEYS: &str = "the destination does not compare keys";
 
 /// Where rows go.
 ///
@@ -57,6 +58,9 @@ pub trait Destination: Sized + 'static {
     const DEDUPLICATES_APPENDS: bool = false;
     /// Whether it keeps rows that it cannot store in a place of their own, see `Target::rejects`.
     const SUPPORTS_REJECTS: bool = false;
+    /// Whether it deletes or marks rows whose keys the source does not have, see `Target::deletes` and
+    /// [`Load::open_keys`].
+    const COMPARES_KEYS: bool = false;
 
     /// Checks the configuration. Connects to nothing yet.
     fn open(config: Self::Config) -> Result<Self>;
@@ -130,6 +134,23 @@ pub trait Load: Sized + 'static {
 
     /// Ends a part: what was written so far can be committed.
     fn flush(&mut self) -> Result<Part>;
+
+    /// Prepares for the keys of all rows that the source has. Called once for a target with `deletes`, after the last
+    /// [`Load::flush`] and before the last commit, which deletes or marks the rows whose keys did not come.
+    fn open_keys(&mut self) -> Result<()> {
+        Err(Error::internal(NO_KEYS))
+    }
+
+    /// Takes one batch of keys: the columns of `Target::primary_key`, see [`Target::key_schema`].
+    fn write_keys(&mut self, batch: &RecordBatch) -> Result<()> {
+        let _ = batch;
+        Err(Error::internal(NO_KEYS))
+    }
+
+    /// Ends the keys. The part says how many came.
+    fn flush_keys(&mut self) -> Result<Part> {
+        Err(Error::internal(NO_KEYS))
+    }
 
     /// Makes the parts visible and moves the cursor, both or neither. The parts have all rows since the last commit,
     /// and `seq` is the number of the next one. The load is dropped after a commit that is `complete`.
@@ -251,6 +272,14 @@ impl Target {
     pub fn arrow_schema(&self) -> Result<SchemaRef> {
         Ok(Arc::new(ipc::decode_schema(&self.schema)?))
     }
+
+    /// The schema of the batches of keys to come: the columns of the key, in its order.
+    pub fn key_schema(&self) -> Result<SchemaRef> {
+        let schema = self.arrow_schema()?;
+        let places = self.primary_key.iter().map(|name| schema.index_of(name));
+        let places = places.collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(Arc::new(schema.project(&places)?))
+    }
 }
 
 /// The specification of a [`Destination`], from its constants.
@@ -269,6 +298,8 @@ pub fn spec<D: Destination>() -> Spec {
         supports_rejects: D::SUPPORTS_REJECTS,
         reads_together: false,
         commits_together: false,
+        repeatable_reads: false,
+        compares_keys: D::COMPARES_KEYS,
     }
 }
 

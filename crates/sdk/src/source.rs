@@ -42,6 +42,8 @@ pub trait Source: Sized + 'static {
     const SUPPORTS_FILTER: bool = false;
     /// Whether it can go on after a record that it cannot read, see [`ReadRequest::keeps_rejects`].
     const SUPPORTS_REJECTS: bool = false;
+    /// Whether all reads of a snapshot see the same rows, so that a stream can be read a second time for its keys.
+    const REPEATABLE_READS: bool = false;
 
     /// Checks the configuration. Connects to nothing yet.
     fn open(config: Self::Config) -> Result<Self>;
@@ -174,6 +176,8 @@ pub fn spec<S: Source>() -> Spec {
         supports_rejects: S::SUPPORTS_REJECTS,
         reads_together: false,
         commits_together: false,
+        repeatable_reads: S::REPEATABLE_READS,
+        compares_keys: false,
     }
 }
 

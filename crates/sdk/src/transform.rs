@@ -84,6 +84,8 @@ pub fn spec<T: Transform>() -> Spec {
         supports_rejects: T::SUPPORTS_REJECTS,
         reads_together: false,
         commits_together: false,
+        repeatable_reads: false,
+        compares_keys: false,
     }
 }
 

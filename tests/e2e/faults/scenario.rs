@@ -55,6 +55,14 @@ const ADDED: &str = "\
 INSERT INTO t SELECT i, timestamptz '2026-02-01' + $N * interval '1 hour' + (i % 1000 / 7) * interval '1 second',
     false, 'new' || i FROM generate_series($N * 1000, $N * 1000 + 700) i;";
 
+/// New rows, changed rows, and rows that go without a trace.
+const LESS: &str = "\
+INSERT INTO t SELECT i, timestamptz '2026-02-01' + $N * interval '1 hour' + (i % 1000 / 7) * interval '1 second',
+    false, 'new' || i FROM generate_series($N * 1000, $N * 1000 + 700) i;
+UPDATE t SET v = v || '+', at = timestamptz '2026-02-01' + $N * interval '1 hour' + interval '30 minutes'
+    WHERE id % 10 = 0 AND at IS NOT NULL;
+DELETE FROM t WHERE id % 11 = $N % 11 AND id % 10 <> 0;";
+
 /// Rows that are only added, read on from where the last run ended.
 const GROWS: Scenario = Scenario {
     name: "incremental append",
@@ -139,6 +147,14 @@ pub const SCENARIOS: &[Scenario] = &[
         is_whole: false,
         through_files: true,
         ..REPLACE
+    },
+    Scenario {
+        name: "upsert with deletes",
+        change: LESS,
+        streams: "[{ name: public.t, sync_mode: incremental, cursor_field: at, lag: 1 minute, \
+            deletes: { mode: compare, max_share: 0.5 } }]",
+        write: "write_mode: upsert",
+        ..GROWS
     },
     Scenario {
         name: "incremental append, begun anew",

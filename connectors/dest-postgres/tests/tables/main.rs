@@ -8,6 +8,7 @@ mod checkpoints;
 mod commit;
 #[path = "../common/mod.rs"]
 mod common;
+mod deletes;
 mod drift;
 mod model;
 mod pooler;

@@ -83,6 +83,7 @@ impl Guest {
             is_incremental: false,
             schema_changes: SchemaChanges::default(),
             rejects: None,
+            deletes: None,
         };
         destination.plan(&target)?;
         let run = Run {

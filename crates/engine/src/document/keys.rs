@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::changes::{SchemaChanges, schema_changes};
 use super::declare::{Key, Keys, Kind, keys, mappings, unknown, words};
+use super::deletes::{Deletes, DeletesMode, deletes};
 use super::delivery::{Checkpoint, OnStreamFailure, Retry, WhenRunning, longest_pause};
 use super::error::{Result, code};
 use super::kinds::{mapping, name, names, object, or_variable, variable, word};
@@ -58,6 +59,11 @@ keys! {
         /// How many records may fail before a stream fails, and where these records are kept (default: the first one
         /// fails the stream).
         pub rejects: Rejects = mapping().then(kept).or(Rejects::default()),
+        /// For upsert: what happens to rows of a target that the source has deleted (default: they stay).
+        ///
+        /// For streams that do not say.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub deletes: Option<Deletes> = deletes().optional(),
         /// Limits and settings of memory. Sizes are bytes, or have a unit: kb, mb, gb.
         pub resources: Resources = mapping().then(share).or(Resources::default()),
         /// When an incremental stream commits: at the first of these limits.
@@ -227,6 +233,12 @@ impl Document {
     /// How the destination treats the rows that are already in the target of a stream.
     pub fn write_mode_of(&self, stream: &Stream) -> WriteMode {
         stream.write_mode.unwrap_or(self.destination.write_mode)
+    }
+
+    /// How deleted rows of a stream are found, if they are.
+    pub fn deletes_of<'a>(&'a self, stream: &'a Stream) -> Option<&'a Deletes> {
+        let asked = stream.deletes.as_ref().or(self.deletes.as_ref());
+        asked.filter(|deletes| deletes.mode == DeletesMode::Compare)
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::changes::{SchemaChanges, schema_changes};
 use super::covers_stream;
 use super::declare::{Keys, Kind, keys, words};
+use super::deletes::{Deletes, deletes};
 use super::error::{Result, code};
 use super::keys::{PRIMARY_KEY_EXAMPLE, WriteMode, connector, ensure_upserts};
 use super::kinds::{Distinct, list, name, names, object, one_or_more, pairs, value, word};
@@ -81,6 +82,10 @@ keys! {
         /// schema_changes at the top level).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub schema_changes: Option<SchemaChanges> = schema_changes().optional(),
+        /// For upsert: what happens to rows of the target that the source has deleted (default: deletes at
+        /// the top level).
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub deletes: Option<Deletes> = deletes().optional(),
         /// The transforms of the rows, in this order, after columns, where and rename.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub transforms: Vec<Transform> = transforms().or(Vec::new()),

@@ -57,5 +57,6 @@ fn target(document: &Document, stream: &Stream) -> Option<Target> {
         is_incremental: stream.sync_mode == SyncMode::Incremental,
         schema_changes: schema_changes(document, stream),
         rejects: rejects(document),
+        deletes: None,
     })
 }

@@ -10,7 +10,7 @@ use super::moment::Moment;
 use super::open::{Clocks, Opened, Reading, Transforming, Writing, common_forms, open_all};
 use super::refused::Refused;
 use super::{
-    Plan, StreamPlan, check_modes, is_of_stream, place, privileges, refuse_own_source,
+    Plan, StreamPlan, check_modes, deletes, is_of_stream, place, privileges, refuse_own_source,
     refuse_shared_targets, refused_all,
 };
 use crate::document::{self, Document};
@@ -121,6 +121,12 @@ impl Prepared {
         let others = transforming.iter().flatten().map(|one| &one.stage.spec);
         let forms = common_forms(&source.spec, others.chain([&destination.spec]));
         check_modes(&document, &destination, narrowing.full_refresh)?;
+        deletes::refuse(
+            &document,
+            (&source.spec, source.connector.name()),
+            (&destination.spec, destination.connector.name()),
+            narrowing.limit,
+        )?;
         clocks.source.enter(Phase::ChannelWait);
         clocks.destination.enter(Phase::Other);
         let selected = select(&document, &source.spec, found?, &mut coordinator)?;
@@ -136,7 +142,9 @@ impl Prepared {
         let asked = selections(&document, &chosen);
         let is_whole = chosen.iter().all(|one| {
             let asked = &document.source.streams[one.entry];
-            asked.sync_mode == document::SyncMode::FullRefresh
+            let compares = document.deletes_of(asked).is_some();
+            // Where keys are compared, the snapshot must not be older than the progress of the destination.
+            asked.sync_mode == document::SyncMode::FullRefresh && !compares
         });
         let mut moment = Moment {
             source: &mut coordinator,

@@ -4,17 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rapidbyte_runtime::{Cancel, Clock, Level, MemoryBudget, Registration, Sandbox, Source};
+use rapidbyte_runtime::{
+    Cancel, Clock, DeleteAction, Level, MemoryBudget, Registration, Sandbox, Source,
+};
 
 use crate::channel::{BATCH_EXCESS, MAX_BATCHES, MAX_MESSAGES, Receiver, channel};
-use crate::document::Resources;
+use crate::document::{DeletesAction, Resources};
 use crate::event::Event;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::ledger::{Ledger, Tally};
 use crate::plan::{Held, Plan, Step, StreamPlan, planning_sandbox};
 use crate::progress::StreamProgress;
-use crate::report::{Side, StageReport, StreamReport, TransformReport};
+use crate::report::{Deleted, Side, StageReport, StreamReport, TransformReport};
 use crate::retry::{Backoff, wait};
 use crate::stage::{
     Member, Message, Sessions, Stopped, Work, pump_destination, pump_source, pump_transform,
@@ -370,6 +372,7 @@ impl Moving<'_> {
             limited: member.is_limited.load(Ordering::Relaxed),
             bytes: tally.bytes,
             written_bytes: tally.written_bytes,
+            deleted: deleted(stream, tally.deleted),
             batches: tally.batches,
             commits: tally.commits,
             attempts: 1,
@@ -383,6 +386,18 @@ impl Moving<'_> {
             destination: StageReport::default(),
         }
     }
+}
+
+/// The rows that the source has deleted, if the run looked for them.
+fn deleted(stream: &StreamPlan, rows: u64) -> Option<Deleted> {
+    let asked = stream.target.deletes.as_ref()?;
+    Some(Deleted {
+        rows,
+        action: match asked.action {
+            DeleteAction::Delete => DeletesAction::Delete,
+            DeleteAction::Mark(_) => DeletesAction::Mark,
+        },
+    })
 }
 
 /// How a stage of a stream ended.

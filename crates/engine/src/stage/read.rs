@@ -6,9 +6,10 @@ use rapidbyte_runtime::{Batch, Cancel, Clock, Event, Phase, Position, ReadReques
 use rapidbyte_wire::ipc;
 use rapidbyte_wire::verify::Layout;
 
+use super::keys::send_keys;
 use super::{
     Answer, Begin, Message, Stopped, Told, WAIT_MS, Work, compress_failed, has_same_columns,
-    message_bytes,
+    message_bytes, schema_changed,
 };
 use crate::channel::Sender;
 use crate::compress::Compressor;
@@ -115,17 +116,23 @@ pub(crate) fn pump_source(
             reading.acknowledge(work, &mut source, answer)?;
         }
     }
+    for read in &reading.streams {
+        let request = request(work, work.members[read.member].stream, None);
+        let way = (&mut compressor, &mut sender);
+        send_keys(work, &mut source, read.member, request, way, clock)?;
+    }
     sender.end().map_err(|_| Stopped::Peer)?;
-    if work
-        .members
-        .iter()
-        .any(|member| member.stream.increment.is_some())
-    {
+    let mut streams = work.members.iter().map(|member| member.stream);
+    // A reader of keys acknowledges nothing. The cursor of the next run says what is committed.
+    let has_read_keys = streams.clone().any(|stream| stream.keys.is_some());
+    if streams.any(|stream| stream.increment.is_some()) {
         let before = clock.enter(Phase::ChannelWait);
         // Until the destination has ended.
         while let Ok(answer) = told.recv() {
             clock.enter(before);
-            reading.acknowledge(work, &mut source, answer)?;
+            if !has_read_keys {
+                reading.acknowledge(work, &mut source, answer)?;
+            }
             clock.enter(Phase::ChannelWait);
         }
         clock.enter(before);
@@ -270,7 +277,7 @@ impl Limit {
     }
 }
 
-fn send(
+pub(super) fn send(
     work: &Work<'_>,
     sender: &mut Sender<Message>,
     message: Message,
@@ -288,14 +295,4 @@ fn send(
     waits(false);
     clock.enter(before);
     sent.map_err(|_| Stopped::Peer)
-}
-
-fn schema_changed(stream: &StreamPlan) -> Failure {
-    Failure::new(
-        Class::Contract,
-        "schema_changed",
-        "the schema differs from the plan",
-    )
-    .in_stream(&stream.name)
-    .hint("run again: the table or file changed after the plan")
 }

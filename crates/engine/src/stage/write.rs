@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender as Tell;
 use rapidbyte_runtime::{
-    Batch, Cancel, Clock, Destination, LoadRequest, Phase, Position, Progress, Receipt,
+    Batch, Cancel, Clock, Destination, LoadRequest, Part, Phase, Position, Progress, Receipt,
     StreamCommit, WriteMode,
 };
 
+use super::keys::KeysWritten;
 use super::{Answer, Begin, Member, Message, Stopped, Work, decompress_failed};
 use crate::channel::{Received, Receiver};
 use crate::compress::{Decompressor, Frame};
@@ -108,6 +109,8 @@ fn begin<'a>(work: &Work<'a>, destination: &mut Destination) -> Result<Vec<Writt
     {
         work.ledger.heal(&stream.name, &progress);
         work.asking(stream).let_in(before, &progress);
+        let is_newest = work.asking(stream).refuse_older_keys();
+        is_newest.map_err(Stopped::because)?;
         if earlier.is_done(work, stream, &progress) {
             skip(
                 work,
@@ -128,6 +131,7 @@ fn begin<'a>(work: &Work<'a>, destination: &mut Destination) -> Result<Vec<Writt
             progress,
             from: cursor.flatten(),
             open: Open::default(),
+            keys: None,
             checkpoint: None,
         });
     }
@@ -292,16 +296,18 @@ struct Reached {
 }
 
 /// A stream of the load.
-struct Written<'a> {
+pub(super) struct Written<'a> {
     /// Its position in [`Work::members`].
     member: usize,
     /// Its number in the load.
-    number: u32,
-    stream: &'a StreamPlan,
+    pub(super) number: u32,
+    pub(super) stream: &'a StreamPlan,
     progress: Progress,
     /// Where the source began.
     from: Option<String>,
     open: Open,
+    /// Its keys, once they come: all rows have come by then.
+    pub(super) keys: Option<KeysWritten>,
     checkpoint: Option<Reached>,
 }
 
@@ -373,6 +379,21 @@ impl<'a> Pump<'a> {
                     frame,
                     rows,
                 }) => self.write(&mut decompressor, member, frame, rows)?,
+                Received::Item(Message::Keys {
+                    member,
+                    frame,
+                    rows,
+                }) => {
+                    let data = self.decompressed(&mut decompressor, frame)?;
+                    let written = self.written.iter_mut().find(|one| one.member == member);
+                    let one = written.ok_or_else(not_written)?;
+                    one.write_keys(work, &mut self.destination, &Batch { data, rows })?;
+                }
+                Received::Item(Message::AllKeys { member }) => {
+                    let written = self.written.iter_mut().find(|one| one.member == member);
+                    let one = written.ok_or_else(not_written)?;
+                    one.has_all_keys(work, &mut self.destination)?;
+                }
                 Received::Item(Message::Checkpoint { member, cursor }) => {
                     self.of(member)?.checkpoint = Some(Reached { cursor, behind: 0 });
                     if self.is_due() {
@@ -402,10 +423,18 @@ impl<'a> Pump<'a> {
     fn of(&mut self, member: usize) -> Result<&mut Written<'a>, Stopped> {
         let mut written = self.written.iter_mut();
         let found = written.find(|one| one.member == member);
-        found.ok_or_else(|| {
-            let text = "rows of a stream that is not written";
-            Stopped::because(Failure::new(Class::Run, "internal", text))
-        })
+        found.ok_or_else(not_written)
+    }
+
+    fn decompressed(
+        &self,
+        decompressor: &mut Decompressor,
+        frame: Frame,
+    ) -> Result<Vec<u8>, Stopped> {
+        let before = self.clock.enter(Phase::Decompress);
+        let data = decompressor.decompress(frame);
+        self.clock.enter(before);
+        data.map_err(decompress_failed)
     }
 
     fn write(
@@ -416,10 +445,7 @@ impl<'a> Pump<'a> {
         rows: u64,
     ) -> Result<(), Stopped> {
         let work = self.work;
-        let before = self.clock.enter(Phase::Decompress);
-        let data = decompressor.decompress(frame);
-        self.clock.enter(before);
-        let data = data.map_err(decompress_failed)?;
+        let data = self.decompressed(decompressor, frame)?;
         work.point("engine.write")?;
         let batch = Batch { data, rows };
         let number = self.of(member)?.number;
@@ -462,20 +488,15 @@ impl<'a> Pump<'a> {
 
     /// Whether there are rows, and all of them lie before checkpoints.
     fn is_ready(&self) -> bool {
-        self.grown().any(|one| one.open.rows > 0) && self.grown().all(Written::is_covered)
+        // Rows commit together with the keys that follow them.
+        let has_keys = self.written.iter().any(|one| one.keys.is_some());
+        !has_keys
+            && self.grown().any(|one| one.open.rows > 0)
+            && self.grown().all(Written::is_covered)
     }
 
     fn grown(&self) -> impl Iterator<Item = &Written<'a>> {
         self.written.iter().filter(|one| one.grows())
-    }
-
-    /// The destination counts rows that it was not given.
-    fn lied(&self, stream: &StreamPlan, text: String, export: &'static str) -> Failure {
-        let failure = Failure::new(Class::Run, "contract_broken", text);
-        let mut failure = failure.in_stream(&stream.name);
-        failure.connector = Some(self.work.plan.destination.connector.name().into());
-        failure.export = Some(export);
-        failure
     }
 
     /// Commits all streams at their end, or before it those that grow and have news.
@@ -488,23 +509,17 @@ impl<'a> Pump<'a> {
             .collect();
         let mut commits = Vec::new();
         for index in &meant {
-            let one = &self.written[*index];
+            let one = &mut self.written[*index];
             // Committed without their place, these rows would be delivered again.
             if one.stream.increment.is_some() && !one.is_covered() {
-                return Err(Stopped::because(self.without_checkpoint(one.stream)));
-            }
-            work.point("engine.flush")?;
-            let part = self.destination.flush(one.number);
-            let part = part.map_err(|e| self.failed(e))?;
-            if part.rows != one.open.rows {
-                let text = format!(
-                    "received {} rows and reports {} written rows",
-                    one.open.rows, part.rows
-                );
-                let lied = self.lied(one.stream, text, "writer.flush");
-                return Err(Stopped::because(lied));
+                let stream = one.stream;
+                return Err(Stopped::because(self.without_checkpoint(stream)));
             }
             rejects::ensure_few(work, one, complete)?;
+            let part = match complete {
+                true => one.end_keys(work, &mut self.destination)?,
+                false => one.flush(work, &mut self.destination)?,
+            };
             commits.push(StreamCommit {
                 stream: one.number,
                 parts: vec![part],
@@ -523,10 +538,14 @@ impl<'a> Pump<'a> {
                     "received {} rows and reports {} committed rows",
                     one.open.rows, receipt.rows
                 );
-                let failure = self.lied(one.stream, text, "load.commit");
+                let failure = one.lied(work, text, "load.commit");
                 return Err(Stopped::because(failure.hint(
                     "check the target before you run again: a commit has happened",
                 )));
+            }
+            if receipt.deleted > 0 && one.keys.is_none() {
+                let text = format!("reports {} deleted rows without keys", receipt.deleted);
+                return Err(Stopped::because(one.lied(work, text, "load.commit")));
             }
         }
         work.point("engine.committed")?;
@@ -579,7 +598,40 @@ impl<'a> Pump<'a> {
     }
 }
 
+fn not_written() -> Stopped {
+    let text = "rows of a stream that is not written";
+    Stopped::because(Failure::new(Class::Run, "internal", text))
+}
+
 impl Written<'_> {
+    /// Ends a part of the rows since the last commit.
+    pub(super) fn flush(
+        &self,
+        work: &Work<'_>,
+        destination: &mut Destination,
+    ) -> Result<Part, Stopped> {
+        work.point("engine.flush")?;
+        let part = destination.flush(self.number);
+        let part = part.map_err(|e| Stopped::because(work.failed(e, "destination")))?;
+        if part.rows == self.open.rows {
+            return Ok(part);
+        }
+        let text = format!(
+            "received {} rows and reports {} written rows",
+            self.open.rows, part.rows
+        );
+        Err(Stopped::because(self.lied(work, text, "writer.flush")))
+    }
+
+    /// The destination counts rows or keys that it was not given.
+    pub(super) fn lied(&self, work: &Work<'_>, text: String, export: &'static str) -> Failure {
+        let failure = Failure::new(Class::Run, "contract_broken", text);
+        let mut failure = failure.in_stream(&self.stream.name);
+        failure.connector = Some(work.plan.destination.connector.name().into());
+        failure.export = Some(export);
+        failure
+    }
+
     /// Everything that was written is committed: this is counted and recorded.
     fn has_committed(
         &mut self,
@@ -609,6 +661,7 @@ impl Written<'_> {
             batches,
             rejected,
             written_bytes: receipt.bytes,
+            deleted: receipt.deleted,
             location: work.plan.document.redact(&receipt.location),
         };
         ledger.committed(name, &self.progress, committed)

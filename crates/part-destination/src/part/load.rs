@@ -75,6 +75,11 @@ impl GuestLoad for Load {
         Vec::new()
     }
 
+    fn open_keys(&self, _: u32) -> Result<contract::Writer, Error> {
+        let text = "keys for a destination that does not compare them";
+        Err(self.internal("keys_not_compared", text))
+    }
+
     fn commit(&self, commits: Vec<StreamCommit>) -> Result<Vec<Receipt>, Error> {
         phase::enter(Kind::Commit);
         let commit = of_host(one::only(commits, TOGETHER))?;
@@ -96,6 +101,7 @@ impl GuestLoad for Load {
             rows: commit.parts.iter().map(|part| part.rows).sum(),
             bytes: receipt.bytes.unwrap_or(text_bytes),
             location: receipt.location,
+            deleted: 0,
         }])
     }
 

@@ -20,13 +20,14 @@ pub struct SessionExport<D>(RefCell<Session<D>>);
 #[doc(hidden)]
 pub struct LoadExport<D: Destination> {
     loading: Shared<D>,
-    /// Of the batches to come.
-    schema: Vec<u8>,
+    target: Target,
 }
 #[doc(hidden)]
 pub struct WriterExport<D: Destination> {
     loading: Shared<D>,
     decoder: ipc::Decoder,
+    /// It takes the keys of the source, not rows.
+    takes_keys: bool,
 }
 
 /// The writer is an object of its own in the contract.
@@ -73,8 +74,18 @@ impl<D: Destination> wit::GuestSession for SessionExport<D> {
         let LoadRequest { target, .. } = one::only(requests, TOGETHER).map_err(Error::internal)?;
         Ok(wit::Load::new(LoadExport {
             loading: Rc::new(RefCell::new(loading)),
-            schema: target.schema,
+            target,
         }))
+    }
+}
+
+impl<D: Destination> LoadExport<D> {
+    fn writer(&self, decoder: ipc::Decoder, takes_keys: bool) -> wit::Writer {
+        wit::Writer::new(WriterExport {
+            loading: Rc::clone(&self.loading),
+            decoder,
+            takes_keys,
+        })
     }
 }
 
@@ -85,10 +96,17 @@ impl<D: Destination> wit::GuestLoad for LoadExport<D> {
 
     fn open_writer(&self, stream: u32, cursor: Option<String>) -> Result<wit::Writer> {
         one::ensure_only(stream, TOGETHER).map_err(Error::internal)?;
-        let decoder = ipc::Decoder::new(&self.schema)?;
+        let decoder = ipc::Decoder::new(&self.target.schema)?;
         self.loading.borrow_mut().open_writer(cursor.as_deref())?;
-        let loading = Rc::clone(&self.loading);
-        Ok(wit::Writer::new(WriterExport { loading, decoder }))
+        Ok(self.writer(decoder, false))
+    }
+
+    fn open_keys(&self, stream: u32) -> Result<wit::Writer> {
+        one::ensure_only(stream, TOGETHER).map_err(Error::internal)?;
+        let schema = self.target.key_schema()?;
+        let decoder = ipc::Decoder::new(&ipc::encode_schema(&schema)?)?;
+        self.loading.borrow_mut().open_keys()?;
+        Ok(self.writer(decoder, true))
     }
 
     fn commit(&self, commits: Vec<StreamCommit>) -> Result<Vec<Receipt>> {
@@ -124,7 +142,11 @@ impl<D: Destination> wit::GuestLoad for LoadExport<D> {
 impl<D: Destination> wit::GuestWriter for WriterExport<D> {
     fn write(&self, batch: wit::Batch) -> Result<()> {
         let batch = messages::decode(&self.decoder, batch)?;
-        self.loading.borrow_mut().write(&batch)
+        let mut loading = self.loading.borrow_mut();
+        match self.takes_keys {
+            true => loading.write_keys(&batch),
+            false => loading.write(&batch),
+        }
     }
 
     fn reject(&self, rejects: Vec<Reject>) -> Result<()> {
@@ -136,6 +158,10 @@ impl<D: Destination> wit::GuestWriter for WriterExport<D> {
     }
 
     fn flush(&self) -> Result<Part> {
-        self.loading.borrow_mut().flush()
+        let mut loading = self.loading.borrow_mut();
+        match self.takes_keys {
+            true => loading.flush_keys(),
+            false => loading.flush(),
+        }
     }
 }

@@ -28,6 +28,7 @@ pub struct Loading<D: Destination> {
     /// Rows of the parts since the last commit.
     flushed: u64,
     stage: Stage,
+    keys: Keys,
     /// None: it is committed completely, or aborted.
     load: Option<D::Load>,
 }
@@ -38,6 +39,19 @@ enum Stage {
     Writing,
     /// A call of the load failed. It may have written half a row, and a commit may have happened.
     Failed,
+}
+
+/// The keys of the source, for a target with `deletes`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    /// The target does not need them.
+    Unwanted,
+    /// The last commit needs them.
+    Wanted,
+    /// They come.
+    Open,
+    /// All of them have come.
+    Ended,
 }
 
 const NO_CHECKPOINTS: &str =
@@ -86,6 +100,10 @@ impl<D: Destination> Session<D> {
             unflushed: 0,
             flushed: 0,
             stage: Stage::Fenced,
+            keys: match target.deletes {
+                Some(_) => Keys::Wanted,
+                None => Keys::Unwanted,
+            },
             load: Some(load),
         })
     }
@@ -130,6 +148,9 @@ impl<D: Destination> Loading<D> {
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         self.run(|it| {
             it.ensure_writing()?;
+            if matches!(it.keys, Keys::Open | Keys::Ended) {
+                return Err(Error::internal("a row after the keys of the stream"));
+            }
             it.call(|load| load.write(batch))?;
             it.unflushed += batch.num_rows() as u64;
             Ok(())
@@ -156,6 +177,40 @@ impl<D: Destination> Loading<D> {
             let part = it.call(Load::flush)?;
             it.unflushed = 0;
             it.flushed += part.rows;
+            Ok(part)
+        })
+    }
+
+    /// As [`Load::open_keys`].
+    pub fn open_keys(&mut self) -> Result<()> {
+        self.run(|it| {
+            it.ensure_writing()?;
+            if it.keys != Keys::Wanted {
+                return Err(Error::internal("keys that the target does not need"));
+            }
+            if it.unflushed > 0 {
+                return Err(Error::internal("keys before the rows are flushed"));
+            }
+            it.call(Load::open_keys)?;
+            it.keys = Keys::Open;
+            Ok(())
+        })
+    }
+
+    /// As [`Load::write_keys`].
+    pub fn write_keys(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.run(|it| {
+            it.ensure_keys_open()?;
+            it.call(|load| load.write_keys(batch))
+        })
+    }
+
+    /// As [`Load::flush_keys`].
+    pub fn flush_keys(&mut self) -> Result<Part> {
+        self.run(|it| {
+            it.ensure_keys_open()?;
+            let part = it.call(Load::flush_keys)?;
+            it.keys = Keys::Ended;
             Ok(part)
         })
     }
@@ -208,6 +263,13 @@ impl<D: Destination> Loading<D> {
         }
     }
 
+    fn ensure_keys_open(&self) -> Result<()> {
+        match self.keys {
+            Keys::Open => Ok(()),
+            _ => Err(Error::internal("open-keys comes first")),
+        }
+    }
+
     fn call<T>(&mut self, act: impl FnOnce(&mut D::Load) -> Result<T>) -> Result<T> {
         let done = act(self.ensure_open()?);
         if done.is_err() {
@@ -225,6 +287,16 @@ impl<D: Destination> Loading<D> {
             seq if seq < next => format!("the commit {seq} has happened, and {next} is the next"),
             seq if seq > next => format!("a commit with the number {seq}, and {next} is the next"),
             _ if !has_writer && commit.rows() > 0 => "a commit without written rows".into(),
+            _ if !commit.complete && matches!(self.keys, Keys::Open | Keys::Ended) => {
+                "a commit between the keys and the last commit".into()
+            }
+            // Rows would be deleted whose keys are still to come.
+            _ if commit.complete
+                && has_writer
+                && matches!(self.keys, Keys::Wanted | Keys::Open) =>
+            {
+                "the last commit before all keys have come".into()
+            }
             _ if !D::SUPPORTS_CHECKPOINTS && (moves_cursor || !has_writer) => NO_CHECKPOINTS.into(),
             _ => return None,
         })

@@ -100,6 +100,7 @@ impl<const CHECKPOINTS: bool> Load for Note<CHECKPOINTS> {
             rows: commit.rows(),
             bytes: 0,
             location: "notes".into(),
+            deleted: 0,
         })
     }
 
@@ -190,6 +191,7 @@ fn target(stream: &str) -> Target {
         is_incremental: false,
         schema_changes: SchemaChanges::default(),
         rejects: None,
+        deletes: None,
     }
 }
 

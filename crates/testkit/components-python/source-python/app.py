@@ -45,6 +45,8 @@ class Source(wit_world.exports.Source):
             supports_rejects=False,
             reads_together=False,
             commits_together=False,
+            repeatable_reads=False,
+            compares_keys=False,
         )
 
     def open(self, config: str) -> source.Session:

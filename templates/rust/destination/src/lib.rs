@@ -145,6 +145,7 @@ impl Load for LineFile {
             rows: commit.rows(),
             bytes,
             location: self.path.clone(),
+            deleted: 0,
         })
     }
 }

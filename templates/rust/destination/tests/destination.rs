@@ -25,6 +25,7 @@ fn opened(test: &str) -> (Session<Lines>, Target, SchemaRef) {
         is_incremental: false,
         schema_changes: SchemaChanges::default(),
         rejects: None,
+        deletes: None,
     };
     (
         destination::open(&config).expect("a configuration"),

@@ -59,9 +59,12 @@ fn streams(reports: &[StreamReport]) -> String {
             0 => String::new(),
             rejected => format!(", {} rejected", count(rejected)),
         };
+        let deleted = stream.deleted.filter(|deleted| deleted.rows > 0);
+        let deleted = deleted.map(|deleted| format!(", {deleted}"));
+        let deleted = deleted.unwrap_or_default();
         vec![
             stream.name.clone(),
-            format!("{}{rejected}{limited}", rows(stream.rows)),
+            format!("{}{deleted}{rejected}{limited}", rows(stream.rows)),
             bytes(stream.bytes),
             seconds(stream.wall_secs),
             stream.location.clone(),
@@ -231,6 +234,7 @@ mod tests {
             schema_changes: Vec::new(),
             rejected: 0,
             rejects: Vec::new(),
+            deleted: None,
             start_secs: 0.0,
             wall_secs: n as f64,
             source: stage("source_fetch_secs", 2.5, "channel_wait_secs"),

@@ -45,6 +45,7 @@ source:
       primary_key: [id]
       deleted_field: gone
       schema_changes: frozen
+      deletes: { mode: compare, action: mark, column: gone_at, max_share: 0.25 }
 destination:
   use: dest-postgres
   config: { schema: raw }
@@ -57,6 +58,7 @@ report: { directory: reports, keep: 5 }
 when_running: replace
 on_stream_failure: stop
 schema_changes: { new_column: ignore, dropped_column: drop, type_change: rewrite, backfill: true }
+deletes: { mode: compare }
 resources:
   memory: 1gb
   batch_bytes: 64KiB
@@ -97,6 +99,7 @@ resources:
                     "deleted_field": "gone",
                     "schema_changes": {"new_column": "fail", "dropped_column": "fail", "type_change": "fail", "renamed": "off",
                         "backfill": false},
+                    "deletes": {"mode": "compare", "action": "mark", "column": "gone_at", "max_share": 0.25},
                 },
             ],
         },
@@ -113,6 +116,7 @@ resources:
         "when_running": "replace",
         "on_stream_failure": "stop",
         "schema_changes": {"new_column": "ignore", "dropped_column": "drop", "type_change": "rewrite", "backfill": true},
+        "deletes": {"mode": "compare", "action": "delete", "max_share": 0.1},
         "resources": {
             "memory": 1_u64 << 30,
             "batch_bytes": 65536,
@@ -171,14 +175,14 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
         (
             with("banana: 1\n"),
             "p.yaml:8:1: unknown key \"banana\" (use one of these keys: version, pipeline, \
-             source, defaults, destination, schema_changes, resources, checkpoint, retry, \
+             source, defaults, destination, schema_changes, deletes, resources, checkpoint, retry, \
              on_stream_failure, report, when_running)",
         ),
         (
             source("  streams:\n    - name: a\n      having: x > 1\n"),
             "p.yaml:7:7: unknown key \"having\" (use one of these keys: name, sync_mode, \
              columns, where, rename, cursor_field, cursor_initial, change_detection, lag, write_mode, \
-             primary_key, deleted_field, schema_changes, transforms)",
+             primary_key, deleted_field, schema_changes, deletes, transforms)",
         ),
         (
             LEAST.replace("version: 1\n", ""),

@@ -61,16 +61,17 @@ impl Pump<'_> {
 
     /// The rows that the destination has refused of the last batch, which had `rows` rows.
     pub(super) fn refused(&mut self, member: usize, rows: u64) -> Result<u64, Stopped> {
+        let work = self.work;
         let one = self.of(member)?;
-        let (number, stream) = (one.number, one.stream);
-        if stream.target.rejects.is_none() {
+        let number = one.number;
+        if one.stream.target.rejects.is_none() {
             return Ok(0);
         }
         let refused = self.destination.refused(number);
         let refused = refused.map_err(|e| self.failed(e))?;
         if refused.rows > rows {
             let text = format!("received {rows} rows and refuses {} of them", refused.rows);
-            let lied = self.lied(stream, text, "writer.refused");
+            let lied = self.of(member)?.lied(work, text, "writer.refused");
             return Err(Stopped::because(lied));
         }
         self.count(member, refused.rows, &refused.first)?;

@@ -281,6 +281,7 @@ impl Load for Misbehaving {
             rows,
             bytes: commit.parts.iter().map(|part| part.bytes).sum(),
             location: "misbehave:".into(),
+            deleted: 0,
         })
     }
 
@@ -320,6 +321,7 @@ mod tests {
             is_incremental: false,
             schema_changes: SchemaChanges::default(),
             rejects: None,
+            deletes: None,
         }
     }
 

@@ -121,6 +121,7 @@ impl Load for Counter {
             rows: total.rows,
             bytes: total.bytes,
             location: format!("null:{}", hash.unwrap_or_default()),
+            deleted: 0,
         })
     }
 }

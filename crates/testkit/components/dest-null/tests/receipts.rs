@@ -45,6 +45,7 @@ fn receipt(config: &str, batches: &[RecordBatch]) -> Receipt {
         is_incremental: false,
         schema_changes: SchemaChanges::default(),
         rejects: None,
+        deletes: None,
     };
     assert_eq!(destination.plan(&target).unwrap().columns.len(), 3);
     let mut load = destination.begin(&[request(target)]).unwrap();
@@ -128,6 +129,7 @@ fn an_upsert_is_refused() {
         is_incremental: false,
         schema_changes: SchemaChanges::default(),
         rejects: None,
+        deletes: None,
     };
     let error = destination.begin(&[request(target)]).err().unwrap();
     assert_eq!(error.code, "unsupported_write_mode");

@@ -261,6 +261,8 @@ impl Guest for Export {
             supports_rejects: false,
             reads_together: false,
             commits_together: false,
+            repeatable_reads: false,
+            compares_keys: false,
         }
     }
 
@@ -447,6 +449,10 @@ impl GuestLoad for Loading {
         Vec::new()
     }
 
+    fn open_keys(&self, _: u32) -> Result<wit::Writer> {
+        Err(Error::internal("this destination does not compare keys"))
+    }
+
     fn commit(&self, commits: Vec<StreamCommit>) -> Result<Vec<Receipt>> {
         let commit = one::only(commits, TOGETHER).map_err(Error::internal)?;
         one::ensure_only(commit.stream, TOGETHER).map_err(Error::internal)?;
@@ -487,6 +493,7 @@ impl GuestLoad for Loading {
             rows: rows - u64::from(deed == Deed::MiscountsRows && rows > 0),
             bytes: rows,
             location: open.place.rows.clone(),
+            deleted: 0,
         }])
     }
 

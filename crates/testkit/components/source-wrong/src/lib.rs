@@ -261,6 +261,8 @@ impl Guest for Export {
             supports_rejects: false,
             reads_together: false,
             commits_together: false,
+            repeatable_reads: false,
+            compares_keys: false,
         }
     }
 
