@@ -62,6 +62,8 @@ impl Destination for Postgres {
     const NATIVE_FORMS: &[&str] = &[rapidbyte_pg::NATIVE_FORM];
     const SUPPORTS_CHECKPOINTS: bool = true;
     const DEDUPLICATES_APPENDS: bool = true;
+    const NAMES_TARGETS: bool = true;
+    const HAS_NAMESPACES: bool = true;
 
     fn open(config: Config) -> Result<Self> {
         Ok(Self {
@@ -86,7 +88,7 @@ impl Destination for Postgres {
     }
 
     fn plan(&mut self, target: &Target) -> Result<Plan> {
-        let name = self.home.settings.name_of(&target.stream)?;
+        let name = self.home.settings.name_of(target)?;
         let schema = target.arrow_schema()?;
         // Of an earlier plan, which may have been another one.
         self.planned.remove(&target.stream);
@@ -188,7 +190,7 @@ impl Destination for Postgres {
         let planned = self.planned.remove(&target.stream);
         let planned = planned.filter(|(mode, _)| *mode == target.write_mode);
         let lock = planned.map(|(_, lock)| lock);
-        let name = settings.name_of(&target.stream)?;
+        let name = settings.name_of(target)?;
         let load = TableLoad::new(&self.home, client, target, name, lease, lock)?;
         Ok((load, progress))
     }
@@ -197,7 +199,7 @@ impl Destination for Postgres {
 impl Postgres {
     /// The row of the table of checkpoints that is a stream's.
     fn key(&self, target: &Target, pipeline: &str) -> Result<Key> {
-        let name = self.home.settings.name_of(&target.stream)?;
+        let name = self.home.settings.name_of(target)?;
         Ok(Key::new(
             &self.home.settings,
             pipeline,

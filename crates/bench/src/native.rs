@@ -89,6 +89,7 @@ fn read_all(
         stream: TABLE.into(),
         columns: None,
         filter: None,
+        query: None,
         increment: None,
         cursor: None,
     };
@@ -102,6 +103,7 @@ fn read_all(
         cursor: None,
         columns: None,
         filter: None,
+        query: None,
         forms: vec![FORM.into()],
         batch_bytes: BATCH_BYTES,
         max_record_bytes: MAX_RECORD_BYTES,
@@ -285,6 +287,8 @@ impl Job {
             primary_key: self.primary_key.clone(),
             deleted_field: None,
             dedup_fields: Vec::new(),
+            name: None,
+            namespace: None,
             is_incremental: false,
             schema_changes: SchemaChanges::default(),
         }

@@ -388,10 +388,13 @@ mod tests {
             write_modes: write_modes.to_vec(),
             native_forms: Vec::new(),
             supports_filter: false,
+            supports_queries: false,
             supports_checkpoints: false,
             deduplicates_appends: false,
             reads_together: false,
             commits_together: false,
+            names_targets: false,
+            has_namespaces: false,
         };
         let (reads, writes) = (&[SyncMode::FullRefresh], &[WriteMode::Append]);
         for (sync, write, right) in [

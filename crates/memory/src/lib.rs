@@ -127,10 +127,13 @@ fn spec(name: &str, description: &str) -> Spec {
         write_modes: Vec::new(),
         native_forms: Vec::new(),
         supports_filter: false,
+        supports_queries: false,
         supports_checkpoints: false,
         deduplicates_appends: false,
         reads_together: false,
         commits_together: false,
+        names_targets: false,
+        has_namespaces: false,
     }
 }
 

@@ -37,10 +37,13 @@ impl contract::Guest for Part {
             write_modes: script.write_modes,
             native_forms: Vec::new(),
             supports_filter: false,
+            supports_queries: false,
             supports_checkpoints: false,
             deduplicates_appends: false,
             reads_together: false,
             commits_together: false,
+            names_targets: false,
+            has_namespaces: false,
         }
     }
 

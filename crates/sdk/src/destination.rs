@@ -54,6 +54,10 @@ pub trait Destination: Sized + 'static {
     const SUPPORTS_CHECKPOINTS: bool = false;
     /// Whether it appends rows that come again once only, see `Target::dedup_fields`.
     const DEDUPLICATES_APPENDS: bool = false;
+    /// Whether [`Target::name`] is understood: the name that the operator chose for the target.
+    const NAMES_TARGETS: bool = false;
+    /// Whether [`Target::namespace`] is understood: the schema that the operator chose for the target.
+    const HAS_NAMESPACES: bool = false;
 
     /// Checks the configuration. Connects to nothing yet.
     fn open(config: Self::Config) -> Result<Self>;
@@ -222,10 +226,13 @@ pub fn spec<D: Destination>() -> Spec {
         write_modes: D::WRITE_MODES.to_vec(),
         native_forms: D::NATIVE_FORMS.iter().map(|s| (*s).into()).collect(),
         supports_filter: false,
+        supports_queries: false,
         supports_checkpoints: D::SUPPORTS_CHECKPOINTS,
         deduplicates_appends: D::DEDUPLICATES_APPENDS,
         reads_together: false,
         commits_together: false,
+        names_targets: D::NAMES_TARGETS,
+        has_namespaces: D::HAS_NAMESPACES,
     }
 }
 

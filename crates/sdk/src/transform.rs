@@ -68,10 +68,13 @@ pub fn spec<T: Transform>() -> Spec {
         write_modes: Vec::new(),
         native_forms: T::NATIVE_FORMS.iter().map(|s| (*s).into()).collect(),
         supports_filter: false,
+        supports_queries: false,
         supports_checkpoints: false,
         deduplicates_appends: false,
         reads_together: false,
         commits_together: false,
+        names_targets: false,
+        has_namespaces: false,
     }
 }
 

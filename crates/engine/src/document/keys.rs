@@ -22,7 +22,7 @@ use super::permissions::permissions;
 use super::read::Spot;
 use super::resources::{Resources, share};
 use super::secrets::Secrets;
-use super::streams::{self, Defaults, Stream, streams};
+use super::streams::{self, Defaults, Stream, StreamTarget, streams};
 use super::{VERSION, covers_stream};
 
 const MAX_PIPELINE_NAME_CHARS: usize = 64;
@@ -195,6 +195,7 @@ fn ensure_fits(at: &Spot<'_>, document: &mut Document) -> Result<()> {
         let excludes = |pattern: &&String| covers_stream(pattern, &stream.name);
         if let Some(pattern) = document.source.exclude.iter().find(excludes)
             && !stream.is_pattern()
+            && stream.query.is_none()
         {
             let message = format!(
                 "exclude leaves out the stream {:?} that is named here",
@@ -223,6 +224,12 @@ impl Document {
     /// How the destination treats the rows that are already in the target of a stream.
     pub fn write_mode_of(&self, stream: &Stream) -> WriteMode {
         stream.write_mode.unwrap_or(self.destination.write_mode)
+    }
+
+    /// The target that the operator chose for a stream.
+    pub fn target_of(&self, stream: &str) -> Option<&StreamTarget> {
+        let entry = self.source.entry_for(stream)?;
+        self.source.streams[entry].target.as_ref()
     }
 }
 

@@ -40,10 +40,13 @@ class Source(wit_world.exports.Source):
             write_modes=[],
             native_forms=[],
             supports_filter=False,
+            supports_queries=False,
             supports_checkpoints=False,
             deduplicates_appends=False,
             reads_together=False,
             commits_together=False,
+            names_targets=False,
+            has_namespaces=False,
         )
 
     def open(self, config: str) -> source.Session:

@@ -42,6 +42,8 @@ fn receipt(config: &str, batches: &[RecordBatch]) -> Receipt {
         primary_key: Vec::new(),
         deleted_field: None,
         dedup_fields: Vec::new(),
+        name: None,
+        namespace: None,
         is_incremental: false,
         schema_changes: SchemaChanges::default(),
     };
@@ -124,6 +126,8 @@ fn an_upsert_is_refused() {
         primary_key: vec!["n".into()],
         deleted_field: None,
         dedup_fields: Vec::new(),
+        name: None,
+        namespace: None,
         is_incremental: false,
         schema_changes: SchemaChanges::default(),
     };

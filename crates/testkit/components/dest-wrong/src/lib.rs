@@ -256,10 +256,13 @@ impl Guest for Export {
             write_modes: vec![WriteMode::Append, WriteMode::Replace, WriteMode::Upsert],
             native_forms: Vec::new(),
             supports_filter: false,
+            supports_queries: false,
             supports_checkpoints: true,
             deduplicates_appends: false,
             reads_together: false,
             commits_together: false,
+            names_targets: false,
+            has_namespaces: false,
         }
     }
 

@@ -256,10 +256,13 @@ impl Guest for Export {
             write_modes: Vec::new(),
             native_forms: Vec::new(),
             supports_filter: true,
+            supports_queries: false,
             supports_checkpoints: false,
             deduplicates_appends: false,
             reads_together: false,
             commits_together: false,
+            names_targets: false,
+            has_namespaces: false,
         }
     }
 
@@ -313,6 +316,10 @@ impl GuestSession for Session {
             _ => {}
         }
         Ok(streams)
+    }
+
+    fn describe_query(&self, _: String, _: String, _: Vec<String>) -> Result<Stream> {
+        Err(Error::internal("it has no queries"))
     }
 
     fn snapshot(&self, _streams: Vec<Selection>) -> Result<String> {
