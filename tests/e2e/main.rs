@@ -38,6 +38,7 @@ mod overlap;
 mod permissions;
 mod pooler;
 mod postgres;
+mod query;
 mod questions;
 mod races;
 mod repeats;

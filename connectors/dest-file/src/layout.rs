@@ -77,14 +77,19 @@ impl Layout {
             return Ok(());
         };
         if !self.path.contains(STREAM) {
-            let text = format!("the path does not have {STREAM}, so the target name {name:?} has no effect");
+            let text = format!(
+                "the path does not have {STREAM}, so the target name {name:?} has no effect"
+            );
             return Err(Error::config("unused_option", text)
-                .hint(format!("put {STREAM} into the path, or remove `target:` of the stream"))
+                .hint(format!(
+                    "put {STREAM} into the path, or remove `target:` of the stream"
+                ))
                 .at("config.path"));
         }
         let set = self.set.as_ref();
         if set.is_some_and(|set| set.partition_by_stream.contains_key(&target.stream)) {
-            let text = format!("the stream has partitions of its own, and the target name {name:?}");
+            let text =
+                format!("the stream has partitions of its own, and the target name {name:?}");
             return Err(Error::config("invalid_config", text)
                 .hint("set partition_by for all streams, or remove `target:` of the stream")
                 .at("config.partition_by_stream"));

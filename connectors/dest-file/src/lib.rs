@@ -117,7 +117,10 @@ impl Home {
     fn own(&self, target: &Target) -> Result<()> {
         let layout = &self.settings.layout;
         let (place, hint) = match &layout.set {
-            None => (layout.file(target)?, "put {stream} into the path"),
+            None => (
+                layout.file(target)?,
+                "put {stream} into the path, or give one of them another name with `target:`",
+            ),
             Some(_) => (
                 layout.folder(target)?.0,
                 "put {stream} into a folder of the path, such as out/{stream}/{part}.csv: each stream needs a \

@@ -347,7 +347,9 @@ impl Settings {
             ident::check_name(text).map_err(|error| {
                 let location = format!("config.{key}");
                 convert(error)
-                    .hint(format!("name another with `{key}:`, or with `target:` of the stream"))
+                    .hint(format!(
+                        "name another with `{key}:`, or with `target:` of the stream"
+                    ))
                     .in_stream(stream)
                     .at(location)
             })?;

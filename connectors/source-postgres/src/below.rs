@@ -166,9 +166,10 @@ impl Calls {
             Some(_) => HELD.to_owned(),
             None => format!("SELECT {}::pg_catalog.oid", relation.oid),
         };
-        let sql = CALLS
-            .replace("$FIRST", &first)
-            .replace("$CONDITION", &quote_literal(&texts.join("\n").replace('\0', "")));
+        let sql = CALLS.replace("$FIRST", &first).replace(
+            "$CONDITION",
+            &quote_literal(&texts.join("\n").replace('\0', "")),
+        );
         Ok(match query(client, &sql)?.single()? {
             "t" => Self::MayRead,
             _ => Self::Nothing,
@@ -191,7 +192,10 @@ pub(crate) fn add_missing(
             .replace("$OID", &relation.oid.to_string());
         lacking.extend(ask(client, &sql)?);
     }
-    for (key, text) in [("query", relation.query()), ("where", selection.filter.as_deref())] {
+    for (key, text) in [
+        ("query", relation.query()),
+        ("where", selection.filter.as_deref()),
+    ] {
         let names = text.map(names).unwrap_or_default();
         if names.is_empty() {
             continue;

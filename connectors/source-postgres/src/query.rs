@@ -16,11 +16,14 @@ use crate::session::{Seen, query};
 
 /// The name that the server gives a column without a name.
 const UNNAMED: &str = "?column?";
+/// `read_only_sql_transaction`: a function that writes, or a lock of rows.
+pub(crate) const WRITES: &str = "pg_25006";
 /// `undefined_table`, `undefined_function`, `undefined_object` (such as a type).
 const UNDEFINED: [&str; 3] = ["pg_42P01", "pg_42883", "pg_42704"];
 const ONE_QUERY: &str =
     "write one SELECT, VALUES, or WITH … SELECT that only reads, without a semicolon";
-const QUALIFY: &str = "write each name with its schema, such as public.orders: the search path of a run is empty";
+const QUALIFY: &str =
+    "write each name with its schema, such as public.orders: the search path of a run is empty";
 
 /// The query as a relation, with the columns that the server finds. The transaction must be open. Errors:
 /// `invalid_query`, `query_columns`, and errors of the server about privileges or the connection.
@@ -28,12 +31,17 @@ pub(crate) fn describe(client: &mut Client, stream: &str, text: &str) -> Result<
     let relation = Relation::of_query(stream, text);
     let alone = prepare(client, text, Some(text))?;
     if !alone.params.is_empty() {
-        return Err(invalid("the query has parameters, which nobody gives a value".into())
-            .hint("write the value instead of $1"));
+        return Err(
+            invalid("the query has parameters, which nobody gives a value".into())
+                .hint("write the value instead of $1"),
+        );
     }
     let columns = prepare(client, &format!("SELECT * FROM {}", relation.sql()), None)?.columns;
     refuse_names(&columns)?;
-    let shape = query(client, &query_shape(&columns.iter().map(column).collect::<Vec<_>>()))?;
+    let shape = query(
+        client,
+        &query_shape(&columns.iter().map(column).collect::<Vec<_>>()),
+    )?;
     let described = relation::understand(client, &shape)?.pop();
     let described = described.ok_or_else(|| Error::internal("a query without columns"))??;
     described.columns.iter().try_for_each(refuse_type)?;
@@ -72,7 +80,7 @@ fn prepare(client: &mut Client, sql: &str, text: Option<&str>) -> Result<Parsed>
 /// True for an error that the text of the query causes.
 pub(crate) fn is_of_query(error: &Error) -> bool {
     let is_class = |class: &&str| error.code.starts_with(*class);
-    let classes = ["pg_0A", "pg_21", "pg_22", "pg_25006", "pg_3F", "pg_42", "pg_54"];
+    let classes = ["pg_0A", "pg_21", "pg_22", WRITES, "pg_3F", "pg_42", "pg_54"];
     error.code != NO_PRIVILEGE && classes.iter().any(|class| is_class(&class))
 }
 
@@ -86,7 +94,7 @@ pub(crate) fn wrong(error: Error, place: Option<(usize, usize)>) -> Error {
             None => QUALIFY.to_owned(),
         },
         // The server's hint for a write is to connect to the primary.
-        false => match error.hint.filter(|_| error.code != "pg_25006") {
+        false => match error.hint.filter(|_| error.code != WRITES) {
             Some(hint) => hint,
             None => ONE_QUERY.to_owned(),
         },
@@ -160,7 +168,13 @@ mod tests {
     #[test]
     fn the_place_of_a_character_counts_lines_and_letters() {
         let text = "SELECT é,\n  b\nFROM t";
-        for (position, place) in [(1, (1, 1)), (8, (1, 8)), (13, (2, 3)), (15, (3, 1)), (0, (1, 1))] {
+        for (position, place) in [
+            (1, (1, 1)),
+            (8, (1, 8)),
+            (13, (2, 3)),
+            (15, (3, 1)),
+            (0, (1, 1)),
+        ] {
             assert_eq!(line_and_column(text, position), place, "{position}");
         }
         assert_eq!(line_and_column(text, 1000), (3, 7));

@@ -681,12 +681,17 @@ fn explain(error: Error, relation: &Relation, settings: &Settled) -> Error {
             .hint(format!("{BELOW_POLICIES}{server}"))
             .in_stream(relation.stream());
     }
+    if relation.query().is_some() && error.code == query::WRITES {
+        return query::wrong(error, None);
+    }
     if error.code != NO_PRIVILEGE {
         return error;
     }
     if relation.query().is_some() {
         let role = quote_ident(&settings.connection.user);
-        return error.hint(format!("GRANT SELECT to {role} on each table that the query reads"));
+        return error.hint(format!(
+            "GRANT SELECT to {role} on each table that the query reads"
+        ));
     }
     let grants = relation.grants(&quote_ident(&settings.connection.user));
     let more = match relation.kind {

@@ -273,8 +273,9 @@ pub(crate) fn export(
 
 /// The relations of a few streams, if all are known and are read whole.
 fn plain<'a>(selections: &[Selection], known: &'a [Relation]) -> Option<Vec<&'a Relation>> {
-    let is_plain =
-        |s: &Selection| s.filter.is_none() && s.increment.is_none() && s.cursor.is_none() && s.query.is_none();
+    let is_plain = |s: &Selection| {
+        s.filter.is_none() && s.increment.is_none() && s.cursor.is_none() && s.query.is_none()
+    };
     if !(1..=MAX_AT_ONCE).contains(&selections.len()) || !selections.iter().all(is_plain) {
         return None;
     }

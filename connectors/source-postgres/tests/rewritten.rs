@@ -203,17 +203,21 @@ fn hidden() -> Database<'static> {
     database
 }
 
-/// Streams that read `t` of [`hidden`], each with its condition.
-const HIDDEN: [(&str, Option<&str>); 3] = [
+/// Streams and queries that read `t` of [`hidden`], each with its condition.
+const HIDDEN: [(&str, Option<&str>); 6] = [
     ("public.fv", None),
     ("public.fw", None),
     ("public.u", Some("public.has(id)")),
+    ("SELECT id FROM public.fw", None),
+    ("SELECT u.id FROM public.u JOIN public.fv USING (id)", None),
+    ("SELECT id FROM public.u WHERE public.has(id)", None),
 ];
 
 fn ids(stream: &str, filter: Option<&str>) -> Selection {
     Selection {
         columns: Some(vec!["id".into()]),
         filter: filter.map(Into::into),
+        query: stream.starts_with("SELECT").then(|| stream.into()),
         ..whole(stream)
     }
 }
@@ -222,6 +226,7 @@ fn reading(selection: &Selection, snapshot: &str) -> ReadRequest {
     ReadRequest {
         columns: selection.columns.clone(),
         filter: selection.filter.clone(),
+        query: selection.query.clone(),
         increment: selection.increment.clone(),
         snapshot: snapshot.into(),
         batch_bytes: 1,

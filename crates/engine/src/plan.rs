@@ -429,7 +429,10 @@ fn place(
     let mut target = Target {
         stream: discovered.name.clone(),
         name: asked.target.as_ref().and_then(|target| target.name.clone()),
-        namespace: asked.target.as_ref().and_then(|target| target.schema.clone()),
+        namespace: asked
+            .target
+            .as_ref()
+            .and_then(|target| target.schema.clone()),
         schema: relation.schema,
         write_mode: write_mode(document, asked),
         primary_key: relation.primary_key,

@@ -83,7 +83,9 @@ pub fn query_shape(columns: &[QueryColumn<'_>]) -> String {
         let name = crate::ident::quote_literal(column.name);
         let (table, number) = column.taken_from;
         let (oid, typmod) = (column.type_oid, column.typmod);
-        format!("({place}, {name}, {oid}::pg_catalog.oid, {typmod}, {table}::pg_catalog.oid, {number})")
+        format!(
+            "({place}, {name}, {oid}::pg_catalog.oid, {typmod}, {table}::pg_catalog.oid, {number})"
+        )
     };
     let rows: Vec<String> = columns.iter().enumerate().map(row).collect();
     QUERY_COLUMNS.replace("$COLUMNS", &rows.join(", "))

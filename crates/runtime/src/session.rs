@@ -11,9 +11,7 @@ use crate::bindings::destination::{
 };
 use crate::bindings::source::{Event, Position, ReadRequest, Selection};
 use crate::bindings::transform::{Plan as TransformPlan, Relation};
-use crate::bindings::types::{
-    Batch, CheckItem, Error as ConnectorError, ErrorKind, Spec, Stream,
-};
+use crate::bindings::types::{Batch, CheckItem, Error as ConnectorError, ErrorKind, Spec, Stream};
 use crate::{Error, Result, Sandbox};
 
 /// The calls that all sessions have in common.

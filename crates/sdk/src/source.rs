@@ -199,12 +199,7 @@ impl<S: Source> wit::GuestSession for SessionExport<S> {
         self.0.borrow_mut().discover(&forms)
     }
 
-    fn describe_query(
-        &self,
-        stream: String,
-        query: String,
-        forms: Vec<String>,
-    ) -> Result<Stream> {
+    fn describe_query(&self, stream: String, query: String, forms: Vec<String>) -> Result<Stream> {
         let mut source = self.0.borrow_mut();
         source.describe_query(&stream, &query, &forms)
     }

@@ -9,9 +9,7 @@ use super::covers_stream;
 use super::declare::{Keys, Kind, keys, words};
 use super::error::{Result, code};
 use super::keys::{PRIMARY_KEY_EXAMPLE, WriteMode, connector, ensure_upserts};
-use super::kinds::{
-    Distinct, list, mapping, name, names, object, one_or_more, pairs, value, word,
-};
+use super::kinds::{Distinct, list, mapping, name, names, object, one_or_more, pairs, value, word};
 use super::node::NodeValue;
 use super::read::Spot;
 
@@ -413,13 +411,22 @@ pub(super) fn ensure_fits(stream: &Stream, at: &Spot<'_>, mode: WriteMode) -> Re
 fn ensure_reads_query(stream: &Stream, at: &Spot<'_>) -> Result<()> {
     if stream.is_pattern() {
         let text = "the name of a query has no wildcards".to_owned();
-        return Err(at.bad_key("name", text).hint("write one name, such as big_orders"));
+        return Err(at
+            .bad_key("name", text)
+            .hint("write one name, such as big_orders"));
     }
     if stream.sync_mode == SyncMode::FullRefresh {
         return Ok(());
     }
-    let text = format!("a query cannot be read with sync_mode: {}", stream.sync_mode.name());
-    let key = if at.key("sync_mode").is_some() { "sync_mode" } else { "query" };
+    let text = format!(
+        "a query cannot be read with sync_mode: {}",
+        stream.sync_mode.name()
+    );
+    let key = if at.key("sync_mode").is_some() {
+        "sync_mode"
+    } else {
+        "query"
+    };
     Err(at.bad_key(key, text).hint(
         "set sync_mode: full_refresh for this stream; or create a view of the query in the source, and read the view \
          incrementally",

@@ -128,8 +128,8 @@ fn describe(
     forms: &[String],
 ) -> Result<Stream, Failure> {
     let stream = session.describe_query(name, query, forms);
-    let stream = stream
-        .map_err(|error| Failure::from_runtime(error, document, "source").in_stream(name))?;
+    let stream =
+        stream.map_err(|error| Failure::from_runtime(error, document, "source").in_stream(name))?;
     let shown = shown::streams(document, vec![stream]).pop();
     shown.ok_or_else(|| Failure::new(Class::Run, "internal", "a query without a stream"))
 }
