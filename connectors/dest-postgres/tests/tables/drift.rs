@@ -669,6 +669,38 @@ fn the_column_that_marks_deleted_rows_is_not_exchanged_unnoticed() {
 }
 
 #[test]
+fn a_key_whose_columns_exchanged_their_names_is_told_by_its_names_of_now() {
+    let database = database();
+    let mut client = database.client();
+    execute(&mut client, SOURCE);
+    execute(
+        &mut client,
+        "ALTER TABLE src.t ADD k bigint NOT NULL DEFAULT 0",
+    );
+    let (mode, changes) = (WriteMode::Upsert, SchemaChanges::default());
+    let mut to = open(&database);
+    write_by(&mut to, &read(&mut client, "t"), mode, changes).unwrap();
+    execute(
+        &mut client,
+        "ALTER TABLE src.t RENAME id TO x; ALTER TABLE src.t RENAME k TO id; ALTER TABLE src.t RENAME x TO k",
+    );
+    let batch = read(&mut client, "t");
+    let target = |key: &str| Target {
+        primary_key: vec![key.into()],
+        ..target_of(&batch, mode, changes)
+    };
+    let error = to.plan(&target("id")).unwrap_err();
+    assert_eq!(error.code, "no_unique_index", "{error:?}");
+    let hint = error.hint.unwrap();
+    assert!(hint.starts_with("set primary_key: [k]: "), "{hint}");
+    assert!(
+        hint.contains("(id is now k)") && hint.contains("CREATE UNIQUE INDEX"),
+        "{hint}"
+    );
+    to.plan(&target("k")).unwrap();
+}
+
+#[test]
 fn a_load_that_was_given_up_leaves_columns_that_are_known() {
     let database = database();
     let mut client = database.client();
