@@ -20,6 +20,9 @@ const UNNAMED: &str = "?column?";
 pub(crate) const WRITES: &str = "pg_25006";
 /// `undefined_table`, `undefined_function`, `undefined_object` (such as a type).
 const UNDEFINED: [&str; 3] = ["pg_42P01", "pg_42883", "pg_42704"];
+/// The beginnings of codes of errors that the text causes: what the server does not support, what cannot be computed,
+/// what does not exist or is written wrongly, and what is too large.
+const OF_QUERY: [&str; 7] = ["pg_0A", "pg_21", "pg_22", WRITES, "pg_3F", "pg_42", "pg_54"];
 const ONE_QUERY: &str =
     "write one SELECT, VALUES, or WITH … SELECT that only reads, without a semicolon";
 const QUALIFY: &str =
@@ -79,9 +82,7 @@ fn prepare(client: &mut Client, sql: &str, text: Option<&str>) -> Result<Parsed>
 
 /// True for an error that the text of the query causes.
 pub(crate) fn is_of_query(error: &Error) -> bool {
-    let is_class = |class: &&str| error.code.starts_with(*class);
-    let classes = ["pg_0A", "pg_21", "pg_22", WRITES, "pg_3F", "pg_42", "pg_54"];
-    error.code != NO_PRIVILEGE && classes.iter().any(|class| is_class(&class))
+    error.code != NO_PRIVILEGE && OF_QUERY.iter().any(|class| error.code.starts_with(class))
 }
 
 /// What the server says of the query.
