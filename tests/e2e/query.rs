@@ -56,6 +56,9 @@ fn a_query_is_planned_and_moved_like_a_table() {
     let plan: Value = serde_json::from_str(&ended.stdout).expect("JSON");
     let stream = &plan["streams"][0];
     assert_eq!(stream["name"], "big_orders", "{plan:#}");
+    let query = stream["query"].as_str().expect("a query");
+    assert!(query.starts_with("WITH totals AS"), "{query}");
+    assert_eq!(plan["streams"][1]["query"], Value::Null);
     let columns = stream["columns"].as_array().expect("columns").iter();
     let columns: Vec<String> = columns
         .map(|c| format!("{} {}", c["name"], c["target_type"]).replace('"', ""))
