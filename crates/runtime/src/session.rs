@@ -59,7 +59,7 @@ pub trait SourceSession: Session {
     fn describe_query(&mut self, stream: &str, query: &str, forms: &[String]) -> Result<Stream> {
         let _ = (query, forms);
         let text = format!("{stream}: a query for a source without queries");
-        let error = ConnectorError::new(ErrorKind::Internal, "no_queries", text);
+        let error = ConnectorError::new(ErrorKind::Internal, "internal", text);
         Err(self.refuse("session.describe-query", error))
     }
 

@@ -1,5 +1,6 @@
 //! Streams whose columns differ from their table, under each policy.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::common::*;
@@ -502,6 +503,44 @@ fn a_name_that_another_column_had_is_told() {
         );
         write_by(&mut to, &batch, mode, changes).unwrap();
         assert_eq!(warnings(&mut to, &batch, mode, changes), "", "{change}");
+    }
+}
+
+/// A source whose role may not ask for the identity of its server sends no numbers of columns.
+#[test]
+fn a_source_that_no_longer_proves_its_columns_is_told() {
+    let database = database();
+    let mut client = database.client();
+    let mut to = open(&database);
+    execute(&mut client, SOURCE);
+    let changes = SchemaChanges::default();
+    let proved = read(&mut client, "t");
+    let schema = proved.schema();
+    let table = form::Table {
+        origin: None,
+        ..form::table_of(&schema).unwrap()
+    };
+    assert!(table.identity.is_some());
+    let metadata = [(form::METADATA_KEY.to_owned(), json!(table).to_string())];
+    let schema = Schema::new_with_metadata(schema.fields().clone(), HashMap::from(metadata));
+    let unproved = RecordBatch::try_new(Arc::new(schema), proved.columns().to_vec()).unwrap();
+    // Nothing was proved before.
+    let mode = WriteMode::Append;
+    write_by(&mut to, &unproved, mode, changes).unwrap();
+    assert_eq!(warnings(&mut to, &unproved, mode, changes), "");
+    write_by(&mut to, &proved, mode, changes).unwrap();
+    assert_eq!(warnings(&mut to, &proved, mode, changes), "");
+    for mode in MODES {
+        if mode == WriteMode::Upsert {
+            execute(
+                &mut client,
+                "DELETE FROM raw.t; CREATE UNIQUE INDEX ON raw.t (id)",
+            );
+        }
+        let says = warnings(&mut to, &unproved, mode, changes);
+        let is_told =
+            says.contains("does not prove any more") && says.contains("pg_control_system");
+        assert_eq!(is_told, mode != WriteMode::Replace, "{mode:?}: {says}");
     }
 }
 
