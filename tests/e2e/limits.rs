@@ -47,6 +47,7 @@ fn read(source: &mut Source, how: &str) -> Result<Event, ConnectorError> {
         cursor: None,
         columns: None,
         filter: None,
+        query: None,
         forms: Vec::new(),
         batch_bytes: 1 << 20,
         max_record_bytes: 1 << 20,

@@ -39,6 +39,7 @@ mod overlap;
 mod permissions;
 mod pooler;
 mod postgres;
+mod query;
 mod questions;
 mod races;
 mod rejects;

@@ -248,6 +248,57 @@ fn every_type_of_the_server_arrives_or_is_refused_by_name() {
     }
 }
 
+/// The server describes a domain in a query as the type below it, so the declared types may differ.
+#[test]
+fn every_type_arrives_by_a_query_with_the_same_values() {
+    let source = shared().database();
+    let tables = fill(&source);
+    let to = target(5);
+    let by_name = pipeline(&source, &to, &tables, "load_method: copy");
+    let refused: Vec<String> = refused(&by_name, &tables)
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    let tables: Vec<String> = tables
+        .into_iter()
+        .filter(|name| !refused.contains(name))
+        .collect();
+    let streams = tables.iter().map(|table| {
+        let query = format!("SELECT * FROM {}", quoted(table));
+        serde_json::json!({ "name": stream_of(table), "query": query })
+    });
+    let streams = Value::Array(streams.collect()).to_string();
+    let names = serde_json::json!(
+        tables
+            .iter()
+            .map(|name| stream_of(name))
+            .collect::<Vec<_>>()
+    );
+    let by_query =
+        pipeline(&source, &to, &tables, "load_method: copy").replace(&names.to_string(), &streams);
+    assert!(by_query.contains("SELECT * FROM"));
+    Folder::new().report(&by_query);
+    let (mut from, mut into) = (source.client(), to.client());
+    run_sql(&mut from, "settings", TEXT);
+    run_sql(&mut into, "settings", TEXT);
+    let mut others = 0;
+    for table in &tables {
+        let (before, after) = (content(&mut from, table), content(&mut into, table));
+        assert_eq!((before.1, before.2), (after.1, after.2), "{table}");
+        let sql = "SELECT EXISTS (SELECT FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid \
+                   WHERE a.attrelid = $1::text::regclass AND a.attname = 'v' AND t.typtype = 'd')";
+        let is_domain = from.query_one(sql, &[&quoted(table)]).expect("a type");
+        others += usize::from(before.0 != after.0);
+        assert!(
+            before.0 == after.0 || is_domain.get(0),
+            "{table}: {} became {}",
+            before.0,
+            after.0
+        );
+    }
+    assert!(others > 0, "a domain became the type below it");
+}
+
 /// Types that CSV and JSON Lines hold: the type in SQL, the type in a declared schema, random values
 /// (as in `values.sql`), values at the edges.
 pub(crate) const PORTABLE: [(&str, &str, &str, &str); 22] = [

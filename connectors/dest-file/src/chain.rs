@@ -38,16 +38,16 @@ pub(crate) struct Place {
 
 impl Place {
     /// The place of a stream; none if its path does not have `{part}`.
-    pub(crate) fn of(layout: &Layout, stream: &str) -> Result<Option<Self>> {
+    pub(crate) fn of(layout: &Layout, target: &Target) -> Result<Option<Self>> {
         if !layout.set.as_ref().is_some_and(|set| set.counted) {
             return Ok(None);
         }
-        let (folder, name) = layout.folder(stream)?;
+        let (folder, name) = layout.folder(target)?;
         Ok(Some(Self {
             folder,
             name,
-            pattern: layout.pattern(stream)?,
-            stream: stream.to_owned(),
+            pattern: layout.pattern(target)?,
+            stream: target.stream.clone(),
         }))
     }
 

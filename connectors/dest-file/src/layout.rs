@@ -62,49 +62,92 @@ impl Layout {
         &self.path
     }
 
-    /// The one file of a stream.
-    pub(crate) fn file(&self, stream: &str) -> Result<String> {
+    /// The one file of a stream. The name that the operator chose for its target replaces `{stream}`, otherwise its own
+    /// name does.
+    pub(crate) fn file(&self, target: &Target) -> Result<String> {
+        let name = target.name.as_deref().unwrap_or(&target.stream);
+        let in_stream = |error: Error| error.in_stream(&target.stream);
+        self.refuse_name(target).map_err(in_stream)?;
+        self.named(name).map_err(in_stream)
+    }
+
+    /// Refuses a chosen name that has no effect, and one that the grants do not cover.
+    fn refuse_name(&self, target: &Target) -> Result<()> {
+        let Some(name) = &target.name else {
+            return Ok(());
+        };
+        if !self.path.contains(STREAM) {
+            let text = format!(
+                "the path does not have {STREAM}, so the target name {name:?} has no effect"
+            );
+            return Err(Error::config("unused_option", text)
+                .hint(format!(
+                    "put {STREAM} into the path, or remove `target:` of the stream"
+                ))
+                .at("config.path"));
+        }
+        let set = self.set.as_ref();
+        if set.is_some_and(|set| set.partition_by_stream.contains_key(&target.stream)) {
+            let text =
+                format!("the stream has partitions of its own, and the target name {name:?}");
+            return Err(Error::config("invalid_config", text)
+                .hint("set partition_by for all streams, or remove `target:` of the stream")
+                .at("config.partition_by_stream"));
+        }
+        Ok(())
+    }
+
+    fn named(&self, name: &str) -> Result<String> {
         if !self.path.contains(STREAM) {
             return Ok(self.path.clone());
         }
-        let is_name = !stream.is_empty()
-            && !matches!(stream, "." | "..")
-            && !stream.contains(['/', '\\', '\0', '*', '?'])
-            && !stream.contains(PART)
-            && !stream.contains(STREAM);
+        let is_name = !name.is_empty()
+            && !matches!(name, "." | "..")
+            && !name.contains(['/', '\\', '\0', '*', '?'])
+            && !name.contains(PART)
+            && !name.contains(STREAM);
         if !is_name {
-            let text = format!("{stream:?} cannot be part of a file name");
+            let text = format!("{name:?} cannot be part of a file name");
             return Err(Error::config("invalid_file_name", text)
-                .hint("rename the stream, or write it to a path without {stream}")
-                .in_stream(stream)
+                .hint(
+                    "give the stream another name with `target: { name: … }`, or write it to a path without {stream}",
+                )
                 .at("config.path"));
         }
-        Ok(self.path.replace(STREAM, stream))
+        Ok(self.path.replace(STREAM, name))
     }
 
     /// The folder of a stream's set, and in the place of its file's name the rest.
-    pub(crate) fn folder(&self, stream: &str) -> Result<(String, String)> {
-        let path = self.file(stream)?;
-        // `settle` has seen to it that there is one.
-        let (folder, name) = path.rsplit_once('/').unwrap_or_default();
-        Ok((folder.to_owned(), name.to_owned()))
+    pub(crate) fn folder(&self, target: &Target) -> Result<(String, String)> {
+        Ok(split(&self.file(target)?))
     }
 
     /// A pattern of all files that a stream may have.
-    pub(crate) fn pattern(&self, stream: &str) -> Result<String> {
+    pub(crate) fn pattern(&self, target: &Target) -> Result<String> {
+        Ok(self.pattern_of(&target.stream, self.file(target)?))
+    }
+
+    fn pattern_of(&self, stream: &str, path: String) -> String {
         let Some(set) = &self.set else {
-            return self.file(stream);
+            return path;
         };
-        let (folder, name) = self.folder(stream)?;
+        let (folder, name) = split(&path);
         let any = |column: &String| format!("{}=*/", hive::escape(column));
         let partitions: String = set.partition_by(stream).iter().map(any).collect();
-        Ok(format!("{folder}/{partitions}{}", name.replace(PART, "*")))
+        format!("{folder}/{partitions}{}", name.replace(PART, "*"))
     }
 
     /// A file that a stream may have, to try whether it can be written.
     pub(crate) fn example(&self, stream: &str) -> Result<String> {
-        Ok(self.pattern(stream)?.replace('*', "0"))
+        let pattern = self.pattern_of(stream, self.named(stream)?);
+        Ok(pattern.replace('*', "0"))
     }
+}
+
+/// The directory and the name of a file. `settle` has seen to it that there is a directory where one is needed.
+fn split(path: &str) -> (String, String) {
+    let (folder, name) = path.rsplit_once('/').unwrap_or_default();
+    (folder.to_owned(), name.to_owned())
 }
 
 /// The file's name with its number in the place of the counter.

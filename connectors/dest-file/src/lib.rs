@@ -58,6 +58,7 @@ impl Destination for Files {
     const DESCRIPTION: &str = "Writes CSV, JSON Lines, Parquet and Arrow files";
     const WRITE_MODES: &[WriteMode] = &[WriteMode::Append, WriteMode::Replace];
     const SUPPORTS_CHECKPOINTS: bool = true;
+    const NAMES_TARGETS: bool = true;
 
     fn open(config: Config) -> Result<Self> {
         Ok(Self(Rc::new(Home {
@@ -77,14 +78,14 @@ impl Destination for Files {
     }
 
     fn plan(&mut self, target: &Target) -> Result<Plan> {
-        self.0.own(&target.stream)?;
+        self.0.own(target)?;
         plan::plan(&self.0.settings, target)
     }
 
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
         let settings = &self.0.settings;
         let in_stream = |error: Error| error.in_stream(&target.stream);
-        let Some(place) = Place::of(&settings.layout, &target.stream)? else {
+        let Some(place) = Place::of(&settings.layout, target)? else {
             return Ok(Some(Progress::unfenced("")));
         };
         let appends = target.is_incremental && matches!(target.write_mode, WriteMode::Append);
@@ -113,17 +114,20 @@ impl Destination for Files {
 impl Home {
     /// Refuses a file or folder that belongs to another stream: the commit of one would replace the files of the
     /// other. Errors: `shared_target`.
-    fn own(&self, stream: &str) -> Result<()> {
+    fn own(&self, target: &Target) -> Result<()> {
         let layout = &self.settings.layout;
         let (place, hint) = match &layout.set {
-            None => (layout.file(stream)?, "put {stream} into the path"),
+            None => (
+                layout.file(target)?,
+                "put {stream} into the path, or give one of them another name with `target:`",
+            ),
             Some(_) => (
-                layout.folder(stream)?.0,
+                layout.folder(target)?.0,
                 "put {stream} into a folder of the path, such as out/{stream}/{part}.csv: each stream needs a \
                  folder of its own",
             ),
         };
-        let owned = self.owners.take(place, stream, layout.shown());
+        let owned = self.owners.take(place, &target.stream, layout.shown());
         owned.map_err(|error| error.hint(hint).at("config.path"))
     }
 
@@ -132,13 +136,13 @@ impl Home {
         if !plan::grows(&self.settings, target)? {
             return Ok(None);
         }
-        let place = Place::of(&self.settings.layout, &target.stream)?;
+        let place = Place::of(&self.settings.layout, target)?;
         place.map(|place| place.fence(run)).transpose()
     }
 
     fn begin(&self, target: &Target, lease: Option<Lease>) -> Result<Unfinished> {
         let settings = &self.settings;
-        let location = settings.layout.pattern(&target.stream)?;
+        let location = settings.layout.pattern(target)?;
         let files = match &settings.layout.set {
             None => {
                 let schema = target.arrow_schema()?;
@@ -168,7 +172,7 @@ impl Home {
 impl Load for FileLoad {
     fn open_writer(&mut self, _cursor: Option<&str>) -> Result<()> {
         let Self { home, target, .. } = self;
-        home.own(&target.stream)?;
+        home.own(target)?;
         plan::refuse_existing(&home.settings, target)?;
         let lease = self.lease.take();
         // A run of another mode may have begun to keep manifests meanwhile.
@@ -215,7 +219,7 @@ impl FileLoad {
     fn commit_cursor(&mut self, commit: &Commit<'_>) -> Result<Receipt> {
         let Some(lease) = &mut self.lease else {
             let layout = &self.home.settings.layout;
-            return Err(write::no_cursor(&layout.pattern(commit.stream)?));
+            return Err(write::no_cursor(&layout.pattern(&self.target)?));
         };
         let committed = lease.commit(commit, Vec::new(), false);
         committed.map_err(|error| lease.explain(error))?;

@@ -45,7 +45,7 @@ pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
     refuse_no_columns(&settings.format, &schema)
         .map_err(|error| error.in_stream(&target.stream))?;
     Ok(Plan {
-        location: settings.layout.pattern(&target.stream)?,
+        location: settings.layout.pattern(target)?,
         columns,
         statements: Vec::new(),
         notes: notes(settings, target)?,
@@ -137,7 +137,7 @@ fn notes(settings: &Settings, target: &Target) -> Result<Vec<String>> {
 /// True if the stream's directory gets more files and keeps manifests. A run replaces a directory
 /// without manifests, or a single file, as a whole. Errors: `folder_not_appendable`.
 pub(crate) fn grows(settings: &Settings, target: &Target) -> Result<bool> {
-    let Some(place) = Place::of(&settings.layout, &target.stream)? else {
+    let Some(place) = Place::of(&settings.layout, target)? else {
         return Ok(false);
     };
     match target.write_mode {
@@ -152,14 +152,14 @@ pub(crate) fn grows(settings: &Settings, target: &Target) -> Result<bool> {
 /// Refuses targets that the write mode cannot change: a committed file never changes, and a
 /// directory that grows has manifests from its first file on.
 pub(crate) fn refuse_existing(settings: &Settings, target: &Target) -> Result<()> {
-    let path = settings.layout.pattern(&target.stream)?;
+    let path = settings.layout.pattern(target)?;
     let refused = |code: &str, text: String| {
         Err(Error::config(code, text)
             .hint("write_mode: replace")
             .in_stream(&target.stream)
             .at("config.path"))
     };
-    let keeps_manifests = Place::of(&settings.layout, &target.stream)?.is_some();
+    let keeps_manifests = Place::of(&settings.layout, target)?.is_some();
     let lacks_part = target.write_mode == WriteMode::Append && settings.layout.set.is_some();
     if target.is_incremental && !keeps_manifests && !lacks_part {
         return Err(write::no_cursor(&path).in_stream(&target.stream));
@@ -171,7 +171,7 @@ pub(crate) fn refuse_existing(settings: &Settings, target: &Target) -> Result<()
             "single rows of a file cannot be changed".into(),
         ),
         WriteMode::Append if settings.layout.set.is_some() => {
-            let place = Place::of(&settings.layout, &target.stream)?;
+            let place = Place::of(&settings.layout, target)?;
             let Some(place) = place else {
                 let text = "{part} is missing: added files need different names";
                 return Err(Error::config("missing_part", text)

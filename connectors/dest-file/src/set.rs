@@ -110,8 +110,8 @@ impl FileSet {
                 (Some(partitions), rest)
             }
         };
-        let (folder, name) = settings.layout.folder(&target.stream)?;
-        let pattern = settings.layout.pattern(&target.stream)?;
+        let (folder, name) = settings.layout.folder(target)?;
+        let pattern = settings.layout.pattern(target)?;
         // Types that the format cannot hold are refused before the directory is created.
         crate::plan::refuse_types(&settings.format, &schema)?;
         Ok(Self {

@@ -305,6 +305,19 @@ fn has_sequence(column: &Column) -> bool {
     is_identity || default.contains("nextval(")
 }
 
+/// Warns of a source that has proved before which of its columns is which, and does not any more: columns that exchange
+/// their names then go unnoticed. `replace` mixes nothing, because no row stays.
+pub(crate) fn unproved_note(name: &Name, mode: WriteMode, is_unproved: bool) -> Option<String> {
+    let mixes = is_unproved && mode != WriteMode::Replace;
+    mixes.then(|| {
+        format!(
+            "{WARNING_NOTE}the source does not prove any more which of its columns is which: if columns exchanged their \
+             names, {name} mixes their values. Run on the source: GRANT EXECUTE ON FUNCTION \
+             pg_catalog.pg_control_system() TO its role"
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

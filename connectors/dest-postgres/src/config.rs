@@ -13,6 +13,8 @@ use crate::convert;
 
 /// Stands for the stream's name, without its schema, in `table`.
 const STREAM: &str = "{stream}";
+/// Stands for the schema in the stream's name, in `table`.
+const SCHEMA: &str = "{schema}";
 /// The schema of a stream whose name says none.
 const DEFAULT_SCHEMA: &str = "public";
 /// Measured: from 1,000 to 5,000 rows a statement nothing changes.
@@ -86,7 +88,8 @@ pub struct Config {
     /// or `public`).
     pub schema: Option<String>,
     /// The table to write to (default `{stream}`, which stands for the stream's name without its
-    /// schema, such as `orders` of `public.orders`). More than one stream needs `{stream}` in it.
+    /// schema, such as `orders` of `public.orders`). `{schema}` stands for that schema, as in
+    /// `{schema}__{stream}`. More than one stream needs `{stream}` in it.
     pub table: Option<String>,
     /// How to load rows (default `copy`). A table that COPY cannot fill is filled by INSERT in any
     /// case.
@@ -302,6 +305,13 @@ pub(crate) fn parts_of(stream: &str) -> (String, String) {
     }
 }
 
+/// The name of a table from its pattern: each placeholder once, so that a name may contain one.
+fn filled(pattern: &str, schema: &str, table: &str) -> String {
+    let parts = pattern.split(STREAM);
+    let parts: Vec<String> = parts.map(|part| part.replace(SCHEMA, schema)).collect();
+    parts.join(table)
+}
+
 impl Settings {
     /// A connection on which `write_timeout` holds, and which may idle.
     pub(crate) fn connect(&self) -> Result<Connected> {
@@ -318,22 +328,28 @@ impl Settings {
         Ok(Connected { client, is_lifted })
     }
 
-    /// The table of a stream: `schema.table`, quoted where a part holds a dot, or a name without a
-    /// schema. Errors: `invalid_name`.
-    pub(crate) fn name_of(&self, stream: &str) -> Result<Name> {
+    /// The table of a stream. The name of the stream is `schema.table`, quoted where a part holds a dot, or a name
+    /// without a schema. What the operator chose for the stream comes first. Errors: `invalid_name`.
+    pub(crate) fn name_of(&self, target: &Target) -> Result<Name> {
+        let stream = &target.stream;
         let (schema, table) = parts_of(stream);
+        let table = match (&target.name, &self.table) {
+            (Some(name), _) => name.clone(),
+            (None, Some(pattern)) => filled(pattern, &schema, &table),
+            (None, None) => table,
+        };
+        let chosen = target.namespace.as_ref().or(self.schema.as_ref());
         let name = Name {
-            schema: self.schema.clone().unwrap_or(schema),
-            table: match &self.table {
-                Some(pattern) => pattern.replace(STREAM, &table),
-                None => table,
-            },
+            schema: chosen.cloned().unwrap_or(schema),
+            table,
         };
         for (text, key) in [(&name.schema, "schema"), (&name.table, "table")] {
             ident::check_name(text).map_err(|error| {
                 let location = format!("config.{key}");
                 convert(error)
-                    .hint(format!("name another with `{key}:`"))
+                    .hint(format!(
+                        "name another with `{key}:`, or with `target:` of the stream"
+                    ))
                     .in_stream(stream)
                     .at(location)
             })?;

@@ -11,7 +11,7 @@ use rapidbyte_sdk::prelude::*;
 use crate::changes;
 use crate::columns::{
     absent, column_plan, denied, ignored, is_own, refuse_unfilled, refuses_null, sequence_note,
-    unfilled_note,
+    unfilled_note, unproved_note,
 };
 use crate::config::{LoadMethod, Name, ReplaceMethod, Settings};
 use crate::convert;
@@ -398,6 +398,7 @@ fn existing(
         })
         .collect();
     notes.splice(..0, changes.notes);
+    notes.extend(unproved_note(name, target.write_mode, found.is_unproved));
     let mut prelude = crate::look::prelude(&found.missing_types)?;
     prelude.extend(changes.statements);
     let truncates = truncates(settings, target);

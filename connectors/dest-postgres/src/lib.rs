@@ -67,6 +67,8 @@ impl Destination for Postgres {
     const DEDUPLICATES_APPENDS: bool = true;
     const SUPPORTS_REJECTS: bool = true;
     const COMPARES_KEYS: bool = true;
+    const NAMES_TARGETS: bool = true;
+    const HAS_NAMESPACES: bool = true;
 
     fn open(config: Config) -> Result<Self> {
         Ok(Self {
@@ -91,7 +93,7 @@ impl Destination for Postgres {
     }
 
     fn plan(&mut self, target: &Target) -> Result<Plan> {
-        let name = self.home.settings.name_of(&target.stream)?;
+        let name = self.home.settings.name_of(target)?;
         let schema = target.arrow_schema()?;
         let rejects = rejects::table(&self.home.settings, target, &name)?;
         // Of an earlier plan, which may have been another one.
@@ -207,7 +209,7 @@ impl Destination for Postgres {
         let planned = self.planned.remove(&target.stream);
         let planned = planned.filter(|(mode, _)| *mode == target.write_mode);
         let lock = planned.map(|(_, lock)| lock);
-        let name = settings.name_of(&target.stream)?;
+        let name = settings.name_of(target)?;
         let keeper = rejects::table(settings, target, &name)?;
         let keeper = keeper.map(|table| Keeper::new(table, run, target, &name));
         let load = TableLoad::new(&self.home, client, target, name, lease, lock)?;
@@ -219,7 +221,7 @@ impl Destination for Postgres {
 impl Postgres {
     /// The row of the table of checkpoints that is a stream's.
     fn key(&self, target: &Target, pipeline: &str) -> Result<Key> {
-        let name = self.home.settings.name_of(&target.stream)?;
+        let name = self.home.settings.name_of(target)?;
         Ok(Key::new(
             &self.home.settings,
             pipeline,

@@ -596,10 +596,10 @@ impl Place<'_> {
         };
         let is_added = target.schema_changes.new_column == NewColumn::Add;
         let mut within = within;
-        let source = form::table_of(self.schema).map_err(convert)?.origin;
-        let origins = source
-            .as_ref()
-            .map(|_| origins::question(self.settings, name));
+        let table = form::table_of(self.schema).map_err(convert)?;
+        let is_table = table.identity.is_some() || table.origin.is_some();
+        let source = table.origin;
+        let origins = is_table.then(|| origins::question(self.settings, name));
         let found = look(
             client,
             &mut within,
@@ -611,6 +611,7 @@ impl Place<'_> {
         let mut found = found.map_err(|error| error.in_stream(&target.stream))?;
         let answer = found.also.take();
         found.is_made = self.is_made;
+        found.is_unproved = source.is_none() && origins::has_record(&found)?;
         if !self.is_made && changes::may_change(self.schema, &new, source.as_ref(), &mut found)? {
             changes::look(client, &mut within, self, source, &mut found)
                 .map_err(|error| error.in_stream(&target.stream))?;

@@ -35,6 +35,8 @@ pub(crate) struct Found {
     pub swap: Option<SwapFacts>,
     /// The open transaction has made the table.
     pub is_made: bool,
+    /// The source has proved the numbers of its columns before, and does not any more.
+    pub is_unproved: bool,
     /// The answer to [`crate::origins::question`].
     pub origins: Option<Rows>,
     /// The answer to the question `also` of `look`.
@@ -353,6 +355,7 @@ pub(crate) fn look(
         repeats,
         swap,
         is_made: false,
+        is_unproved: false,
         origins,
         also,
     })

@@ -13,6 +13,7 @@ use rapidbyte_sdk::prelude::*;
 
 use crate::config::{CHECKPOINT_TABLE as TABLE, Name, Settings};
 use crate::convert;
+use crate::look::Found;
 
 /// The most rows of one target that are read. Only a target that a thousand pipelines fill has more.
 const MAX_ORIGINS: usize = 1000;
@@ -65,18 +66,9 @@ pub(crate) struct Known {
 /// a row of an older table of this name, and a row from a later state of the source.
 pub(crate) fn known(answer: &Rows, source: &Origin, target: &Relation) -> Result<Known> {
     let mut known = Known::default();
-    let Some(row) = answer.rows.first() else {
-        return Ok(known);
-    };
-    let found = row.text(0)?.unwrap_or_default().split("<o>").skip(1);
-    let recorded = |text: &str| -> Option<Recorded> {
-        let hex = text.split('<').next()?;
-        serde_json::from_slice(&unhex(hex)?).ok()
-    };
     // Two pipelines may have recorded different columns.
     let mut doubtful = BTreeSet::new();
-    let found = found.filter_map(recorded);
-    for recorded in found.filter(|recorded| recorded.target == target.oid) {
+    for recorded in recorded(answer, target)? {
         for (name, number) in &target.numbers {
             let Some(from) = recorded.columns.get(number) else {
                 continue;
@@ -94,6 +86,29 @@ pub(crate) fn known(answer: &Rows, source: &Origin, target: &Relation) -> Result
     }
     known.columns.retain(|name, _| !doubtful.contains(name));
     Ok(known)
+}
+
+/// Whether a run has recorded the origins of the target's columns.
+pub(crate) fn has_record(found: &Found) -> Result<bool> {
+    let (Some(answer), Some(target)) = (&found.origins, &found.relation) else {
+        return Ok(false);
+    };
+    Ok(recorded(answer, target)?.next().is_some())
+}
+
+/// The records of runs that filled this target.
+fn recorded(answer: &Rows, target: &Relation) -> Result<impl Iterator<Item = Recorded>> {
+    let text = match answer.rows.first() {
+        Some(row) => row.text(0)?.unwrap_or_default(),
+        None => "",
+    };
+    let read = |text: &str| -> Option<Recorded> {
+        let hex = text.split('<').next()?;
+        serde_json::from_slice(&unhex(hex)?).ok()
+    };
+    let oid = target.oid;
+    let found = text.split("<o>").skip(1).filter_map(read);
+    Ok(found.filter(move |recorded| recorded.target == oid))
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {

@@ -180,7 +180,7 @@ pub(crate) fn existing(
         // The plan refuses the column.
         return Ok(None);
     }
-    let key = find_key(target, name, facts)?;
+    let key = find_key(target, name, facts, &found.renamed)?;
     let key: Vec<(usize, String)> = key
         .iter()
         .filter_map(|column| Some((place(&column.name)?, column.equal.clone())))
@@ -242,8 +242,13 @@ pub(crate) fn refuse_table(
     Ok(())
 }
 
-/// The unique index of exactly the key's columns, in any order.
-fn find_key<'a>(target: &Target, name: &Name, facts: &'a UpsertFacts) -> Result<&'a [KeyColumn]> {
+/// The unique index of exactly the key's columns, in any order. `renamed` has the columns that the source renamed.
+fn find_key<'a>(
+    target: &Target,
+    name: &Name,
+    facts: &'a UpsertFacts,
+    renamed: &[(String, String)],
+) -> Result<&'a [KeyColumn]> {
     let wanted = &target.primary_key;
     let is_within =
         |key: &&UniqueKey| (key.columns.iter()).all(|column| wanted.contains(&column.name));
@@ -272,7 +277,43 @@ fn find_key<'a>(target: &Target, name: &Name, facts: &'a UpsertFacts) -> Result<
             )
         }
     };
+    let hint = match renamed_key(wanted, facts, renamed) {
+        Some(key) => format!(
+            "set primary_key: [{}]: the source renamed the columns of the key ({}). Or, if the columns that have these \
+             names now are the key: {hint}",
+            key.join(", "),
+            shown(renamed, wanted)
+        ),
+        None => hint,
+    };
     Err(Error::schema("no_unique_index", text).hint(hint))
+}
+
+/// The names of now of a key that is named as before, if a unique index has these columns.
+fn renamed_key(
+    wanted: &[String],
+    facts: &UpsertFacts,
+    renamed: &[(String, String)],
+) -> Option<Vec<String>> {
+    let now = |column: &String| {
+        let new = renamed.iter().find(|(old, _)| old == column);
+        new.map_or(column, |(_, new)| new).clone()
+    };
+    let key: Vec<String> = wanted.iter().map(now).collect();
+    let is_it = |unique: &UniqueKey| {
+        let mut columns = unique.columns.iter();
+        unique.columns.len() == key.len() && columns.all(|column| key.contains(&column.name))
+    };
+    facts.unique_keys.iter().any(is_it).then_some(key)
+}
+
+/// The renamed columns of a key, such as `id is now k`.
+fn shown(renamed: &[(String, String)], key: &[String]) -> String {
+    let of_key = renamed.iter().filter(|(old, _)| key.contains(old));
+    let texts: Vec<String> = of_key
+        .map(|(old, new)| format!("{old} is now {new}"))
+        .collect();
+    texts.join(", ")
 }
 
 impl UniqueKey {

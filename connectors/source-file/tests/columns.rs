@@ -59,6 +59,7 @@ fn request(columns: Option<&[&str]>) -> ReadRequest {
         increment: None,
         cursor: None,
         filter: None,
+        query: None,
         forms: Vec::new(),
         columns: columns.map(|names| names.iter().map(|name| (*name).into()).collect()),
         batch_bytes: 1 << 20,
@@ -153,6 +154,7 @@ fn missing_and_new_columns_and_other_types_name_file_and_column() {
             stream: found[0].name.clone(),
             columns: None,
             filter: None,
+            query: None,
             increment: None,
             cursor: None,
         };

@@ -85,6 +85,7 @@ fn ids(folder: &Path, path: &str) -> Result<(Vec<i64>, Vec<String>)> {
         cursor: None,
         columns: None,
         filter: None,
+        query: None,
         forms: Vec::new(),
         batch_bytes: 1 << 20,
         max_record_bytes: 1 << 20,

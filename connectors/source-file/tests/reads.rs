@@ -41,6 +41,7 @@ fn request(stream: &str, columns: Option<&[&str]>) -> ReadRequest {
         cursor: None,
         columns: columns.map(|names| names.iter().map(|n| (*n).to_owned()).collect()),
         filter: None,
+        query: None,
         forms: Vec::new(),
         batch_bytes: 1 << 20,
         max_record_bytes: 1 << 20,
@@ -282,6 +283,7 @@ fn unreadable(source: &mut Files, stream: &str) -> Error {
         stream: stream.into(),
         columns: None,
         filter: None,
+        query: None,
         increment: None,
         cursor: None,
     };
@@ -423,6 +425,7 @@ fn a_header_without_the_declared_columns_is_refused_before_the_first_row() {
             stream: "s".into(),
             columns: None,
             filter: None,
+            query: None,
             increment: None,
             cursor: None,
         };

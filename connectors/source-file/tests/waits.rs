@@ -27,6 +27,7 @@ fn events(wait: Duration) -> Vec<usize> {
             cursor: None,
             columns: None,
             filter: None,
+            query: None,
             forms: Vec::new(),
             batch_bytes: 1 << 20,
             max_record_bytes: 1 << 20,

@@ -82,6 +82,7 @@ fn request(batch_bytes: u32) -> ReadRequest {
         cursor: None,
         columns: None,
         filter: None,
+        query: None,
         forms: Vec::new(),
         batch_bytes,
         max_record_bytes: 64 << 20,

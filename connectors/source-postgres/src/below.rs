@@ -73,27 +73,27 @@ const WHO: &str = "CASE WHEN 'security_invoker=true' = ANY (c.reloptions) \
 const FUNCTION: &str = "pg_catalog.format('%I.%I(%s)', n.nspname, p.proname, \
     pg_catalog.pg_get_function_identity_arguments(p.oid))";
 
-/// The schemas, tables and functions that a condition names and on which the role lacks a privilege. A name may also be
+/// The schemas, tables and functions that a condition or a query names and on which the role lacks a privilege. A name may also be
 /// a column. Then no table or function has the name, or the answer lists one that the condition does not use.
 const NAMED: &str = "\
 WITH names(space, name, is_call) AS (VALUES $NAMES)
 SELECT pg_catalog.json_build_object('role', pg_catalog.quote_ident(current_user), 'what', found.what,
     'grant', found.what_grant)::text FROM (
-    SELECT pg_catalog.format('use the schema %I, which where: names', n.nspname) AS what,
+    SELECT pg_catalog.format('use the schema %I, which $KEY: names', n.nspname) AS what,
         pg_catalog.format('GRANT USAGE ON SCHEMA %I TO %I', n.nspname, current_user) AS what_grant, 0 AS place
     FROM names JOIN pg_catalog.pg_namespace n ON n.nspname = names.space
     WHERE NOT pg_catalog.has_schema_privilege(n.oid, 'USAGE') AND (
         EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = names.name)
         OR EXISTS (SELECT FROM pg_catalog.pg_proc p WHERE p.pronamespace = n.oid AND p.proname = names.name))
     UNION
-    SELECT pg_catalog.format('read %I.%I, which where: names', n.nspname, c.relname),
+    SELECT pg_catalog.format('read %I.%I, which $KEY: names', n.nspname, c.relname),
         pg_catalog.format('GRANT SELECT ON %I.%I TO %I', n.nspname, c.relname, current_user), 1
     FROM names JOIN pg_catalog.pg_namespace n ON n.nspname = names.space
     JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = names.name
     WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT names.is_call
         AND NOT pg_catalog.has_any_column_privilege(c.oid, 'SELECT')
     UNION
-    SELECT pg_catalog.format('call the function %s, which where: names', $FUNCTION),
+    SELECT pg_catalog.format('call the function %s, which $KEY: names', $FUNCTION),
         pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO %I', $FUNCTION, current_user), 1
     FROM names JOIN pg_catalog.pg_proc p ON p.proname = names.name
     JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
@@ -106,7 +106,7 @@ SELECT pg_catalog.json_build_object('role', pg_catalog.quote_ident(current_user)
 /// depth, or the condition contains its name. Functions in C are taken to read no tables.
 const CALLS: &str = "\
 WITH RECURSIVE relations(oid) AS (
-    SELECT $OID::pg_catalog.oid
+    $FIRST
     UNION
     SELECT d.refobjid FROM relations v JOIN pg_catalog.pg_class c ON c.oid = v.oid AND c.relkind = 'v'
     JOIN pg_catalog.pg_rewrite w ON w.ev_class = v.oid
@@ -137,6 +137,12 @@ SELECT EXISTS (SELECT FROM functions f
         JOIN functions f ON f.oid = o.oprcode OR f.oid = d.refobjid
             AND d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass)";
 
+/// The relations of a query that the transaction has described: parsing it locks them, and those below its views.
+const HELD: &str = "SELECT l.relation FROM pg_catalog.pg_locks l
+    WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'relation'
+        AND l.database = (SELECT b.oid FROM pg_catalog.pg_database b
+            WHERE b.datname = pg_catalog.current_database())";
+
 /// The functions that a read calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Calls {
@@ -149,15 +155,21 @@ pub(crate) enum Calls {
 impl Calls {
     /// Of one selection, in a transaction that works.
     pub fn of(client: &mut Client, selection: &Selection, relation: &Relation) -> Result<Self> {
-        let is_called = relation.kind == 'v' || relation.has_row_security;
+        let is_called = matches!(relation.kind, 'v' | 'q') || relation.has_row_security;
         let condition = selection.filter.as_deref();
         if !is_called && condition.is_none() {
             return Ok(Self::Nothing);
         }
-        let condition = condition.unwrap_or_default().replace('\0', "");
-        let sql = CALLS
-            .replace("$OID", &relation.oid.to_string())
-            .replace("$CONDITION", &quote_literal(&condition));
+        let texts = [relation.query(), condition];
+        let texts: Vec<&str> = texts.into_iter().flatten().collect();
+        let first = match relation.query() {
+            Some(_) => HELD.to_owned(),
+            None => format!("SELECT {}::pg_catalog.oid", relation.oid),
+        };
+        let sql = CALLS.replace("$FIRST", &first).replace(
+            "$CONDITION",
+            &quote_literal(&texts.join("\n").replace('\0', "")),
+        );
         Ok(match query(client, &sql)?.single()? {
             "t" => Self::MayRead,
             _ => Self::Nothing,
@@ -180,10 +192,17 @@ pub(crate) fn add_missing(
             .replace("$OID", &relation.oid.to_string());
         lacking.extend(ask(client, &sql)?);
     }
-    let names = selection.filter.as_deref().map(names).unwrap_or_default();
-    if !names.is_empty() {
+    for (key, text) in [
+        ("query", relation.query()),
+        ("where", selection.filter.as_deref()),
+    ] {
+        let names = text.map(names).unwrap_or_default();
+        if names.is_empty() {
+            continue;
+        }
         let names: Vec<String> = names.iter().map(Name::row).collect();
         let sql = NAMED
+            .replace("$KEY", key)
             .replace("$FUNCTION", FUNCTION)
             .replace("$NAMES", &names.join(", "));
         lacking.extend(ask(client, &sql)?);
@@ -212,11 +231,11 @@ pub(crate) fn add_refused(
     if missing.len() == before {
         let role = quote_ident(&settings.connection.user);
         let text = format!("{role}: {}: {}", relation.stream(), refused.message);
-        missing.add(
-            &selection.stream,
-            text,
-            [format!("{};", relation.grants(&role))],
-        );
+        let statement = match relation.query() {
+            Some(_) => format!("-- GRANT SELECT on what the message names TO {role};"),
+            None => format!("{};", relation.grants(&role)),
+        };
+        missing.add(&selection.stream, text, [statement]);
     }
     Ok(())
 }

@@ -11,8 +11,9 @@ use rapidbyte_sdk::prelude::*;
 use crate::config::{Numeric, Settled};
 use crate::error::about;
 use crate::order;
+use crate::query;
 use crate::relation::{self, Relation};
-use crate::session::query;
+use crate::session::{self, Seen, beginning};
 
 /// Relations that are described at a time.
 const CHUNK_RELATIONS: usize = 500;
@@ -42,12 +43,12 @@ pub(crate) fn streams(
         let oids: Vec<u32> = chunk.iter().map(|relation| relation.oid).collect();
         let columns = match first.take() {
             Some(columns) => columns,
-            None => query(client, &catalog::shapes_query(&oids))?,
+            None => session::query(client, &catalog::shapes_query(&oids))?,
         };
         // Asked apart: few databases have such collations, and the question costs as much as the others.
         let vague = if has_vague {
             let vague = order::collations(&catalog::oid_array(&oids), false);
-            order::parse_collations(&query(client, &vague)?)?
+            order::parse_collations(&session::query(client, &vague)?)?
         } else {
             Vec::new()
         };
@@ -78,6 +79,23 @@ pub(crate) fn streams(
     Ok((listed, streams))
 }
 
+/// A query of the pipeline as a stream, with its name and its text. Begins a transaction, which stays open.
+pub(crate) fn of_query(
+    client: &mut Client,
+    settings: &Settled,
+    (name, text): (&str, &str),
+    native: bool,
+) -> Result<Stream> {
+    let begin = beginning(client, settings, None);
+    client.execute(&begin)?;
+    let Seen {
+        relation,
+        mut described,
+    } = query::describe(client, name, text)?;
+    settings.fix_numerics(&mut described.columns, native);
+    stream(&relation, &described, native)
+}
+
 /// Cut so that each answer stays small.
 fn chunks(relations: &[Relation]) -> Vec<&[Relation]> {
     let mut chunks = Vec::new();
@@ -96,7 +114,11 @@ fn chunks(relations: &[Relation]) -> Vec<&[Relation]> {
     chunks
 }
 
-fn stream(relation: &Relation, described: &catalog::Relation, native: bool) -> Result<Stream> {
+pub(crate) fn stream(
+    relation: &Relation,
+    described: &catalog::Relation,
+    native: bool,
+) -> Result<Stream> {
     let columns = &described.columns;
     let schema = schema(columns, native, &described.table());
     let mut stream = Stream::new(relation.stream(), &schema)?;
@@ -132,6 +154,7 @@ fn notes(relation: &Relation, described: &catalog::Relation, native: bool) -> Ve
     );
     note(relation.kind == 'p', "partitioned: read as one stream");
     note(relation.kind == 'v', "a view");
+    note(relation.kind == 'q', "a query");
     note(relation.kind == 'm', "a materialized view");
     note(
         relation.kind == 'f',

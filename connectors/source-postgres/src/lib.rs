@@ -1,7 +1,7 @@
-//! Reads tables and views of PostgreSQL by binary COPY.
+//! Reads tables, views and queries of PostgreSQL by binary COPY.
 //!
 //! [`Config`] is the operator's configuration. `relation` lists the relations, `session` gives all streams one
-//! consistent snapshot, and `Rows` is one read. `increment` decides which rows an incremental read delivers: in the
+//! consistent snapshot, `query` makes a relation of a query, and `Rows` is one read. `increment` decides which rows an incremental read delivers: in the
 //! order of some columns (`order`), or by windows of transaction ids (`window`). A `cursor` says where the next read
 //! resumes. The crate `rapidbyte-pg` maps types and values to Arrow; `rapidbyte-pg-client` speaks the protocol.
 
@@ -13,6 +13,7 @@ mod discover;
 mod error;
 mod increment;
 mod order;
+mod query;
 mod read;
 mod relation;
 mod session;
@@ -63,11 +64,12 @@ impl Source for Postgres {
     type Reader = Rows;
     const NAME: &str = "source-postgres";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
-    const DESCRIPTION: &str = "Reads tables and views of PostgreSQL";
+    const DESCRIPTION: &str = "Reads tables, views and queries of PostgreSQL";
     const SYNC_MODES: &'static [SyncMode] = &[SyncMode::FullRefresh, SyncMode::Incremental];
     const NATIVE_FORMS: &'static [&'static str] = &[NATIVE_FORM];
     const SUPPORTS_FILTER: bool = true;
     const REPEATABLE_READS: bool = true;
+    const SUPPORTS_QUERIES: bool = true;
 
     fn open(config: Config) -> Result<Self> {
         Ok(Self {
@@ -92,6 +94,22 @@ impl Source for Postgres {
         client.send_rollback()?;
         self.idle = Some(Idle { client, relations });
         Ok(streams)
+    }
+
+    fn describe_query(&mut self, stream: &str, query: &str, forms: &[String]) -> Result<Stream> {
+        let (mut client, relations) = match self.idle.take() {
+            Some(Idle { client, relations }) if client.is_usable() => (client, relations),
+            _ => (session::connect(&self.settings)?, Vec::new()),
+        };
+        let native = forms.iter().any(|form| form == NATIVE_FORM);
+        let backend = Backend::of(&client, &self.settings);
+        let described = discover::of_query(&mut client, &self.settings, (stream, query), native)
+            .map_err(|error| about(backend.explain(error, "a query's columns"), stream));
+        if client.is_usable() {
+            client.send_rollback()?;
+            self.idle = Some(Idle { client, relations });
+        }
+        described
     }
 
     fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {

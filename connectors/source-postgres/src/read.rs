@@ -16,6 +16,7 @@ use crate::below::{Calls, NO_PRIVILEGE};
 use crate::config::Settled;
 use crate::error::{about, convert};
 use crate::increment::{self, Checkpoints, PartKind};
+use crate::query;
 use crate::relation::{self, Relation, Wanted};
 use crate::session::{self, Joined, Seen};
 use crate::stall::{Backend, Patience};
@@ -113,6 +114,7 @@ impl Rows {
             stream: stream.clone(),
             columns: request.columns.clone(),
             filter: request.filter.clone(),
+            query: request.query.clone(),
             increment: request.increment.clone(),
             cursor: request.cursor.clone(),
         };
@@ -386,7 +388,7 @@ fn prepare(
         mut described,
     } = match seen {
         Some(seen) => seen,
-        None => look_up(client, &selection.stream)?,
+        None => look_up(client, selection)?,
     };
     let table = described.table();
     relation.refuse_unreadable(settings)?;
@@ -433,8 +435,11 @@ fn start(mut client: Client, query: &Query, patience: &mut Patience) -> Result<C
 }
 
 /// The relation and its columns as the transaction sees them.
-fn look_up(client: &mut Client, stream: &str) -> Result<Seen> {
-    let mut found = relation::find(client, &[stream.to_owned()])?;
+fn look_up(client: &mut Client, selection: &Selection) -> Result<Seen> {
+    if let Some(text) = &selection.query {
+        return query::describe(client, &selection.stream, text);
+    }
+    let mut found = relation::find_wanted(client, &[Wanted::of(selection)])?;
     let relation = found
         .pop()
         .ok_or_else(|| Error::internal("a stream without its relation"))?;
@@ -462,6 +467,13 @@ pub(crate) fn try_out(
     relation: &Relation,
 ) -> Result<()> {
     let mut select = selected(selection, relation);
+    if relation.query().is_some() {
+        let tried = client.simple_query(&format!("{select} {NO_ROWS}"));
+        tried.map_err(|error| match query::is_of_query(&error) {
+            true => query::wrong(error, None),
+            false => explain(error, relation, settings),
+        })?;
+    }
     if let Some(filter) = &selection.filter {
         // Alone and between brackets: what closes a bracket itself, or begins another statement,
         // would mean something else in a longer query.
@@ -520,6 +532,10 @@ pub(crate) fn trial(select: &str) -> String {
     format!("EXPLAIN (COSTS false) {select}")
 }
 
+/// Ends a query that is begun and gives nothing: the server then refuses locks of rows (FOR UPDATE), which it plans in a
+/// READ ONLY transaction.
+const NO_ROWS: &str = "LIMIT 0";
+
 fn no_increment() -> Error {
     Error::config("no_cursor", "a table that is read whole cannot resume")
         .hint("set sync_mode: incremental")
@@ -537,6 +553,9 @@ fn queries(
 ) -> Result<Queries> {
     let filter = selection.filter.as_deref();
     let wanted = selection.columns.as_deref();
+    if relation.query().is_some() && selection.increment.is_some() {
+        return Err(Error::internal("an incremental read of a query"));
+    }
     let Some(increment) = &selection.increment else {
         if selection.cursor.is_some() {
             return Err(no_increment());
@@ -654,7 +673,7 @@ fn explain(error: Error, relation: &Relation, settings: &Settled) -> Error {
     if error.code == ROW_SECURITY && error.stream.is_none() {
         let text = format!(
             "row-level security hides rows that {} reads: {}",
-            relation.sql(),
+            relation.shown(),
             error.message
         );
         let server = error.hint.map_or(String::new(), |hint| format!("; {hint}"));
@@ -662,8 +681,17 @@ fn explain(error: Error, relation: &Relation, settings: &Settled) -> Error {
             .hint(format!("{BELOW_POLICIES}{server}"))
             .in_stream(relation.stream());
     }
+    if relation.query().is_some() && error.code == query::WRITES {
+        return query::wrong(error, None);
+    }
     if error.code != NO_PRIVILEGE {
         return error;
+    }
+    if relation.query().is_some() {
+        let role = quote_ident(&settings.connection.user);
+        return error.hint(format!(
+            "GRANT SELECT to {role} on each table that the query reads"
+        ));
     }
     let grants = relation.grants(&quote_ident(&settings.connection.user));
     let more = match relation.kind {

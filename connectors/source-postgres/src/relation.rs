@@ -75,8 +75,12 @@ pub(crate) struct Relation {
     pub oid: u32,
     pub schema: String,
     pub name: String,
-    /// `r` table, `p` partitioned, `v` view, `m` materialized view, `f` foreign table.
+    /// `r` table, `p` partitioned, `v` view, `m` materialized view, `f` foreign table; `q` a query of the pipeline,
+    /// which has no OID.
     pub kind: char,
+    /// The text of a query.
+    #[serde(skip)]
+    query: Option<String>,
     /// With dropped ones.
     pub columns: u32,
     pub rows: Option<u64>,
@@ -103,6 +107,8 @@ type Pair = (String, String);
 /// A stream that is about to be read, and the columns that it needs; none means all.
 pub(crate) struct Wanted {
     pub stream: String,
+    /// The text of a stream that is a query.
+    pub query: Option<String>,
     pub columns: Option<Vec<String>>,
 }
 
@@ -115,6 +121,7 @@ impl Wanted {
         });
         Self {
             stream: selection.stream.clone(),
+            query: selection.query.clone(),
             columns,
         }
     }
@@ -130,9 +137,40 @@ fn pair(stream: &str) -> Option<Pair> {
 }
 
 impl Relation {
+    /// A query of the pipeline. Whether the role may run it is for the server to say.
+    pub fn of_query(stream: &str, text: &str) -> Self {
+        Self {
+            oid: 0,
+            schema: String::new(),
+            name: stream.to_owned(),
+            kind: 'q',
+            query: Some(text.to_owned()),
+            columns: 0,
+            rows: None,
+            bytes: None,
+            partition_of: None,
+            is_unlogged: false,
+            is_populated: true,
+            has_children: false,
+            has_row_security: false,
+            usage: true,
+            select: true,
+            select_some: true,
+            closed_columns: Vec::new(),
+        }
+    }
+
     /// The name of the stream.
     pub fn stream(&self) -> String {
-        name::join([self.schema.as_str(), self.name.as_str()])
+        match self.query {
+            Some(_) => self.name.clone(),
+            None => name::join([self.schema.as_str(), self.name.as_str()]),
+        }
+    }
+
+    /// The text of a query.
+    pub fn query(&self) -> Option<&str> {
+        self.query.as_deref()
     }
 
     /// Schema and name, in the letters of the catalog.
@@ -140,9 +178,20 @@ impl Relation {
         (self.schema.clone(), self.name.clone())
     }
 
-    /// Its name in SQL.
+    /// For people.
+    pub fn shown(&self) -> String {
+        match self.query {
+            Some(_) => "the query".to_owned(),
+            None => self.sql(),
+        }
+    }
+
+    /// What stands for it after FROM. A query may end in a comment.
     pub fn sql(&self) -> String {
-        qualified(&self.schema, &self.name)
+        match &self.query {
+            Some(text) => format!("(\n{text}\n) AS query"),
+            None => qualified(&self.schema, &self.name),
+        }
     }
 
     /// All columns may be read.
@@ -305,6 +354,9 @@ pub(crate) fn refuse_missing<'a>(
 /// Stands before the statements of a script.
 const OWNER_RUNS: &str = "-- run in psql, as the owner of the tables:";
 
+/// Names in one question.
+const FIND_AT_ONCE: usize = 500;
+
 /// Where a destination keeps how far its streams are, which runs are at work and what they changed; in whatever schema,
 /// it is nobody's data.
 const NO_CHECKPOINTS: &str = "NOT (c.relname = 'checkpoint' AND c.relkind = 'r' AND 7 = (
@@ -336,7 +388,7 @@ fn streams() -> String {
 }
 
 /// The relations of these streams. Errors: `unknown_stream`.
-pub(crate) fn find(client: &mut Client, streams: &[String]) -> Result<Vec<Relation>> {
+fn find(client: &mut Client, streams: &[String]) -> Result<Vec<Relation>> {
     if streams.is_empty() {
         return Ok(Vec::new());
     }
@@ -352,6 +404,23 @@ pub(crate) fn find(client: &mut Client, streams: &[String]) -> Result<Vec<Relati
         }
     }
     Ok(relations)
+}
+
+/// The relations of wanted streams, in their order: tables and views of the catalog, and queries. Errors:
+/// `unknown_stream`.
+pub(crate) fn find_wanted(client: &mut Client, wanted: &[Wanted]) -> Result<Vec<Relation>> {
+    let tables = wanted.iter().filter(|wanted| wanted.query.is_none());
+    let tables: Vec<String> = tables.map(|wanted| wanted.stream.clone()).collect();
+    let mut found = Vec::with_capacity(tables.len());
+    for names in tables.chunks(FIND_AT_ONCE) {
+        found.extend(find(client, names)?);
+    }
+    let mut found = found.into_iter();
+    let relation = |wanted: &Wanted| match &wanted.query {
+        Some(text) => Some(Relation::of_query(&wanted.stream, text)),
+        None => found.next(),
+    };
+    Ok(wanted.iter().filter_map(relation).collect())
 }
 
 /// The question for the relations of these streams.

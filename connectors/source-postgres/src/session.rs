@@ -273,8 +273,9 @@ pub(crate) fn export(
 
 /// The relations of a few streams, if all are known and are read whole.
 fn plain<'a>(selections: &[Selection], known: &'a [Relation]) -> Option<Vec<&'a Relation>> {
-    let is_plain =
-        |s: &Selection| s.filter.is_none() && s.increment.is_none() && s.cursor.is_none();
+    let is_plain = |s: &Selection| {
+        s.filter.is_none() && s.increment.is_none() && s.cursor.is_none() && s.query.is_none()
+    };
     if !(1..=MAX_AT_ONCE).contains(&selections.len()) || !selections.iter().all(is_plain) {
         return None;
     }
@@ -398,8 +399,7 @@ fn all_missing(
 ) -> Result<Error> {
     let mut missing = Missing::default();
     for (selection, wanted) in selections.iter().zip(wanted) {
-        let relations = relation::find(client, std::slice::from_ref(&selection.stream))?;
-        for relation in &relations {
+        for relation in &relation::find_wanted(client, std::slice::from_ref(wanted))? {
             missing.add_relations(settings, [(relation, wanted.columns.as_deref())]);
             add_missing(client, selection, relation, &mut missing)?;
         }
@@ -493,12 +493,7 @@ pub(crate) fn pin(
     settings: &Settled,
     wanted: &[Wanted],
 ) -> Result<Vec<Relation>> {
-    let streams: Vec<String> = wanted.iter().map(|wanted| wanted.stream.clone()).collect();
-    let relations = streams
-        .chunks(LOCK_TABLES)
-        .map(|names| relation::find(client, names))
-        .collect::<Result<Vec<_>>>()?
-        .concat();
+    let relations = relation::find_wanted(client, wanted)?;
     let columns = wanted.iter().map(|wanted| wanted.columns.as_deref());
     relation::refuse_missing(settings, relations.iter().zip(columns))?;
     for relation in &relations {

@@ -198,22 +198,28 @@ fn hidden() -> Database<'static> {
         CREATE FUNCTION public.has(int) RETURNS boolean LANGUAGE plpgsql STABLE PARALLEL SAFE COST 100000 AS
             'BEGIN RETURN EXISTS (SELECT FROM public.t WHERE id = $1); END';
         CREATE VIEW fv AS SELECT id FROM f();
-        CREATE VIEW fw AS SELECT id FROM u WHERE has(id)";
+        CREATE VIEW fw AS SELECT id FROM u WHERE has(id);
+        CREATE VIEW uw AS TABLE fw";
     database.client().batch_execute(sql).unwrap();
     database
 }
 
-/// Streams that read `t` of [`hidden`], each with its condition.
-const HIDDEN: [(&str, Option<&str>); 3] = [
+/// Streams and queries that read `t` of [`hidden`], each with its condition.
+const HIDDEN: [(&str, Option<&str>); 6] = [
     ("public.fv", None),
     ("public.fw", None),
     ("public.u", Some("public.has(id)")),
+    // The letters of no function are in it.
+    ("TABLE public.uw", None),
+    ("SELECT u.id FROM public.u JOIN public.fv USING (id)", None),
+    ("SELECT id FROM public.u WHERE public.has(id)", None),
 ];
 
 fn ids(stream: &str, filter: Option<&str>) -> Selection {
     Selection {
         columns: Some(vec!["id".into()]),
         filter: filter.map(Into::into),
+        query: stream.contains(' ').then(|| stream.into()),
         ..whole(stream)
     }
 }
@@ -222,6 +228,7 @@ fn reading(selection: &Selection, snapshot: &str) -> ReadRequest {
     ReadRequest {
         columns: selection.columns.clone(),
         filter: selection.filter.clone(),
+        query: selection.query.clone(),
         increment: selection.increment.clone(),
         snapshot: snapshot.into(),
         batch_bytes: 1,

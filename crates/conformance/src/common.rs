@@ -296,6 +296,7 @@ pub(crate) fn ask_columnless(
         stream: stream.name.clone(),
         columns: None,
         filter: None,
+        query: None,
         increment: None,
         cursor: None,
     };

@@ -194,6 +194,8 @@ impl<'b> Subject<'b> {
             primary_key: Vec::new(),
             deleted_field: None,
             dedup_fields: Vec::new(),
+            name: None,
+            namespace: None,
             is_incremental,
             schema_changes: SchemaChanges::default(),
             rejects: None,

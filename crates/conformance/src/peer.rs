@@ -196,6 +196,7 @@ fn read(mut source: Source, name: &str, enough: usize) -> Result<RecordBatch, Tr
         stream: name.into(),
         columns: None,
         filter: None,
+        query: None,
         increment: None,
         cursor: None,
     };
@@ -207,6 +208,7 @@ fn read(mut source: Source, name: &str, enough: usize) -> Result<RecordBatch, Tr
         cursor: None,
         columns: None,
         filter: None,
+        query: None,
         forms: Vec::new(),
         batch_bytes: crate::read::BATCH_BYTES,
         max_record_bytes: 16 << 20,

@@ -89,6 +89,7 @@ impl Asked {
             stream: self.stream.clone(),
             columns: self.columns.clone(),
             filter: self.filter.clone(),
+            query: None,
             increment: self.increment.clone(),
             cursor: self.cursor.clone(),
         }
@@ -102,6 +103,7 @@ impl Asked {
             cursor: self.cursor.clone(),
             columns: self.columns.clone(),
             filter: self.filter.clone(),
+            query: None,
             forms: Vec::new(),
             batch_bytes: self.batch_bytes,
             max_record_bytes: self.max_record_bytes,

@@ -388,6 +388,7 @@ mod tests {
             write_modes: write_modes.to_vec(),
             native_forms: Vec::new(),
             supports_filter: false,
+            supports_queries: false,
             supports_checkpoints: false,
             deduplicates_appends: false,
             supports_rejects: false,
@@ -395,6 +396,8 @@ mod tests {
             commits_together: false,
             repeatable_reads: false,
             compares_keys: false,
+            names_targets: false,
+            has_namespaces: false,
         };
         let (reads, writes) = (&[SyncMode::FullRefresh], &[WriteMode::Append]);
         for (sync, write, right) in [

@@ -56,9 +56,14 @@ impl<'a> Cursors<'a> {
         &self.target
     }
 
+    /// The target of a stream as the history knows it.
+    pub fn target_of(&self, stream: &str) -> String {
+        known_as::target_of(&self.target, self.document.target_of(stream))
+    }
+
     /// The progress of a stream. None: no run has fenced it yet. Changes nothing.
     pub fn of(&mut self, stream: &str) -> Result<Option<Progress>, Failure> {
-        let target = target(stream, false)?;
+        let target = target(self.document, stream, false)?;
         let found = self.session.progress(&target, &self.document.pipeline);
         let found = found.map_err(|e| Failure::from_runtime(e, self.document, "destination"))?;
         // As the history names the run.
@@ -78,7 +83,7 @@ impl<'a> Cursors<'a> {
             return Ok(());
         };
         let asked = &document.source.streams[asked];
-        let mut target = target(stream, true)?;
+        let mut target = target(document, stream, true)?;
         target.write_mode = write_mode(document, asked);
         let deleted = asked.deleted_field.as_ref();
         target.deleted_field = deleted
@@ -119,6 +124,7 @@ impl<'a> Cursors<'a> {
             stream: stream.to_owned(),
             columns: asked.columns.clone(),
             filter: asked.filter.clone(),
+            query: asked.query.clone(),
             increment: Some(asked_increment(document, entry)),
             cursor: None,
         };
@@ -171,7 +177,7 @@ impl<'a> Cursors<'a> {
         shown: Option<&Progress>,
     ) -> Result<Progress, Failure> {
         let failed = |e| Failure::from_runtime(e, self.document, "destination");
-        let target = target(stream, true)?;
+        let target = target(self.document, stream, true)?;
         let run = Run {
             pipeline: self.document.pipeline.clone(),
             id: STATE.into(),
@@ -221,11 +227,15 @@ fn incremental(document: &Document, stream: &str) -> Option<usize> {
 
 /// A target without columns, to ask for a cursor or to set it. With `is_incremental` the destination treats it as the
 /// target of a run that resumes.
-fn target(stream: &str, is_incremental: bool) -> Result<Target, Failure> {
+fn target(document: &Document, stream: &str, is_incremental: bool) -> Result<Target, Failure> {
+    let chosen = document.target_of(stream).cloned();
+    let (name, namespace) = chosen.map_or((None, None), |chosen| (chosen.name, chosen.schema));
     let schema = ipc::encode_schema(&Schema::empty())
         .map_err(|error| Failure::new(Class::Run, "internal", error))?;
     Ok(Target {
         stream: stream.to_owned(),
+        name,
+        namespace,
         schema,
         write_mode: WriteMode::Append,
         primary_key: Vec::new(),

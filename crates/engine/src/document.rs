@@ -61,7 +61,7 @@ pub use pages::Pages;
 pub use rejects::Rejects;
 pub use resources::Resources;
 pub use settings::Settings;
-pub use streams::{ChangeDetection, Stream, SyncMode, Transform};
+pub use streams::{ChangeDetection, Stream, StreamTarget, SyncMode, Transform};
 
 use node::Node;
 use read::{Reader, Spot};

@@ -372,6 +372,7 @@ fn shown_word(document: &Document, name: &str) -> String {
 fn stream_key(code: &str) -> Option<&'static str> {
     Some(match code {
         "invalid_where" => "where",
+        "invalid_query" | "query_columns" => "query",
         "invalid_lag" | "lag_needs_upsert" | "http_no_lag" => "lag",
         "no_cursor_field"
         | "unknown_cursor_field"

@@ -4,11 +4,11 @@
 //! resumed run reads the stream again.
 //!
 //! - It must not, if the earlier attempt moved the same rows: they would be in the target twice.
-//! - It must, if the earlier attempt moved other rows: with `--limit`, without some columns, with another condition, with
-//!   other transforms, or with other settings of the source.
+//! - It must, if the earlier attempt moved other rows: with `--limit`, without some columns, with another condition or
+//!   query, with other transforms, or with other settings of the source.
 //!
 //! So the id of such a stream also stands for the rows that the run asks for: `20260131-235959-0a1b2c3d.4e5f6071`.
-//! Streams without a limit, a condition, a choice of columns or transforms have the run's own id, unless the settings of
+//! Streams without a limit, a condition, a query, a choice of columns or transforms have the run's own id, unless the settings of
 //! the source have changed since the run began. A full refresh that replaces or updates rows has an id that stands for
 //! its write mode.
 
@@ -18,7 +18,7 @@ use rapidbyte_runtime::{Run, SyncMode, WriteMode};
 use rapidbyte_state::State;
 use serde_json::{Map, Value};
 
-use crate::document::{self, Document, without_marked};
+use crate::document::{self, Document, StreamTarget, without_marked};
 use crate::failure::Failure;
 use crate::plan::{Plan, Stage, Step, StreamPlan, write_mode_name};
 
@@ -71,7 +71,10 @@ impl Asked {
         let other = self.is_other(base).then_some(&self.settings);
         let asked = (&stream.columns, &stream.filter, self.limit);
         let steps: Vec<String> = stream.transforms.iter().map(|step| step.hash()).collect();
-        let is_plain = asked == (&None, &None, None) && other.is_none() && steps.is_empty();
+        let is_plain = asked == (&None, &None, None)
+            && stream.query.is_none()
+            && other.is_none()
+            && steps.is_empty();
         // Rows that replace or update others say nothing about rows that are appended.
         if !is_added_once(stream) && stream.sync_mode == SyncMode::FullRefresh {
             return of_mode(base, stream.target.write_mode);
@@ -80,10 +83,11 @@ impl Asked {
             return base.to_owned();
         }
         // Strings and numbers are always JSON.
-        let asked = match (other, steps.is_empty()) {
-            (None, true) => serde_json::to_vec(&asked),
-            (Some(other), true) => serde_json::to_vec(&(asked, other)),
-            (_, false) => serde_json::to_vec(&(asked, other, steps)),
+        let asked = match (&stream.query, other, steps.is_empty()) {
+            (Some(query), other, _) => serde_json::to_vec(&(asked, other, steps, query)),
+            (None, None, true) => serde_json::to_vec(&asked),
+            (None, Some(other), true) => serde_json::to_vec(&(asked, other)),
+            (None, _, false) => serde_json::to_vec(&(asked, other, steps)),
         };
         format!("{base}{MARK}{}", short_hash(&asked.unwrap_or_default()))
     }
@@ -113,6 +117,17 @@ pub(crate) fn target(destination: &Stage, document: &Document) -> String {
         connector, config, ..
     } = &document.destination;
     settings_of(destination, connector, config)
+}
+
+/// The same with the target that the operator chose for one stream.
+pub(crate) fn target_of(target: &str, chosen: Option<&StreamTarget>) -> String {
+    match chosen {
+        None => target.to_owned(),
+        Some(StreamTarget { name, schema }) => {
+            let chosen = serde_json::to_vec(&(target, name, schema));
+            short_hash(&chosen.unwrap_or_default())
+        }
+    }
 }
 
 /// A hash of the connector and the settings of the source. Two plans with the same hash read the same rows. Secrets do

@@ -20,12 +20,12 @@ use std::sync::Arc;
 use arrow_schema::{Field, Schema};
 use rapidbyte_runtime::{
     ColumnPlan, Destination, DroppedColumn, Fit, Grants, Increment, NewColumn, Plan as Placed,
-    Progress, Rejects, Relation, RenamedColumn, SchemaChanges, Selection, Stream, SyncMode, Target,
-    TypeChange, WriteMode,
+    Progress, Rejects, Relation, RenamedColumn, SchemaChanges, Selection, Spec, Stream, SyncMode,
+    Target, TypeChange, WriteMode,
 };
 use rapidbyte_wire::{WARNING_NOTE, ipc, types};
 
-use crate::document::{self, Document, WhenRunning};
+use crate::document::{self, Document, StreamTarget, WhenRunning};
 use crate::failure::{Class, Failure};
 use crate::meant::did_you_mean;
 pub use check::{Checked, Looked, check};
@@ -83,6 +83,8 @@ pub struct StreamPlan {
     pub discovered: Stream,
     /// Only rows that meet it.
     pub filter: Option<String>,
+    /// The query whose rows it consists of; none for a stream of the source's own.
+    pub query: Option<String>,
     /// How the stream resumes; none unless it is incremental.
     pub increment: Option<Increment>,
     /// How far the destination was when it was planned; none when it knows nothing of the stream,
@@ -283,6 +285,7 @@ fn check_modes(
         return Err(cannot_replace_run(document, text));
     }
     refuse_backfill(document)?;
+    refuse_targets(document, destination)?;
     for (index, stream) in document.source.streams.iter().enumerate() {
         let mode = write_mode(document, stream);
         let grows = stream.sync_mode == document::SyncMode::Incremental;
@@ -317,6 +320,31 @@ fn check_modes(
     }
     refuse_rejects(document, destination)?;
     refuse_repeats(document, destination)
+}
+
+/// A destination that does not know these keys would write to another target.
+fn refuse_targets(document: &Document, destination: &Stage) -> Result<(), Failure> {
+    let Spec {
+        names_targets,
+        has_namespaces,
+        ..
+    } = destination.spec;
+    for (index, stream) in document.source.streams.iter().enumerate() {
+        let Some(StreamTarget { name, schema }) = &stream.target else {
+            continue;
+        };
+        let refused = [
+            ("name", name.is_some() && !names_targets, "names of targets"),
+            ("schema", schema.is_some() && !has_namespaces, "schemas"),
+        ];
+        if let Some((key, _, what)) = refused.iter().find(|(_, is_refused, _)| *is_refused) {
+            let text = format!("{} does not have {what}", destination.connector.name());
+            let key = format!("source.streams[{index}].target.{key}");
+            return Err(Failure::at_key(document, &key, "unsupported_target", text)
+                .hint("remove the key: the configuration of the destination says where rows go"));
+        }
+    }
+    Ok(())
 }
 
 /// Without a key, rows that come again would be new rows.
@@ -426,6 +454,11 @@ fn place(
     }
     let mut target = Target {
         stream: discovered.name.clone(),
+        name: asked.target.as_ref().and_then(|target| target.name.clone()),
+        namespace: asked
+            .target
+            .as_ref()
+            .and_then(|target| target.schema.clone()),
         schema: relation.schema,
         write_mode: write_mode(document, asked),
         primary_key: relation.primary_key,
@@ -501,6 +534,7 @@ fn place(
         sync_mode: sync_mode(asked.sync_mode),
         columns: wanted_columns,
         filter: asked.filter.clone(),
+        query: asked.query.clone(),
         increment,
         progress,
         backfills,
@@ -624,7 +658,9 @@ fn refuse_shared_targets(document: &Document, streams: &[StreamPlan]) -> Result<
             );
             let key = "destination.config";
             return Err(Failure::at_key(document, key, SHARED_TARGET, text)
-                .hint("put {stream} into the destination's path or table"));
+                .hint(
+                    "put {stream} into the destination's path or table, or give one of them a name with `target:`",
+                ));
         }
     }
     Ok(())
@@ -660,6 +696,7 @@ impl StreamPlan {
             stream: self.name.clone(),
             columns: self.columns.clone(),
             filter: self.filter.clone(),
+            query: self.query.clone(),
             increment: self.increment.clone(),
             cursor: reached.and_then(|progress| progress.cursor.clone()),
         }

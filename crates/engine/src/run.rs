@@ -187,9 +187,11 @@ fn targets(plan: &Plan) -> HashMap<String, String> {
     let is_whole = |stream: &&StreamPlan| stream.sync_mode == SyncMode::FullRefresh;
     let streams = plan.streams.iter().filter(is_whole);
     let target = known_as::target(&plan.destination, &plan.document);
-    streams
-        .map(|stream| (stream.name.clone(), target.clone()))
-        .collect()
+    let of = |stream: &StreamPlan| {
+        let chosen = plan.document.target_of(&stream.name);
+        (stream.name.clone(), known_as::target_of(&target, chosen))
+    };
+    streams.map(of).collect()
 }
 
 fn owned(names: HashSet<&str>) -> HashSet<String> {

@@ -50,6 +50,8 @@ impl Writing {
                 write_modes: vec![WriteMode::Append, WriteMode::Replace, WriteMode::Upsert],
                 supports_checkpoints: true,
                 commits_together: true,
+                names_targets: false,
+                has_namespaces: false,
                 ..spec
             },
             load: Vec::new(),

@@ -127,6 +127,7 @@ fn spec(name: &str, description: &str) -> Spec {
         write_modes: Vec::new(),
         native_forms: Vec::new(),
         supports_filter: false,
+        supports_queries: false,
         supports_checkpoints: false,
         deduplicates_appends: false,
         supports_rejects: false,
@@ -134,6 +135,8 @@ fn spec(name: &str, description: &str) -> Spec {
         commits_together: false,
         repeatable_reads: false,
         compares_keys: false,
+        names_targets: false,
+        has_namespaces: false,
     }
 }
 

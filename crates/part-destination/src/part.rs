@@ -37,6 +37,7 @@ impl contract::Guest for Part {
             write_modes: script.write_modes,
             native_forms: Vec::new(),
             supports_filter: false,
+            supports_queries: false,
             supports_checkpoints: false,
             deduplicates_appends: false,
             supports_rejects: false,
@@ -44,6 +45,8 @@ impl contract::Guest for Part {
             commits_together: false,
             repeatable_reads: false,
             compares_keys: false,
+            names_targets: false,
+            has_namespaces: false,
         }
     }
 

@@ -12,7 +12,7 @@ use crate::copy_in::{CopyAsked, CopyIn};
 use crate::copy_out::CopyOut;
 use crate::error::{protocol, unsendable};
 use crate::rows::{Column, Row, Rows, affected, columns};
-use crate::wire::{Deadline, Wire, server_error};
+use crate::wire::{Deadline, Wire, position, server_error};
 
 /// A statement that takes longer than this has most likely lost its server.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -59,6 +59,8 @@ pub struct Client {
     pub(crate) is_heard: bool,
     /// The server's tag of the last command, of the last request.
     last_command: String,
+    /// See [`Client::error_position`].
+    error_position: Option<usize>,
     reply_timeout: Duration,
     max_result_bytes: usize,
 }
@@ -77,6 +79,7 @@ impl Client {
             is_rolling_back: false,
             is_heard: false,
             last_command: String::new(),
+            error_position: None,
             reply_timeout: REPLY_TIMEOUT,
             max_result_bytes: MAX_RESULT_BYTES,
         }
@@ -311,6 +314,7 @@ impl Client {
         self.state = State::Unusable;
         self.is_heard = false;
         self.last_command.clear();
+        self.error_position = None;
         if self.is_rolling_back {
             return Ok(());
         }
@@ -374,6 +378,9 @@ impl Client {
                     return first.map_or(Ok(()), Err);
                 }
                 Message::ErrorResponse(body) => {
+                    if first.is_none() {
+                        self.error_position = position(&body);
+                    }
                     first.get_or_insert_with(|| server_error(&body));
                 }
                 Message::CopyInResponse(_) => {
@@ -391,6 +398,12 @@ impl Client {
             }
         }
         Err(first.unwrap_or_else(|| protocol("a response without an end")))
+    }
+
+    /// The place in the statement that the server named with the error of the last request: the number of a character,
+    /// from 1.
+    pub fn error_position(&self) -> Option<usize> {
+        self.error_position
     }
 
     /// The server waits for the next request.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::{
     ErrorResponseBody, Message, NoticeResponseBody, ParameterStatusBody,
 };
@@ -267,6 +268,17 @@ pub(crate) fn server_error(body: &ErrorResponseBody) -> Error {
         Ok(report) => report.into_error(),
         Err(error) => error,
     }
+}
+
+/// The place in the statement that an error of the server names.
+pub(crate) fn position(body: &ErrorResponseBody) -> Option<usize> {
+    let mut fields = body.fields();
+    while let Ok(Some(field)) = fields.next() {
+        if field.type_() == b'P' {
+            return std::str::from_utf8(field.value_bytes()).ok()?.parse().ok();
+        }
+    }
+    None
 }
 
 /// Writes a notice to the log, at level debug.

@@ -63,6 +63,34 @@ pub fn shapes_query_of(relations: &str) -> String {
         .replace("$SYSTEM", SYSTEM)
 }
 
+/// A column of a query, as the server describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueryColumn<'a> {
+    /// Its name in the answer.
+    pub name: &'a str,
+    /// The OID of its type.
+    pub type_oid: u32,
+    /// The modifier of its type, -1 for none.
+    pub typmod: i32,
+    /// The OID of the table that it is taken from unchanged, and its number there; 0 and 0 if it is computed.
+    pub taken_from: (u32, i16),
+}
+
+/// As [`shapes_query`], of a query with these columns. Every column is nullable, and nothing is known of the origin. A
+/// column that is taken from a table has the collation and the declared dimensions of the table's column.
+pub fn query_shape(columns: &[QueryColumn<'_>]) -> String {
+    let row = |(place, column): (usize, &QueryColumn<'_>)| {
+        let name = crate::ident::quote_literal(column.name);
+        let (table, number) = column.taken_from;
+        let (oid, typmod) = (column.type_oid, column.typmod);
+        format!(
+            "({place}, {name}, {oid}::pg_catalog.oid, {typmod}, {table}::pg_catalog.oid, {number})"
+        )
+    };
+    let rows: Vec<String> = columns.iter().enumerate().map(row).collect();
+    QUERY_COLUMNS.replace("$COLUMNS", &rows.join(", "))
+}
+
 /// The types of these OIDs, and all that they are made of.
 pub fn types_query(types: &[u32]) -> String {
     let roots = TYPES_BY_OID.replace("$TYPES", &oid_array(types));
@@ -128,6 +156,24 @@ FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = ANY ($RELATIONS)
 ORDER BY n.nspname, c.relname";
+
+/// The collation and the dimensions of a column say nothing about another type, which a cast of the query gives it.
+const QUERY_COLUMNS: &str = "\
+SELECT pg_catalog.json_build_object(
+    'oid', 0, 'schema', '', 'name', '', 'kind', 'q', 'row_type', 0,
+    'columns', pg_catalog.json_agg(pg_catalog.json_build_object(
+        'name', q.name, 'type', q.type::int8, 'typmod', q.typmod,
+        'type_text', pg_catalog.format_type(q.type, q.typmod),
+        'dimensions', COALESCE(a.attndims, 0), 'not_null', false, 'generated', '', 'identity', '',
+        'collation', CASE WHEN a.attcollation <> t.typcollation THEN (
+            SELECT pg_catalog.quote_ident(cn.nspname) || '.' || pg_catalog.quote_ident(co.collname)
+            FROM pg_catalog.pg_collation co JOIN pg_catalog.pg_namespace cn ON cn.oid = co.collnamespace
+            WHERE co.oid = a.attcollation) END
+        ) ORDER BY q.place))::text
+FROM (VALUES $COLUMNS) AS q(place, name, type, typmod, of_table, number)
+JOIN pg_catalog.pg_type t ON t.oid = q.type
+LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = q.of_table AND a.attnum = q.number
+    AND a.atttypid = q.type AND NOT a.attisdropped";
 
 /// In a query of its own, which runs only where the role may call the function.
 const SYSTEM: &str = "(SELECT CASE

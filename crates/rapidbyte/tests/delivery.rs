@@ -310,6 +310,7 @@ impl TransformSession for Through {
             write_modes: Vec::new(),
             native_forms: Vec::new(),
             supports_filter: false,
+            supports_queries: false,
             supports_checkpoints: false,
             deduplicates_appends: false,
             supports_rejects: false,
@@ -317,6 +318,8 @@ impl TransformSession for Through {
             commits_together: false,
             repeatable_reads: false,
             compares_keys: false,
+            names_targets: false,
+            has_namespaces: false,
         })
     }
     fn open(&mut self, _: &str) -> Called<()> {

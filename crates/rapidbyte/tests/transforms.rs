@@ -68,6 +68,7 @@ impl TransformSession for Broken {
             write_modes: Vec::new(),
             native_forms: Vec::new(),
             supports_filter: false,
+            supports_queries: false,
             supports_checkpoints: false,
             deduplicates_appends: false,
             supports_rejects: false,
@@ -75,6 +76,8 @@ impl TransformSession for Broken {
             commits_together: false,
             repeatable_reads: false,
             compares_keys: false,
+            names_targets: false,
+            has_namespaces: false,
         })
     }
     fn open(&mut self, _: &str) -> Called<()> {

@@ -84,12 +84,36 @@ impl Source {
     /// As [`SourceSession::discover`].
     pub fn discover(&mut self, forms: &[String]) -> Result<Vec<Stream>> {
         let mut streams = self.session.discover(forms)?;
-        look_at_streams(self.session.as_mut(), &streams)?;
+        look_at_streams(self.session.as_mut(), "session.discover", &streams)?;
         let redact = &self.session.sandbox().redact;
         for stream in &mut streams {
             ended::shorten_stream(stream, redact);
         }
         Ok(streams)
+    }
+
+    /// As [`Session::is_usable`].
+    pub fn is_usable(&self) -> bool {
+        self.session.is_usable()
+    }
+
+    /// As [`SourceSession::describe_query`].
+    pub fn describe_query(
+        &mut self,
+        stream: &str,
+        query: &str,
+        forms: &[String],
+    ) -> Result<Stream> {
+        const DESCRIBE_QUERY: &str = "session.describe-query";
+        let mut found = self.session.describe_query(stream, query, forms)?;
+        let session = self.session.as_mut();
+        look_at_streams(session, DESCRIBE_QUERY, std::slice::from_ref(&found))?;
+        if found.name != stream {
+            let text = format!("the stream {stream:?} is described as {:?}", found.name);
+            return broken(session, DESCRIBE_QUERY, text);
+        }
+        ended::shorten_stream(&mut found, &session.sandbox().redact);
+        Ok(found)
     }
 
     /// As [`Session::hand_over`].
@@ -573,17 +597,20 @@ fn look_at_spec(session: &mut (impl Session + ?Sized), spec: &Spec) -> Result<()
 }
 
 /// Refuses more streams, or longer names, than a system has.
-fn look_at_streams(session: &mut (impl Session + ?Sized), streams: &[Stream]) -> Result<()> {
-    const DISCOVER: &str = "session.discover";
+fn look_at_streams(
+    session: &mut (impl Session + ?Sized),
+    export: &'static str,
+    streams: &[Stream],
+) -> Result<()> {
     if streams.len() > MAX_STREAMS {
         let text = format!("{} streams, above {MAX_STREAMS}", streams.len());
-        return broken(session, DISCOVER, text);
+        return broken(session, export, text);
     }
     let long = streams.iter().map(|stream| stream.name.len());
     match long.max().filter(|len| *len > MAX_STREAM_NAME) {
         Some(len) => {
             let text = format!("a stream's name of {len} bytes, above {MAX_STREAM_NAME}");
-            broken(session, DISCOVER, text)
+            broken(session, export, text)
         }
         None => Ok(()),
     }

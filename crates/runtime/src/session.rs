@@ -11,7 +11,9 @@ use crate::bindings::destination::{
 };
 use crate::bindings::source::{Event, Position, ReadRequest, Selection};
 use crate::bindings::transform::{Plan as TransformPlan, Relation};
-use crate::bindings::types::{Batch, CheckItem, Error as ConnectorError, ErrorKind, Reject, Spec, Stream};
+use crate::bindings::types::{
+    Batch, CheckItem, Error as ConnectorError, ErrorKind, Reject, Spec, Stream,
+};
 use crate::{Error, Result, Sandbox};
 
 /// The calls that all sessions have in common.
@@ -53,6 +55,15 @@ pub trait SourceSession: Session {
 
     /// The streams that the source has. `forms` names the native forms that the destination takes.
     fn discover(&mut self, forms: &[String]) -> Result<Vec<Stream>>;
+
+    /// Describes the rows of a query as a stream. `forms` as in `discover`. Called only for a source whose spec has
+    /// `supports_queries`.
+    fn describe_query(&mut self, stream: &str, query: &str, forms: &[String]) -> Result<Stream> {
+        let _ = (query, forms);
+        let text = format!("{stream}: a query for a source without queries");
+        let error = ConnectorError::new(ErrorKind::Internal, "internal", text);
+        Err(self.refuse("session.describe-query", error))
+    }
 
     /// Takes one consistent snapshot for all streams, and returns its name.
     fn snapshot(&mut self, streams: &[Selection]) -> Result<String>;

@@ -271,6 +271,15 @@ impl SourceSession for WasmSource {
         })
     }
 
+    fn describe_query(&mut self, stream: &str, query: &str, forms: &[String]) -> Result<Stream> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_source().session();
+        self.instance
+            .call("session.describe-query", Kind::Query, |s| {
+                guest.call_describe_query(s, session, stream, query, forms)
+            })
+    }
+
     fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
         let session = self.session();
         let guest = self.bindings.rapidbyte_connector_source().session();

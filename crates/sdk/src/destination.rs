@@ -61,6 +61,10 @@ pub trait Destination: Sized + 'static {
     /// Whether it deletes or marks rows whose keys the source does not have, see `Target::deletes` and
     /// [`Load::open_keys`].
     const COMPARES_KEYS: bool = false;
+    /// Whether [`Target::name`] is understood: the name that the operator chose for the target.
+    const NAMES_TARGETS: bool = false;
+    /// Whether [`Target::namespace`] is understood: the schema that the operator chose for the target.
+    const HAS_NAMESPACES: bool = false;
 
     /// Checks the configuration. Connects to nothing yet.
     fn open(config: Self::Config) -> Result<Self>;
@@ -293,6 +297,7 @@ pub fn spec<D: Destination>() -> Spec {
         write_modes: D::WRITE_MODES.to_vec(),
         native_forms: D::NATIVE_FORMS.iter().map(|s| (*s).into()).collect(),
         supports_filter: false,
+        supports_queries: false,
         supports_checkpoints: D::SUPPORTS_CHECKPOINTS,
         deduplicates_appends: D::DEDUPLICATES_APPENDS,
         supports_rejects: D::SUPPORTS_REJECTS,
@@ -300,6 +305,8 @@ pub fn spec<D: Destination>() -> Spec {
         commits_together: false,
         repeatable_reads: false,
         compares_keys: D::COMPARES_KEYS,
+        names_targets: D::NAMES_TARGETS,
+        has_namespaces: D::HAS_NAMESPACES,
     }
 }
 

@@ -79,7 +79,8 @@ pub use transform::{Transform, Transformer};
 
 pub use bindings::exports_destination::{
     ColumnPlan, DeleteAction, Deletes, DroppedColumn, Fit, LoadRequest, NewColumn, Part, Plan,
-    Presence, Progress, Receipt, Refused, Rejects, RenamedColumn, SchemaChanges, Target, TypeChange, Worker,
+    Presence, Progress, Receipt, Refused, Rejects, RenamedColumn, SchemaChanges, Target,
+    TypeChange, Worker,
 };
 pub use bindings::exports_source::{Increment, LateRows, ReadRequest, Selection};
 pub use bindings::exports_transform::{Plan as TransformPlan, Relation};

@@ -44,6 +44,9 @@ pub trait Source: Sized + 'static {
     const SUPPORTS_REJECTS: bool = false;
     /// Whether all reads of a snapshot see the same rows, so that a stream can be read a second time for its keys.
     const REPEATABLE_READS: bool = false;
+    /// Whether [`Source::describe_query`] and [`ReadRequest::query`] are understood: a query in the system's own
+    /// language.
+    const SUPPORTS_QUERIES: bool = false;
 
     /// Checks the configuration. Connects to nothing yet.
     fn open(config: Self::Config) -> Result<Self>;
@@ -61,6 +64,14 @@ pub trait Source: Sized + 'static {
     /// source cannot find out does not hide the others: give it by [`Stream::unreadable`], and the reason from
     /// [`Source::snapshot`].
     fn discover(&mut self, forms: &[String]) -> Result<Vec<Stream>>;
+
+    /// Describes the rows of a query as the stream `stream`, with native forms only where they are in `forms`. Changes
+    /// nothing. Refuse a text that is not exactly one query that reads. Called only with
+    /// [`Source::SUPPORTS_QUERIES`].
+    fn describe_query(&mut self, stream: &str, query: &str, forms: &[String]) -> Result<Stream> {
+        let _ = (stream, query, forms);
+        Err(Error::internal("a query for a source without queries"))
+    }
 
     /// Fixes one moment for all `streams`; the text comes back in [`ReadRequest::snapshot`]. Refuse a
     /// selection that cannot be read here, before the first row of any stream.
@@ -171,6 +182,7 @@ pub fn spec<S: Source>() -> Spec {
         write_modes: Vec::new(),
         native_forms: S::NATIVE_FORMS.iter().map(|s| (*s).into()).collect(),
         supports_filter: S::SUPPORTS_FILTER,
+        supports_queries: S::SUPPORTS_QUERIES,
         supports_checkpoints: false,
         deduplicates_appends: false,
         supports_rejects: S::SUPPORTS_REJECTS,
@@ -178,6 +190,8 @@ pub fn spec<S: Source>() -> Spec {
         commits_together: false,
         repeatable_reads: S::REPEATABLE_READS,
         compares_keys: false,
+        names_targets: false,
+        has_namespaces: false,
     }
 }
 
@@ -193,6 +207,11 @@ impl<S: Source> wit::GuestSession for SessionExport<S> {
 
     fn discover(&self, forms: Vec<String>) -> Result<Vec<Stream>> {
         self.0.borrow_mut().discover(&forms)
+    }
+
+    fn describe_query(&self, stream: String, query: String, forms: Vec<String>) -> Result<Stream> {
+        let mut source = self.0.borrow_mut();
+        source.describe_query(&stream, &query, &forms)
     }
 
     fn snapshot(&self, streams: Vec<Selection>) -> Result<String> {

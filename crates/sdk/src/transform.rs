@@ -79,6 +79,7 @@ pub fn spec<T: Transform>() -> Spec {
         write_modes: Vec::new(),
         native_forms: T::NATIVE_FORMS.iter().map(|s| (*s).into()).collect(),
         supports_filter: false,
+        supports_queries: false,
         supports_checkpoints: false,
         deduplicates_appends: false,
         supports_rejects: T::SUPPORTS_REJECTS,
@@ -86,6 +87,8 @@ pub fn spec<T: Transform>() -> Spec {
         commits_together: false,
         repeatable_reads: false,
         compares_keys: false,
+        names_targets: false,
+        has_namespaces: false,
     }
 }
 

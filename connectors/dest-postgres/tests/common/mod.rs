@@ -44,6 +44,8 @@ pub fn target(stream: &str, schema: &Schema, write_mode: WriteMode) -> Target {
         primary_key: Vec::new(),
         deleted_field: None,
         dedup_fields: Vec::new(),
+        name: None,
+        namespace: None,
         is_incremental: false,
         schema_changes: SchemaChanges::default(),
         rejects: None,

@@ -1,5 +1,6 @@
 //! Streams whose columns differ from their table, under each policy.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::common::*;
@@ -505,6 +506,44 @@ fn a_name_that_another_column_had_is_told() {
     }
 }
 
+/// A source whose role may not ask for the identity of its server sends no numbers of columns.
+#[test]
+fn a_source_that_no_longer_proves_its_columns_is_told() {
+    let database = database();
+    let mut client = database.client();
+    let mut to = open(&database);
+    execute(&mut client, SOURCE);
+    let changes = SchemaChanges::default();
+    let proved = read(&mut client, "t");
+    let schema = proved.schema();
+    let table = form::Table {
+        origin: None,
+        ..form::table_of(&schema).unwrap()
+    };
+    assert!(table.identity.is_some());
+    let metadata = [(form::METADATA_KEY.to_owned(), json!(table).to_string())];
+    let schema = Schema::new_with_metadata(schema.fields().clone(), HashMap::from(metadata));
+    let unproved = RecordBatch::try_new(Arc::new(schema), proved.columns().to_vec()).unwrap();
+    // Nothing was proved before.
+    let mode = WriteMode::Append;
+    write_by(&mut to, &unproved, mode, changes).unwrap();
+    assert_eq!(warnings(&mut to, &unproved, mode, changes), "");
+    write_by(&mut to, &proved, mode, changes).unwrap();
+    assert_eq!(warnings(&mut to, &proved, mode, changes), "");
+    for mode in MODES {
+        if mode == WriteMode::Upsert {
+            execute(
+                &mut client,
+                "DELETE FROM raw.t; CREATE UNIQUE INDEX ON raw.t (id)",
+            );
+        }
+        let says = warnings(&mut to, &unproved, mode, changes);
+        let is_told =
+            says.contains("does not prove any more") && says.contains("pg_control_system");
+        assert_eq!(is_told, mode != WriteMode::Replace, "{mode:?}: {says}");
+    }
+}
+
 #[test]
 fn a_column_of_the_owner_is_not_taken_for_one_that_the_source_dropped() {
     for owner in [
@@ -666,6 +705,38 @@ fn the_column_that_marks_deleted_rows_is_not_exchanged_unnoticed() {
     assert_eq!(error.code, "columns_renamed", "{error:?}");
     assert_eq!(error.hint.as_deref(), Some("set deleted_field: gone"));
     to.plan(&target("gone")).unwrap();
+}
+
+#[test]
+fn a_key_whose_columns_exchanged_their_names_is_told_by_its_names_of_now() {
+    let database = database();
+    let mut client = database.client();
+    execute(&mut client, SOURCE);
+    execute(
+        &mut client,
+        "ALTER TABLE src.t ADD k bigint NOT NULL DEFAULT 0",
+    );
+    let (mode, changes) = (WriteMode::Upsert, SchemaChanges::default());
+    let mut to = open(&database);
+    write_by(&mut to, &read(&mut client, "t"), mode, changes).unwrap();
+    execute(
+        &mut client,
+        "ALTER TABLE src.t RENAME id TO x; ALTER TABLE src.t RENAME k TO id; ALTER TABLE src.t RENAME x TO k",
+    );
+    let batch = read(&mut client, "t");
+    let target = |key: &str| Target {
+        primary_key: vec![key.into()],
+        ..target_of(&batch, mode, changes)
+    };
+    let error = to.plan(&target("id")).unwrap_err();
+    assert_eq!(error.code, "no_unique_index", "{error:?}");
+    let hint = error.hint.unwrap();
+    assert!(hint.starts_with("set primary_key: [k]: "), "{hint}");
+    assert!(
+        hint.contains("(id is now k)") && hint.contains("CREATE UNIQUE INDEX"),
+        "{hint}"
+    );
+    to.plan(&target("k")).unwrap();
 }
 
 #[test]

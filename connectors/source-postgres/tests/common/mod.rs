@@ -29,6 +29,7 @@ pub fn request(stream: &str) -> ReadRequest {
         cursor: None,
         columns: None,
         filter: None,
+        query: None,
         forms: Vec::new(),
         batch_bytes: 1 << 20,
         max_record_bytes: 64 << 20,
@@ -123,6 +124,7 @@ pub fn whole(stream: &str) -> Selection {
         stream: stream.into(),
         columns: None,
         filter: None,
+        query: None,
         increment: None,
         cursor: None,
     }

@@ -211,6 +211,7 @@ fn stream_document(plan: &Plan, stream: &StreamPlan) -> Value {
         "sync_mode": sync_mode_name(stream.sync_mode),
         "write_mode": write_mode_name(stream.target.write_mode),
         "primary_key": stream.target.primary_key,
+        "query": stream.query.as_deref().map(|query| plan.document.redact(query)),
         "where": filter(plan, stream),
         "transforms": stream.transforms.iter().map(|step| step.stage.connector.name()).collect::<Vec<_>>(),
         "columns_before_transforms": stream.transforms.iter().map(columns_before).collect::<Vec<_>>(),

@@ -507,7 +507,7 @@ fn clear(
             }
             let progress = cursors.put(&history, &name, None, None)?;
             history
-                .forget_stream(&document.pipeline, &name, cursors.target())
+                .forget_stream(&document.pipeline, &name, &cursors.target_of(&name))
                 .map_err(Failure::of_state)?;
             output.text(&format!("{name}: the next run starts with its first row"));
             cleared.push(stream_document(&name, Some(&progress)));

@@ -24,7 +24,7 @@ use super::read::Spot;
 use super::rejects::{Rejects, kept};
 use super::resources::{Resources, share};
 use super::secrets::Secrets;
-use super::streams::{self, Defaults, Stream, streams};
+use super::streams::{self, Defaults, Stream, StreamTarget, streams};
 use super::{VERSION, covers_stream};
 
 const MAX_PIPELINE_NAME_CHARS: usize = 64;
@@ -205,6 +205,7 @@ fn ensure_fits(at: &Spot<'_>, document: &mut Document) -> Result<()> {
         let excludes = |pattern: &&String| covers_stream(pattern, &stream.name);
         if let Some(pattern) = document.source.exclude.iter().find(excludes)
             && !stream.is_pattern()
+            && stream.query.is_none()
         {
             let message = format!(
                 "exclude leaves out the stream {:?} that is named here",
@@ -239,6 +240,12 @@ impl Document {
     pub fn deletes_of<'a>(&'a self, stream: &'a Stream) -> Option<&'a Deletes> {
         let asked = stream.deletes.as_ref().or(self.deletes.as_ref());
         asked.filter(|deletes| deletes.mode == DeletesMode::Compare)
+    }
+
+    /// The target that the operator chose for a stream.
+    pub fn target_of(&self, stream: &str) -> Option<&StreamTarget> {
+        let entry = self.source.entry_for(stream)?;
+        self.source.streams[entry].target.as_ref()
     }
 }
 

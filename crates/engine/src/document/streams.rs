@@ -10,7 +10,7 @@ use super::declare::{Keys, Kind, keys, words};
 use super::deletes::{Deletes, deletes};
 use super::error::{Result, code};
 use super::keys::{PRIMARY_KEY_EXAMPLE, WriteMode, connector, ensure_upserts};
-use super::kinds::{Distinct, list, name, names, object, one_or_more, pairs, value, word};
+use super::kinds::{Distinct, list, mapping, name, names, object, one_or_more, pairs, value, word};
 use super::node::NodeValue;
 use super::read::Spot;
 
@@ -29,6 +29,11 @@ keys! {
     pub struct Stream {
         /// A stream of the source; * and ? match several. An exact name overrides a wildcard.
         pub name: String = name().or(String::new()).required("write - name: public.orders"),
+        /// The stream consists of the rows of this query, in the source's own language (SQL).
+        ///
+        /// Read with sync_mode: full_refresh. A source without queries refuses it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub query: Option<String> = name().optional(),
         /// How to read a stream (default full_refresh).
         pub sync_mode: SyncMode = word().or(SyncMode::FullRefresh),
         /// The columns to move, in this order (default: all).
@@ -63,6 +68,9 @@ keys! {
         /// In the source's own form; with `change_detection: cursor`.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub lag: Option<String> = value().optional(),
+        /// The target of this stream (default: as the configuration of the destination says).
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub target: Option<StreamTarget> = mapping::<StreamTarget>().then(named).optional(),
         /// What happens to the rows that are already in the target (default: write_mode of destination).
         #[serde(skip_serializing_if = "Option::is_none")]
         pub write_mode: Option<WriteMode> = word().optional(),
@@ -89,6 +97,19 @@ keys! {
         /// The transforms of the rows, in this order, after columns, where and rename.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub transforms: Vec<Transform> = transforms().or(Vec::new()),
+    }
+}
+
+keys! {
+    /// `target` of a stream: where its rows go.
+    #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+    pub struct StreamTarget {
+        /// The name of the table, or the text for {stream} in the path of files.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub name: Option<String> = name().optional(),
+        /// The schema of the table.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub schema: Option<String> = name().optional(),
     }
 }
 
@@ -306,6 +327,15 @@ impl Transform {
     }
 }
 
+/// A target that says something.
+fn named(at: &Spot<'_>, target: StreamTarget) -> Result<StreamTarget> {
+    if target.name.is_none() && target.schema.is_none() {
+        let error = at.bad_value(format!("{at} has neither a name nor a schema"));
+        return Err(error.hint("write target: { name: orders, schema: sales }, or remove the key"));
+    }
+    Ok(target)
+}
+
 fn cursor_field() -> Kind<Vec<String>> {
     one_or_more(name(), names("cursor_field: [updated_at, id]"))
 }
@@ -338,6 +368,9 @@ pub(super) fn ensure_fits(stream: &Stream, at: &Spot<'_>, mode: WriteMode) -> Re
     let wrong = |key: &str, message: String, hint: &str| Err(at.bad_key(key, message).hint(hint));
     let repeats = mode == WriteMode::Append && stream.is_read_again();
     ensure_upserts(at, mode, repeats)?;
+    if stream.query.is_some() {
+        ensure_reads_query(stream, at)?;
+    }
     if stream.sync_mode != SyncMode::Incremental {
         let of_cursor = ["cursor_field", "cursor_initial", "change_detection", "lag"];
         let has_no_use = |key: &&str| {
@@ -377,4 +410,30 @@ pub(super) fn ensure_fits(stream: &Stream, at: &Spot<'_>, mode: WriteMode) -> Re
         }
         _ => Ok(()),
     }
+}
+
+/// A query is one stream, and it is read whole: nothing says that its rows come back in the order of a cursor.
+fn ensure_reads_query(stream: &Stream, at: &Spot<'_>) -> Result<()> {
+    if stream.is_pattern() {
+        let text = "the name of a query has no wildcards".to_owned();
+        return Err(at
+            .bad_key("name", text)
+            .hint("write one name, such as big_orders"));
+    }
+    if stream.sync_mode == SyncMode::FullRefresh {
+        return Ok(());
+    }
+    let text = format!(
+        "a query cannot be read with sync_mode: {}",
+        stream.sync_mode.name()
+    );
+    let key = if at.key("sync_mode").is_some() {
+        "sync_mode"
+    } else {
+        "query"
+    };
+    Err(at.bad_key(key, text).hint(
+        "set sync_mode: full_refresh for this stream; or create a view of the query in the source, and read the view \
+         incrementally",
+    ))
 }

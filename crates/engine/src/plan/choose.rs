@@ -8,7 +8,7 @@ use rapidbyte_wire::ipc;
 use serde_json::Value;
 
 use super::moment::stops;
-use super::{Refused, sync_mode, sync_mode_name};
+use super::{Refused, shown, sync_mode, sync_mode_name};
 use crate::document::Document;
 use crate::failure::{Class, Failure};
 use crate::meant::did_you_mean;
@@ -40,9 +40,10 @@ pub(super) fn select(
     source: &Spec,
     found: Vec<Stream>,
     session: &mut Source,
+    forms: &[String],
 ) -> Result<Selected, Failure> {
     let names: Vec<String> = found.iter().map(|stream| stream.name.clone()).collect();
-    let mut missing = Vec::new();
+    let (mut described, mut missing) = (Vec::new(), Vec::new());
     for (index, entry) in document.source.streams.iter().enumerate() {
         let key = format!("source.streams[{index}]");
         let mode = sync_mode(entry.sync_mode);
@@ -61,6 +62,23 @@ pub(super) fn select(
             let text = format!("{} cannot filter rows", source.name);
             return Err(Failure::at_key(document, &key, "unsupported_where", text)
                 .hint("remove where:, or filter in the destination"));
+        }
+        if let Some(query) = &entry.query {
+            if !source.supports_queries {
+                let key = format!("{key}.query");
+                let text = format!("{} cannot read queries", source.name);
+                return Err(Failure::at_key(document, &key, "unsupported_query", text)
+                    .hint("remove query:, and name a stream of the source"));
+            }
+            match describe(document, (&entry.name, query), session, forms) {
+                Ok(stream) => described.push((index, stream)),
+                Err(failure) if !session.is_usable() || stops(&failure) => return Err(failure),
+                Err(failure) => missing.push(Refused {
+                    stream: entry.name.clone(),
+                    failure,
+                }),
+            }
+            continue;
         }
         let is_wanted = |name: &&String| !entry.is_pattern() || !document.source.excludes(name);
         let mut matched = names.iter().filter(|name| entry.matches(name));
@@ -84,15 +102,36 @@ pub(super) fn select(
             failure: why_missing(document, index, &names, session),
         });
     }
+    let entry_of = |stream: &Stream| {
+        let entry = document.source.entry_for(&stream.name)?;
+        // A query takes the place of a stream of the source with the same name.
+        let is_query = document.source.streams[entry].query.is_some();
+        (!is_query).then_some(entry)
+    };
     let mut selected: Vec<(usize, Stream)> = found
         .into_iter()
-        .filter_map(|stream| Some((document.source.entry_for(&stream.name)?, stream)))
+        .filter_map(|stream| Some((entry_of(&stream)?, stream)))
+        .chain(described)
         .collect();
     selected.sort_by_key(|(index, _)| *index);
     Ok(Selected {
         found: selected,
         missing,
     })
+}
+
+/// A query of the pipeline as a stream.
+fn describe(
+    document: &Document,
+    (name, query): (&str, &str),
+    session: &mut Source,
+    forms: &[String],
+) -> Result<Stream, Failure> {
+    let stream = session.describe_query(name, query, forms);
+    let stream =
+        stream.map_err(|error| Failure::from_runtime(error, document, "source").in_stream(name))?;
+    let shown = shown::streams(document, vec![stream]).pop();
+    shown.ok_or_else(|| Failure::new(Class::Run, "internal", "a query without a stream"))
 }
 
 /// The failure of an entry that matches no stream. `names` are the streams of the source.
@@ -214,6 +253,7 @@ fn whole(stream: &str) -> Selection {
         stream: stream.to_owned(),
         columns: None,
         filter: None,
+        query: None,
         increment: None,
         cursor: None,
     }

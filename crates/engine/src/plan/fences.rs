@@ -49,6 +49,14 @@ fn target(document: &Document, stream: &Stream) -> Option<Target> {
     };
     Some(Target {
         stream: name.to_owned(),
+        name: stream
+            .target
+            .as_ref()
+            .and_then(|target| target.name.clone()),
+        namespace: stream
+            .target
+            .as_ref()
+            .and_then(|target| target.schema.clone()),
         schema: ipc::encode_schema(&Schema::empty()).ok()?,
         write_mode: write_mode(document, stream),
         primary_key: Vec::new(),

@@ -129,7 +129,7 @@ impl Prepared {
         )?;
         clocks.source.enter(Phase::ChannelWait);
         clocks.destination.enter(Phase::Other);
-        let selected = select(&document, &source.spec, found?, &mut coordinator)?;
+        let selected = select(&document, &source.spec, found?, &mut coordinator, &forms)?;
         refuse_unknown_streams(&document, &selected, [&source.spec, &destination.spec])?;
         let found = selected.names();
         let (chosen, mut refused) = narrow(&document, selected, narrowing)?;
@@ -260,6 +260,7 @@ fn selections(document: &Document, chosen: &[Chosen]) -> Vec<Selection> {
         stream: one.discovered.name.clone(),
         columns: one.columns.clone(),
         filter: document.source.streams[one.entry].filter.clone(),
+        query: document.source.streams[one.entry].query.clone(),
         increment: None,
         cursor: None,
     };

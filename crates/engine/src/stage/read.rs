@@ -241,6 +241,7 @@ fn request(work: &Work<'_>, stream: &StreamPlan, cursor: Option<String>) -> Read
         cursor,
         columns: stream.columns.clone(),
         filter: stream.filter.clone(),
+        query: stream.query.clone(),
         forms: work.plan.forms.clone(),
         batch_bytes: u32::try_from(resources.batch_bytes).unwrap_or(u32::MAX),
         max_record_bytes: resources.max_record_bytes,

@@ -238,7 +238,7 @@ impl Earlier {
         let (run, id) = (ledger.id_of(name), &ledger.run_of(name).id);
         let is_complete = fenced.complete || self.ids.contains(id);
         let has_others = self.ids.iter().any(|other| other != id);
-        let other = "with other settings (of the source, or with other columns, conditions, limits or transforms)";
+        let other = "with other settings (of the source, or with other columns, conditions, queries, limits or transforms)";
         if let Some(why) = &self.lost {
             ledger.has_lost(name);
             ledger.warn(

@@ -38,6 +38,15 @@ impl GuestSession for Session {
         streams.into_iter().map(described).collect()
     }
 
+    fn describe_query(
+        &self,
+        stream: String,
+        _query: String,
+        _forms: Vec<String>,
+    ) -> Result<Stream, Error> {
+        Err(unknown(&stream, &[]))
+    }
+
     fn snapshot(&self, streams: Vec<Selection>) -> Result<String, Error> {
         for selection in streams {
             let asked = self.asked(&selection.stream, selection.increment, selection.cursor)?;

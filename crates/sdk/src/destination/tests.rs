@@ -188,6 +188,8 @@ fn target(stream: &str) -> Target {
         primary_key: Vec::new(),
         deleted_field: None,
         dedup_fields: Vec::new(),
+        name: None,
+        namespace: None,
         is_incremental: false,
         schema_changes: SchemaChanges::default(),
         rejects: None,

@@ -40,6 +40,7 @@ class Source(wit_world.exports.Source):
             write_modes=[],
             native_forms=[],
             supports_filter=False,
+            supports_queries=False,
             supports_checkpoints=False,
             deduplicates_appends=False,
             supports_rejects=False,
@@ -47,6 +48,8 @@ class Source(wit_world.exports.Source):
             commits_together=False,
             repeatable_reads=False,
             compares_keys=False,
+            names_targets=False,
+            has_namespaces=False,
         )
 
     def open(self, config: str) -> source.Session:

@@ -22,6 +22,8 @@ fn opened(test: &str) -> (Session<Lines>, Target, SchemaRef) {
         primary_key: Vec::new(),
         deleted_field: None,
         dedup_fields: Vec::new(),
+        name: None,
+        namespace: None,
         is_incremental: false,
         schema_changes: SchemaChanges::default(),
         rejects: None,

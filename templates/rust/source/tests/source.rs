@@ -22,6 +22,7 @@ fn request(cursor: Option<&str>) -> ReadRequest {
         cursor: cursor.map(Into::into),
         columns: None,
         filter: None,
+        query: None,
         forms: Vec::new(),
         batch_bytes: 1 << 20,
         max_record_bytes: 1 << 20,

@@ -318,6 +318,8 @@ mod tests {
             primary_key: Vec::new(),
             deleted_field: None,
             dedup_fields: Vec::new(),
+            name: None,
+            namespace: None,
             is_incremental: false,
             schema_changes: SchemaChanges::default(),
             rejects: None,

@@ -256,6 +256,7 @@ impl Guest for Export {
             write_modes: vec![WriteMode::Append, WriteMode::Replace, WriteMode::Upsert],
             native_forms: Vec::new(),
             supports_filter: false,
+            supports_queries: false,
             supports_checkpoints: true,
             deduplicates_appends: false,
             supports_rejects: false,
@@ -263,6 +264,8 @@ impl Guest for Export {
             commits_together: false,
             repeatable_reads: false,
             compares_keys: false,
+            names_targets: false,
+            has_namespaces: false,
         }
     }
 

@@ -138,6 +138,10 @@ impl GuestSession for Misbehave {
         }
     }
 
+    fn describe_query(&self, _: String, _: String, _: Vec<String>) -> Result<Stream> {
+        Err(Error::internal("it has no queries"))
+    }
+
     fn snapshot(&self, _streams: Vec<Selection>) -> Result<String> {
         wrong::act_at(Call::Snapshot, &self.0)?;
         Ok(String::new())
@@ -323,6 +327,7 @@ mod tests {
             cursor: None,
             columns: None,
             filter: None,
+            query: None,
             forms: Vec::new(),
             batch_bytes: 1,
             max_record_bytes: 1,

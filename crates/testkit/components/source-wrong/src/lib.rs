@@ -256,6 +256,7 @@ impl Guest for Export {
             write_modes: Vec::new(),
             native_forms: Vec::new(),
             supports_filter: true,
+            supports_queries: false,
             supports_checkpoints: false,
             deduplicates_appends: false,
             supports_rejects: false,
@@ -263,6 +264,8 @@ impl Guest for Export {
             commits_together: false,
             repeatable_reads: false,
             compares_keys: false,
+            names_targets: false,
+            has_namespaces: false,
         }
     }
 
@@ -316,6 +319,10 @@ impl GuestSession for Session {
             _ => {}
         }
         Ok(streams)
+    }
+
+    fn describe_query(&self, _: String, _: String, _: Vec<String>) -> Result<Stream> {
+        Err(Error::internal("it has no queries"))
     }
 
     fn snapshot(&self, _streams: Vec<Selection>) -> Result<String> {
