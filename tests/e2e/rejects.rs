@@ -366,6 +366,138 @@ fn rows_that_a_step_cannot_take_are_kept_and_the_others_go_on() {
 }
 
 #[test]
+fn rows_that_depend_on_others_of_their_batch_are_not_rejected_for_their_order() {
+    let table = "CREATE TABLE raw.t (id bigint PRIMARY KEY, name text, total float8 CHECK (total < 100), \
+        known bigint REFERENCES raw.t)";
+    let schema = "schema: { id: int64, name: string, total: float64, known: int64 }";
+    let loaded = Loaded::new(table);
+    let mut text = "id,name,total,known\n".to_owned();
+    for id in 1..=20 {
+        let total = if id == 19 { 100 } else { 1 };
+        let known = if id > 16 {
+            String::new()
+        } else {
+            (id + 4).to_string()
+        };
+        text += &format!("{id},a,{total},{known}\n");
+    }
+    loaded.folder.write("t.csv", &text);
+    document(&loaded.with("run", ALLOWED, schema, APPEND, None), 0);
+    assert_eq!(loaded.ids(), "1 2 4 5 6 8 9 10 12 13 14 16 17 18 20");
+    let bad = "SELECT string_agg(location, ' ' ORDER BY length(location), location) FROM raw.bad";
+    assert_eq!(loaded.text(bad), "row 3 row 7 row 11 row 15 row 19");
+}
+
+#[test]
+fn a_reject_is_never_lost_and_an_error_that_is_about_no_row_stops_the_stream() {
+    let rows = "id,name,total\n1,a,1\nx,b,2\n3,c,300\n4,d,4\n";
+    let trigger = |body: &str, on: &str| {
+        format!(
+            "CREATE FUNCTION raw.f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$; \
+             CREATE TRIGGER f BEFORE INSERT ON {on} FOR EACH ROW EXECUTE FUNCTION raw.f()"
+        )
+    };
+    // The table of rejects swallows its rows.
+    let loaded = Loaded::new(TABLE);
+    loaded.folder.write("t.csv", "id,name,total\n1,a,1\n");
+    document(&loaded.run(ALLOWED, APPEND), 0);
+    loaded
+        .client()
+        .batch_execute("DELETE FROM raw.t")
+        .expect("no rows");
+    loaded
+        .client()
+        .batch_execute(&trigger("RETURN NULL;", "raw.bad"))
+        .expect("a trigger");
+    loaded.folder.write("t.csv", rows);
+    let failed = document(&loaded.run(ALLOWED, APPEND), 4);
+    assert_eq!(failed["error"]["code"], "rows_not_kept", "{failed:#}");
+    assert_eq!(loaded.ids(), "none");
+    // A code of its own, a broken trigger, and one that drops rows.
+    let refuse = "IF NEW.id = 4 THEN RAISE 'four' USING ERRCODE = '45000'; END IF; RETURN NEW;";
+    for (body, expected) in [
+        (refuse, Ok("1")),
+        ("PERFORM no_such_function(); RETURN NEW;", Err("pg_42883")),
+        ("RETURN NULL;", Err("rows_not_kept")),
+    ] {
+        let loaded = Loaded::new(&format!("{TABLE}; {}", trigger(body, "raw.t")));
+        loaded.folder.write("t.csv", rows);
+        let ended = loaded.run(ALLOWED, APPEND);
+        match expected {
+            Ok(ids) => {
+                document(&ended, 0);
+                assert_eq!(loaded.ids(), ids);
+                assert!(loaded.bad().contains("row 3|pg_45000|"), "{}", loaded.bad());
+            }
+            Err(code) => {
+                let failed: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+                assert_eq!(failed["error"]["code"], code, "{failed:#}");
+                assert_eq!(loaded.ids(), "none");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_rejects_are_told_whether_the_run_succeeds_or_not() {
+    let loaded = Loaded::new(TABLE);
+    loaded
+        .folder
+        .write("t.csv", "id,name,total\n1,a,1\nx,b,2\n3,c,300\n4,d,4\n");
+    document(
+        &loaded.run("rejects: { max_rows: 1, to: raw.bad }\n", APPEND),
+        4,
+    );
+    for (rejects, code) in [(1, 4), (2, 0)] {
+        let file = loaded.folder.read("p.yaml");
+        let file = file.replace("max_rows: 1,", &format!("max_rows: {rejects},"));
+        loaded.folder.write("p.yaml", &file);
+        let ended = loaded
+            .folder
+            .rapidbyte(&["run", "p.yaml", "--report", "r.html"]);
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        let page = loaded.folder.read("r.html");
+        for text in [&ended.stderr, &page] {
+            assert!(text.contains("t.csv:3: column"), "{text}");
+        }
+        if code == 4 {
+            assert!(
+                ended.stderr.contains("violates check constraint"),
+                "{}",
+                ended.stderr
+            );
+            assert!(page.contains("violates check constraint"), "{page}");
+        }
+    }
+    let page = loaded.folder.read("r.html");
+    assert!(page.contains("<h2>Rejects</h2>"), "{page}");
+}
+
+#[test]
+fn a_table_of_rejects_is_not_the_target_of_a_stream() {
+    let folder = Folder::new();
+    let target = shared().database();
+    for name in ["a", "b"] {
+        folder.write(&format!("{name}.csv"), "id\n1\n");
+    }
+    for table in ["a", "b"] {
+        let text = format!(
+            "version: 1\npipeline: p\nrejects: {{ max_rows: 1, to: raw.{table} }}\nsource:\n  use: source-file\n  \
+             config: {{ path: \"{{stream}}.csv\" }}\n  streams: [a, b]\ndestination:\n  \
+             use: dest-postgres\n  config: {{ url: \"{}\", schema: raw }}\n  write_mode: append\n",
+            target.url()
+        );
+        folder.write("p.yaml", &text);
+        let failed = document(&folder.rapidbyte(&["run", "p.yaml", "--output", "json"]), 2);
+        let message = failed["error"].to_string();
+        assert!(message.contains("shared_target"), "{failed:#}");
+        let sql = "SELECT to_regclass('raw.a')::text";
+        let found: Option<String> = target.client().query_one(sql, &[]).expect("a row").get(0);
+        assert_eq!(found, None);
+    }
+}
+
+#[test]
 fn a_new_table_keeps_rejects_and_the_plan_names_theirs() {
     let loaded = Loaded::new("");
     loaded.folder.write(
@@ -396,6 +528,9 @@ fn a_wrong_place_or_limit_is_refused_before_anything_moves() {
     loaded.folder.write("t.csv", "id,name,total\n1,a,1\n");
     for (rejects, destination, code, exit) in [
         ("{ max_rows: 5 }", APPEND, "invalid_value", 2),
+        ("{ to: raw.bad }", APPEND, "invalid_value", 2),
+        ("{ max_rows: 5, to: raw. }", APPEND, "invalid_name", 2),
+        ("{ max_rows: 5, to: a.b.c }", APPEND, "invalid_name", 2),
         ("{ max_rows: -1, to: raw.bad }", APPEND, "invalid_value", 2),
         (
             "{ max_share: 1.5, to: raw.bad }",
@@ -405,7 +540,7 @@ fn a_wrong_place_or_limit_is_refused_before_anything_moves() {
         ),
         ("{ max_share: x, to: raw.bad }", APPEND, "invalid_value", 2),
         ("{ most: 5, to: raw.bad }", APPEND, "unknown_key", 2),
-        ("{ max_rows: 5, to: raw.t }", APPEND, "invalid_name", 2),
+        ("{ max_rows: 5, to: raw.t }", APPEND, "shared_target", 2),
         (
             "{ max_rows: 5, to: _rapidbyte.checkpoint }",
             APPEND,

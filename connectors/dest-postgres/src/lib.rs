@@ -31,7 +31,7 @@ mod transaction;
 mod upsert;
 mod working;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use rapidbyte_pg::{Owner, PgError};
@@ -40,6 +40,7 @@ use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 
 use checkpoint::Key;
+use config::Name;
 pub use config::{Config, LoadMethod, ReplaceMethod};
 use home::{Home, given_up, version_text};
 use load::TableLoad;
@@ -53,6 +54,9 @@ pub struct Postgres {
     home: Rc<Home>,
     /// By stream: what was planned for a table that is there, until its load begins.
     planned: BTreeMap<String, (WriteMode, Lock)>,
+    /// The targets and the tables of rejects that were planned.
+    targets: BTreeSet<Name>,
+    rejects: BTreeSet<Name>,
 }
 
 impl Destination for Postgres {
@@ -74,6 +78,8 @@ impl Destination for Postgres {
         Ok(Self {
             home: Rc::new(Home::open(config.settle()?)),
             planned: BTreeMap::new(),
+            targets: BTreeSet::new(),
+            rejects: BTreeSet::new(),
         })
     }
 
@@ -96,6 +102,8 @@ impl Destination for Postgres {
         let name = self.home.settings.name_of(target)?;
         let schema = target.arrow_schema()?;
         let rejects = rejects::table(&self.home.settings, target, &name)?;
+        self.refuse_rejects_in_target(&name, rejects.as_ref())
+            .map_err(|error| error.in_stream(&target.stream))?;
         // Of an earlier plan, which may have been another one.
         self.planned.remove(&target.stream);
         let mut client = self.home.client()?;
@@ -219,6 +227,16 @@ impl Destination for Postgres {
 }
 
 impl Postgres {
+    /// Refuses a table of rejects that a stream is written to.
+    fn refuse_rejects_in_target(&mut self, name: &Name, rejects: Option<&Name>) -> Result<()> {
+        self.targets.insert(name.clone());
+        self.rejects.extend(rejects.cloned());
+        match self.targets.intersection(&self.rejects).next() {
+            Some(both) => Err(rejects::is_target(both)),
+            None => Ok(()),
+        }
+    }
+
     /// The row of the table of checkpoints that is a stream's.
     fn key(&self, target: &Target, pipeline: &str) -> Result<Key> {
         let name = self.home.settings.name_of(target)?;

@@ -345,7 +345,7 @@ impl TableLoad {
             return Err(lost());
         };
         for reject in rejects {
-            keeper.add(reject.clone())?;
+            keeper.add(reject.clone());
             if keeper.is_full() {
                 sink.send(keeper)?;
             }

@@ -42,21 +42,45 @@ pub(crate) fn table(settings: &Settings, target: &Target, name: &Name) -> Result
     let Some(rejects) = &target.rejects else {
         return Ok(None);
     };
-    let (schema, table) = parts_of(&rejects.to);
-    let own = Name { schema, table };
+    let parts = rapidbyte_sdk::name::parts(&rejects.to).unwrap_or_default();
+    let own = match parts.as_slice() {
+        [table] if !table.is_empty() => parts_of(&rejects.to),
+        [schema, table] if !schema.is_empty() && !table.is_empty() => parts_of(&rejects.to),
+        _ => {
+            let text = format!("{:?} is not the name of a table", rejects.to);
+            return Err(Error::config("invalid_name", text)
+                .hint("write a table, or a schema and a table, such as raw.rejects")
+                .at("rejects.to"));
+        }
+    };
+    let own = Name {
+        schema: own.0,
+        table: own.1,
+    };
     for part in [&own.schema, &own.table] {
         ident::check_name(part).map_err(|error| convert(error).at("rejects.to"))?;
     }
     let is_system = own.schema.starts_with("pg_") || own.schema == "information_schema";
-    let problem = match &own {
-        own if own == name => "the stream itself is written to it",
-        own if is_system || settings.is_own(own) => "it belongs to the server or to Rapidbyte",
-        _ => return Ok(Some(own)),
-    };
-    let text = format!("{own} cannot keep rejects: {problem}");
-    Err(Error::config("invalid_name", text)
+    match own == *name {
+        true => Err(is_target(&own)),
+        false if is_system || settings.is_own(&own) => {
+            let problem = "it belongs to the server or to Rapidbyte";
+            Err(refused(&own, "invalid_name", problem))
+        }
+        false => Ok(Some(own)),
+    }
+}
+
+/// The error for a table of rejects that a stream is written to. No stream of the run may move then.
+pub(crate) fn is_target(table: &Name) -> Error {
+    refused(table, "shared_target", "a stream is written to it")
+}
+
+fn refused(table: &Name, code: &str, problem: &str) -> Error {
+    let text = format!("{table} cannot keep rejects: {problem}");
+    Error::config(code, text)
         .hint("name another table, such as raw.rejects")
-        .at("rejects.to"))
+        .at("rejects.to")
 }
 
 /// The statements that make the table; none if it is there. Errors: `rejects_table_differs`, `no_privilege`.
@@ -69,7 +93,8 @@ pub(crate) fn makers(client: &mut Client, table: &Name) -> Result<Vec<String>> {
                  SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = {regclass} AND a.attname = w.name)), \
              pg_catalog.has_table_privilege({regclass}, 'INSERT'), \
              pg_catalog.has_schema_privilege(n.oid, 'CREATE'), \
-             pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE') \
+             pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'), \
+             pg_catalog.quote_ident(current_user) \
          FROM (VALUES (1)) AS one LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = {}",
         names.join(", "),
         quote_literal(&table.schema)
@@ -81,6 +106,7 @@ pub(crate) fn makers(client: &mut Client, table: &Name) -> Result<Vec<String>> {
     let is = |column: usize| Ok::<_, Error>(text(column)? == Some("t"));
     let (has_table, has_schema) = (is(0)?, is(1)?);
     let schema = quote_ident(&table.schema);
+    let role = text(6)?.unwrap_or_default();
     if has_table {
         if let Some(lacking) = text(2)? {
             let text = format!("{table} is no table of rejects: it has no column {lacking}");
@@ -92,7 +118,7 @@ pub(crate) fn makers(client: &mut Client, table: &Name) -> Result<Vec<String>> {
             true => Ok(Vec::new()),
             false => Err(denied(
                 format!("the role may not insert into {table}"),
-                format!("GRANT INSERT ON {table}"),
+                format!("GRANT INSERT ON {table} TO {role}"),
             )),
         };
     }
@@ -105,7 +131,7 @@ pub(crate) fn makers(client: &mut Client, table: &Name) -> Result<Vec<String>> {
         true if is(4)? => Ok(vec![create]),
         true => Err(denied(
             format!("the role may not make {table}"),
-            format!("GRANT CREATE ON SCHEMA {schema}"),
+            format!("GRANT CREATE ON SCHEMA {schema} TO {role}"),
         )),
         false if is(5)? => Ok(vec![
             format!("CREATE SCHEMA IF NOT EXISTS {schema}"),
@@ -113,7 +139,7 @@ pub(crate) fn makers(client: &mut Client, table: &Name) -> Result<Vec<String>> {
         ]),
         false => Err(denied(
             format!("the schema of {table} is missing, and the role may not make it"),
-            format!("CREATE SCHEMA {schema}, and GRANT CREATE, USAGE ON SCHEMA {schema}"),
+            format!("CREATE SCHEMA {schema}; GRANT CREATE, USAGE ON SCHEMA {schema} TO {role}"),
         )),
     }
 }
@@ -191,14 +217,8 @@ impl Keeper {
         std::mem::take(&mut self.refused)
     }
 
-    /// Keeps a row of a batch, the row `number` of the stream. Errors: `too_many_rejects`.
-    pub(crate) fn refuse(
-        &mut self,
-        batch: &RecordBatch,
-        row: usize,
-        number: u64,
-        error: &Error,
-    ) -> Result<()> {
+    /// Keeps a row of a batch, the row `number` of the stream.
+    pub(crate) fn refuse(&mut self, batch: &RecordBatch, row: usize, number: u64, error: &Error) {
         let (data, is_cut) = object(batch, row, MAX_RECORD_BYTES);
         let reject = Reject {
             data,
@@ -210,28 +230,19 @@ impl Keeper {
         };
         self.refused.add(&reject);
         self.refused_rows += 1;
-        self.add(reject)
+        self.add(reject);
     }
 
-    /// Keeps a record, or a row. Errors: `too_many_rejects`.
-    pub(crate) fn add(&mut self, reject: Reject) -> Result<()> {
+    /// Whether there are so many rejects that the host fails the stream.
+    pub(crate) fn is_above(&self) -> bool {
+        self.max_rows.is_some_and(|most| self.rows > most)
+    }
+
+    /// Keeps a record, or a row.
+    pub(crate) fn add(&mut self, reject: Reject) {
         self.rows += 1;
-        if let Some(most) = self.max_rows.filter(|most| self.rows > *most) {
-            let place = reject.location.as_deref().unwrap_or("a record");
-            let text = format!(
-                "{} so far, more than max_rows: {most}; the last: {place}: {} ({})",
-                rapidbyte_sdk::counted(self.rows, "reject"),
-                reject.message,
-                reject.code
-            );
-            return Err(Error::data("too_many_rejects", text).hint(
-                "correct the records at the source, or raise the limit in rejects; the records since the last commit \
-                 are neither in the target nor in the place for rejects",
-            ));
-        }
         self.pending_bytes += reject.data.len() + reject.message.len() + REJECT_BYTES;
         self.pending.push(reject);
-        Ok(())
     }
 
     /// Whether no reject waits to be sent.
@@ -254,10 +265,11 @@ impl Keeper {
         let rows: Vec<serde_json::Value> = rejects.iter().map(as_json).collect();
         let rows = serde_json::Value::from(rows).to_string();
         let sql = format!(
-            "INSERT INTO {} (pipeline, run_id, stream, target, location, column_name, code, message, record, \
+            "WITH kept AS (INSERT INTO {} (pipeline, run_id, stream, target, location, column_name, code, message, record, \
                  record_bytes, record_is_cut) \
              SELECT {}, {}, {}, {}, r.l, r.c, r.k, r.m, r.t, pg_catalog.decode(r.b, 'hex'), r.x \
-             FROM pg_catalog.json_to_recordset($1) AS r (l text, c text, k text, m text, t text, b text, x boolean)",
+             FROM pg_catalog.json_to_recordset($1) AS r (l text, c text, k text, m text, t text, b text, x boolean) \
+             RETURNING 1) SELECT pg_catalog.count(*) FROM kept",
             self.table,
             quote_literal(&self.run.pipeline),
             quote_literal(&self.run.id),
@@ -270,10 +282,15 @@ impl Keeper {
             value: Some(rows.as_bytes()),
         };
         let sent = client.query(&sql, &[param], Format::Text);
-        sent.map(drop).map_err(|error| {
+        let kept = sent.map_err(|error| {
             let text = format!("{} does not take rejects: {}", self.table, error.message);
             Error::new(error.kind, &error.code, text)
-        })
+        })?;
+        crate::rows::ensure_all(
+            &self.table,
+            rejects.len() as u64,
+            kept.single()?.parse().unwrap_or(0),
+        )
     }
 }
 

@@ -386,8 +386,9 @@ fn refuse_rejects(document: &Document, destination: &Stage) -> Result<(), Failur
     }
     let name = destination.connector.name();
     let text = format!("{name} has no place for rejects");
+    let key = "rejects";
     Err(
-        Failure::at_key(document, "rejects", "unsupported_rejects", text)
+        Failure::at_key(document, key, "unsupported_rejects", text)
             .hint("remove rejects: then the first record that fails stops its stream"),
     )
 }

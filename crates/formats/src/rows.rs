@@ -163,7 +163,14 @@ impl Rejects {
     const MAX_BYTES: usize = 1 << 20;
 
     fn push(&mut self, data: &[u8], error: FormatError) {
-        let kept = &data[..data.len().min(Rejected::MAX_BYTES)];
+        let mut end = data.len().min(Rejected::MAX_BYTES);
+        // Not within a character, which has four bytes at most.
+        let is_within = |at: usize| data.get(at).is_some_and(|byte| byte & 0xC0 == 0x80);
+        let begin = (end.saturating_sub(3)..=end)
+            .rev()
+            .find(|at| !is_within(*at));
+        end = begin.unwrap_or(end);
+        let kept = &data[..end];
         self.bytes += kept.len();
         self.records.push(Rejected {
             data: kept.to_vec(),

@@ -24,19 +24,35 @@ use crate::convert;
 use crate::inserts;
 use crate::refusal::Casts;
 use crate::rejects::Keeper;
+use crate::upsert::Stage;
 
 /// The state before an attempt.
 const SAVEPOINT: &str = "rapidbyte_rows";
 /// Classes of the server's error codes that are about the values of a row: data exceptions, constraints, views with a
 /// check, limits of an index, errors that triggers raise.
 const ROW_CLASSES: [&str; 5] = ["22", "23", "44", "54", "P0"];
+/// All other classes of the server's own codes (appendix A of its manual). A trigger may raise codes of other classes,
+/// which are about a row.
+const OTHER_CLASSES: [&str; 36] = [
+    "00", "01", "02", "03", "08", "09", "0A", "0B", "0F", "0L", "0P", "0Z", "10", "20", "21", "24",
+    "25", "26", "27", "28", "2B", "2D", "2F", "34", "38", "39", "3B", "3D", "3F", "40", "42", "53",
+    "55", "57", "58", "F0",
+];
+/// The same, of foreign data wrappers and of faults inside the server.
+const INTERNAL_CLASSES: [&str; 3] = ["72", "HV", "XX"];
+/// Errors of a row that may pass once other rows are there: foreign keys, unique keys, exclusion constraints, triggers.
+const PASSING: [&str; 4] = ["pg_23503", "pg_23505", "pg_23P01", "pg_P0001"];
+/// Rows of a batch that are tried again at most.
+const MAX_WAITING: usize = 1000;
+/// Rounds in which they are.
+const MAX_ROUNDS: usize = 8;
 /// Where the server reads values from text, also names and types that do not exist.
 const CAST_CLASSES: [&str; 3] = ["3F", "42", "0A"];
 /// An error of class 42 that is about the role, not about a text.
 const NO_PRIVILEGE: &str = "pg_42501";
 
 /// Rows of a piece at least.
-const LEAST_PIECE: usize = 16;
+const LEAST_PIECE: usize = 1;
 
 /// The state of the savepoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -65,8 +81,8 @@ struct Mark {
 }
 
 impl Sink {
-    /// Writes the rows of a batch that go in, and gives the others to `keeper`. Errors: those that are about no row;
-    /// `too_many_rejects`.
+    /// Writes the rows of a batch that go in, and gives the others to `keeper`. Stops early with more rejects than are
+    /// allowed. Errors: those that are about no row.
     pub(crate) fn sort(
         &mut self,
         batch: &RecordBatch,
@@ -81,7 +97,12 @@ impl Sink {
         let first = self.before + self.rows + self.refused;
         let mut left: Vec<Range<usize>> = Vec::new();
         left.push(0..batch.num_rows());
+        // Rows that may go in once the others of the batch are there.
+        let mut waiting: Vec<usize> = Vec::new();
         while let Some(mut piece) = left.pop() {
+            if keeper.is_above() {
+                break;
+            }
             if piece.len() > self.piece_rows {
                 let end = piece.start + self.piece_rows;
                 left.push(end..piece.end);
@@ -104,6 +125,10 @@ impl Sink {
                 }
                 continue;
             };
+            if piece.len() == 1 && waiting.len() < MAX_WAITING && self.may_pass(&error) {
+                waiting.push(piece.start);
+                continue;
+            }
             if piece.len() == 1 {
                 self.refuse(keeper, whole, piece.start, first, &error)?;
                 continue;
@@ -122,11 +147,52 @@ impl Sink {
             let pieces = pieces.into_iter().filter(|piece| !piece.is_empty());
             left.extend(pieces.rev());
         }
+        self.try_again(batch, first, waiting, settings, |it, row, error| {
+            it.refuse(keeper, whole, row, first, error)
+        })?;
         self.send(keeper)?;
         match self.guard {
             Guard::Failed => self.settle(),
             Guard::Open | Guard::Passed => Ok(()),
         }
+    }
+
+    /// Tries rows again that may go in now that the others of the batch are there, as long as one of them does. The
+    /// others are given to `refuse` with their errors.
+    fn try_again(
+        &mut self,
+        batch: &RecordBatch,
+        first: u64,
+        mut waiting: Vec<usize>,
+        settings: &Settings,
+        mut refuse: impl FnMut(&mut Self, usize, &Error) -> Result<()>,
+    ) -> Result<()> {
+        for round in 1..=MAX_ROUNDS {
+            let mut refused = Vec::new();
+            for row in &waiting {
+                let mut misfits = Misfits {
+                    first_row: first + *row as u64 + 1,
+                    ..Misfits::default()
+                };
+                let refusal = self.attempt(&batch.slice(*row, 1), settings, &mut misfits)?;
+                refused.extend(refusal.map(|refusal| (*row, refusal.error)));
+            }
+            let is_over = round == MAX_ROUNDS || refused.len() == waiting.len();
+            if is_over {
+                return refused
+                    .iter()
+                    .try_for_each(|(row, error)| refuse(self, *row, error));
+            }
+            waiting = refused.into_iter().map(|(row, _)| row).collect();
+        }
+        Ok(())
+    }
+
+    /// Whether a row may go in once other rows of its batch are there. An older version of a key must not follow a newer
+    /// one.
+    fn may_pass(&self, error: &Error) -> bool {
+        let is_upsert = |(stage, _): &(Stage, SchemaRef)| stage.merge.version.is_none();
+        PASSING.contains(&error.code.as_str()) && !self.stage.as_ref().is_some_and(is_upsert)
     }
 
     fn refuse(
@@ -138,7 +204,7 @@ impl Sink {
         error: &Error,
     ) -> Result<()> {
         self.refused += 1;
-        keeper.refuse(batch, row, first + row as u64 + 1, error)?;
+        keeper.refuse(batch, row, first + row as u64 + 1, error);
         match keeper.is_full() {
             true => self.send(keeper),
             false => Ok(()),
@@ -336,7 +402,8 @@ impl Sink {
         };
         let is_in = |classes: &[&str]| code.get(..2).is_some_and(|class| classes.contains(&class));
         let is_cast = !self.cast.is_empty() && is_in(&CAST_CLASSES) && error.code != NO_PRIVILEGE;
-        is_in(&ROW_CLASSES) || is_cast
+        let is_own = !is_in(&OTHER_CLASSES) && !is_in(&INTERNAL_CLASSES);
+        is_in(&ROW_CLASSES) || is_own || is_cast
     }
 
     /// The error of a row with its column, where the server's message does not name it.
@@ -349,6 +416,11 @@ impl Sink {
         if !casts.may_have_raised(&error) {
             let error = casts.explained_alone(error);
             return Ok(self.in_column(error));
+        }
+        // The search costs several questions.
+        if let ([place], None) = (self.cast.as_slice(), &error.column) {
+            let column = self.targets.get(*place).map(|column| column.name.clone());
+            return Ok(Error { column, ..error });
         }
         let Wire::Idle(client) = &mut self.wire else {
             return Ok(error);
@@ -366,7 +438,11 @@ impl Sink {
         Ok(found.unwrap_or(error))
     }
 
+    /// The server names the columns of staged rows by their places.
     fn in_column(&self, error: Error) -> Error {
+        if !error.code.starts_with("pg_") {
+            return error;
+        }
         let column = self.column_of(&error);
         Error { column, ..error }
     }

@@ -64,6 +64,12 @@ fn share() -> Kind<f64> {
 
 /// Rejects that nobody keeps would be lost.
 pub(super) fn kept(at: &Spot<'_>, rejects: Rejects) -> Result<Rejects> {
+    if rejects.max_rows.is_none() && rejects.max_share.is_none() {
+        let message = "nothing says how many rejects are allowed".to_owned();
+        return Err(at
+            .bad_value(message)
+            .hint(format!("set max_rows or max_share, such as {EXAMPLE}")));
+    }
     if rejects.are_allowed() && rejects.to.is_none() {
         let message = "rejects are allowed, and nothing says where they are kept".to_owned();
         return Err(at

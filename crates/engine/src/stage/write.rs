@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender as Tell;
 use rapidbyte_runtime::{
-    Batch, Cancel, Clock, Destination, LoadRequest, Part, Phase, Position, Progress, Receipt,
-    StreamCommit, WriteMode,
+    Batch, Cancel, Clock, Destination, Level, LoadRequest, Part, Phase, Position, Progress,
+    Receipt, StreamCommit, WriteMode,
 };
 
 use super::keys::KeysWritten;
@@ -655,6 +655,13 @@ impl Written<'_> {
             batches,
             rejected,
         } = std::mem::take(&mut self.open);
+        if complete && let Some(rejects) = &self.stream.target.rejects {
+            let mut total = work.ledger.of(name).rejected;
+            total.add(rejected.clone());
+            if let Some(text) = total.warning(&rejects.to) {
+                work.host.log(Some(name), Level::Warn, &text);
+            }
+        }
         let committed = Committed {
             rows,
             bytes,

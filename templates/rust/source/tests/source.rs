@@ -39,7 +39,7 @@ fn read(cursor: Option<&str>) -> (usize, Option<String>) {
         match reader.next(WAIT).expect("an event") {
             Event::Batch(batch) => rows += batch.num_rows(),
             Event::Checkpoint(cursor) => last = Some(cursor),
-            Event::Idle => {}
+            Event::Idle | Event::Rejects(_) => {}
             Event::End => return (rows, last),
         }
     }

@@ -137,6 +137,12 @@ fn above(work: &Work<'_>, one: &Written<'_>, total: &Rejected, limit: &str) -> S
     if let Some(first) = total.first.first() {
         text += &format!("; the first: {}", first.shown());
     }
+    if total.first.len() > 1 {
+        let shown: Vec<String> = total.first.iter().map(RejectReport::shown).collect();
+        let listed = format!("the first rejects are {}", shown.join("; "));
+        work.ledger
+            .warn(&one.stream.name, work.plan.document.redact(&listed));
+    }
     let failure = Failure::new(Class::Contract, "too_many_rejects", text);
     let failure = failure.in_stream(&one.stream.name);
     Stopped::because(failure.hint(
