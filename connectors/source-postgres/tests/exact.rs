@@ -1,6 +1,7 @@
 //! Incremental reads by windows of transaction ids.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
+#[path = "all/common/mod.rs"]
 mod common;
 
 use common::*;

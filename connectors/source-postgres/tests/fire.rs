@@ -1,6 +1,7 @@
 //! Writers at work while reads repeat: at the end nothing is missing and nothing came twice.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
+#[path = "all/common/mod.rs"]
 mod common;
 
 use std::collections::BTreeMap;

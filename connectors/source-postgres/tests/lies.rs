@@ -2,6 +2,7 @@
 //! code, in time; or the rows are the right ones.
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
+#[path = "all/common/mod.rs"]
 mod common;
 
 use std::time::{Duration, Instant};

@@ -387,10 +387,8 @@ fn refuse_rejects(document: &Document, destination: &Stage) -> Result<(), Failur
     let name = destination.connector.name();
     let text = format!("{name} has no place for rejects");
     let key = "rejects";
-    Err(
-        Failure::at_key(document, key, "unsupported_rejects", text)
-            .hint("remove rejects: then the first record that fails stops its stream"),
-    )
+    Err(Failure::at_key(document, key, "unsupported_rejects", text)
+        .hint("remove rejects: then the first record that fails stops its stream"))
 }
 
 /// The older run continues, and nothing would stop its last commit.

@@ -1,12 +1,9 @@
 //! Folders of files: split, partitioned, replaced as a whole; and compressed ones.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-
-mod common;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use common::begin;
+use crate::common::begin;
 use dest_file::Files;
 use rapidbyte_sdk::destination::{self, Session};
 use rapidbyte_sdk::ipc;

@@ -1,12 +1,9 @@
 //! Rows of a real server.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-
-mod common;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use rapidbyte_pg::ident::{nasty_names, qualified, quote_ident};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{ipc, name};

@@ -1,9 +1,6 @@
 //! Queries as streams: their columns, their rows, and the one snapshot of a run.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use rapidbyte_pg::builtin;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_testkit::postgres::{Client, Database, shared};

@@ -1,5 +1,4 @@
 //! Streams of several Parquet and Arrow files.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! Files in a temporary folder, read through the SDK's native files.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use std::io::Write;
 use std::path::Path;

@@ -1,12 +1,9 @@
 //! Tables that are rewritten while a snapshot waits for them: their rows are read or the read is
 //! refused, and never is a table with rows taken for an empty one.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-
-mod common;
 
 use std::sync::mpsc;
 
-use common::*;
+use crate::common::*;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_testkit::postgres::{Database, shared};
 use source_postgres::Postgres;

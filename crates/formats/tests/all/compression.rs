@@ -1,5 +1,4 @@
 //! Compressed files: whole or refused, whatever was done to their bytes.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use std::convert::Infallible;
 use std::io::Write;

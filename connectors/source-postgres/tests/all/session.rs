@@ -1,9 +1,6 @@
 //! The list of streams, the checks, and the one snapshot of a run.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use rapidbyte_pg::ident::{nasty_names, quote_ident, quote_literal};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::source;

@@ -1,5 +1,4 @@
 //! Folders that grow: manifests, fences, cursors, and what a killed run leaves.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,11 +1,8 @@
 //! A server that says nothing.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-
-mod common;
 
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_testkit::postgres::shared;
 use source_postgres::Postgres;

@@ -1,5 +1,4 @@
 //! Folders with manifests: what counts is what they name.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use std::fs;
 use std::path::Path;

@@ -1,9 +1,6 @@
 //! Every type that can order a read, with the values that break readers.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use rapidbyte_pg::ident::{quote_ident, quote_literal};
 use rapidbyte_testkit::postgres::{Client, shared};
 

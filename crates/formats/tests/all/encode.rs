@@ -1,18 +1,14 @@
 //! The bytes that the encoders write, and what they refuse.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-
-mod support;
-
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::support::{Format, schema};
 use arrow_array::builder::{Int64Builder, MapBuilder, MapFieldNames, StringBuilder};
 use arrow_array::{
     ArrayRef, Float64Array, Int64Array, MapArray, RecordBatch, StringArray, Time64MicrosecondArray,
 };
 use rapidbyte_formats::{Limits, Picked, csv::Dialect};
-use support::{Format, schema};
 
 /// One row with a value of each type, as JSON Lines and as CSV.
 const COLUMNS: &[(&str, &str, &str, &str)] = &[

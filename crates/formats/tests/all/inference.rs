@@ -1,14 +1,10 @@
 //! An inferred schema changes nothing: a file comes back with the same characters, or an error says
 //! which value would not.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-
-mod support;
-
+use crate::support::{Format, schema};
 use arrow_array::RecordBatch;
 use proptest::prelude::*;
 use rapidbyte_formats::csv::Dialect;
-use support::{Format, schema};
 
 fn csv() -> Format {
     Format::csv(Dialect::default())

@@ -1,14 +1,10 @@
 //! The files that the decoders take, and the words with which they refuse others.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-
-mod support;
-
+use crate::support::{Format, schema};
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use rapidbyte_formats::{FormatError, Limits, csv::Dialect};
-use support::{Format, schema};
 
 fn csv() -> Format {
     Format::csv(Dialect::default())

@@ -1,5 +1,4 @@
 //! Rows come within the wait, however slowly a batch fills.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use std::time::Duration;
 

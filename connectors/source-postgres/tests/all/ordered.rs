@@ -1,9 +1,6 @@
 //! Incremental reads in the order of columns.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_testkit::postgres::{Client, Copied, Options, Server, shared};
 use source_postgres::Postgres;

@@ -1,12 +1,9 @@
 //! Files in a temporary folder, written through the SDK's native files.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-
-mod common;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{begin, request};
+use crate::common::{begin, request};
 use dest_file::Files;
 use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::destination::{self, Session};

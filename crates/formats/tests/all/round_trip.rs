@@ -1,16 +1,12 @@
 //! Random batches of every type come back, random bytes never panic, and it does not matter where
 //! the pieces of a file end.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-
-mod support;
-
+use crate::support::{Format, schema};
 use arrow_array::RecordBatch;
 use arrow_schema::DataType;
 use proptest::prelude::*;
 use rapidbyte_formats::{Limits, csv::Dialect};
 use rapidbyte_testkit::batches::random;
-use support::{Format, schema};
 
 /// Every type name of the contract.
 const TYPES: &[&str] = &[

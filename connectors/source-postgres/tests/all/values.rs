@@ -1,9 +1,6 @@
 //! Spot checks of values; the crate `rapidbyte-pg` has all of them.
-#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use rapidbyte_pg::form::{METADATA_KEY, table_of};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::type_name;

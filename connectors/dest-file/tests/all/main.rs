@@ -1,0 +1,7 @@
+//! Files that the connector writes.
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+mod appends;
+mod common;
+mod sets;
+mod writes;

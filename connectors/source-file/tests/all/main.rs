@@ -1,0 +1,7 @@
+//! Reads of files.
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+mod columns;
+mod committed;
+mod reads;
+mod waits;
