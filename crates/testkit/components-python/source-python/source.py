@@ -36,6 +36,9 @@ class Session(contract.Session):
             )
         ]
 
+    def describe_query(self, stream: str, query: str, forms: List[str]) -> types.Stream:
+        raise NotImplementedError("the host asks sources with supports_queries only")
+
     def snapshot(self, streams: List[contract.Selection]) -> str:
         return ""
 
