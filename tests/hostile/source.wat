@@ -40,6 +40,9 @@
     (call $at (i32.const 3)) (i32.const 2560))
   (func (export "{x}[method]session.discover") (param i32 i32 i32) (result i32)
     (call $at (i32.const 4)) (i32.const 2816))
+  ;; Never called: it says that it has no queries.
+  (func (export "{x}[method]session.describe-query") (param i32 i32 i32 i32 i32 i32 i32) (result i32)
+    unreachable)
   (func (export "{x}[method]session.snapshot") (param i32 i32 i32) (result i32)
     (call $at (i32.const 5)) (i32.const 3072))
   (func (export "{x}[method]session.read") (param i32 i32 i32) (result i32)

@@ -288,6 +288,13 @@ struct Open {
     rejected: Rejected,
 }
 
+impl Open {
+    /// Rows and rejects.
+    fn records(&self) -> u64 {
+        self.rows + self.rejected.rows
+    }
+}
+
 /// A place to go on from, and what lies before it.
 struct Reached {
     cursor: String,
@@ -328,16 +335,14 @@ impl Written<'_> {
     fn has_news(&self) -> bool {
         let committed = self.progress.cursor.as_deref();
         let is_new = |reached: &Reached| Some(reached.cursor.as_str()) != committed;
-        self.open.rows > 0
-            || self.open.rejected.rows > 0
-            || self.checkpoint.as_ref().is_some_and(is_new)
+        self.open.records() > 0 || self.checkpoint.as_ref().is_some_and(is_new)
     }
 
     /// Whether all of its rows so far lie before a checkpoint.
     fn is_covered(&self) -> bool {
         match &self.checkpoint {
             Some(reached) => reached.behind == 0,
-            None => self.open.rows == 0,
+            None => self.open.records() == 0,
         }
     }
 }
@@ -472,7 +477,7 @@ impl<'a> Pump<'a> {
             ..
         } = self.work.plan.document.checkpoint;
         let open = |count: fn(&Open) -> u64| self.grown().map(|one| count(&one.open)).sum::<u64>();
-        let (rows, bytes) = (open(|open| open.rows), open(|open| open.bytes));
+        let (rows, bytes) = (open(Open::records), open(|open| open.bytes));
         let is_much = bytes >= every_bytes || every_rows.is_some_and(|most| rows >= most);
         let is_late = || self.due_at().is_some_and(|until| Instant::now() >= until);
         self.is_ready() && (is_much || is_late())
@@ -491,7 +496,7 @@ impl<'a> Pump<'a> {
         // Rows commit together with the keys that follow them.
         let has_keys = self.written.iter().any(|one| one.keys.is_some());
         !has_keys
-            && self.grown().any(|one| one.open.rows > 0)
+            && self.grown().any(|one| one.open.records() > 0)
             && self.grown().all(Written::is_covered)
     }
 

@@ -59,6 +59,7 @@ when_running: replace
 on_stream_failure: stop
 schema_changes: { new_column: ignore, dropped_column: drop, type_change: rewrite, backfill: true }
 deletes: { mode: compare }
+rejects: { max_rows: 5, max_share: 0.5, to: raw.bad }
 resources:
   memory: 1gb
   batch_bytes: 64KiB
@@ -117,6 +118,7 @@ resources:
         "on_stream_failure": "stop",
         "schema_changes": {"new_column": "ignore", "dropped_column": "drop", "type_change": "rewrite", "backfill": true},
         "deletes": {"mode": "compare", "action": "delete", "max_share": 0.1},
+        "rejects": {"max_rows": 5, "max_share": 0.5, "to": "raw.bad"},
         "resources": {
             "memory": 1_u64 << 30,
             "batch_bytes": 65536,
@@ -175,7 +177,7 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
         (
             with("banana: 1\n"),
             "p.yaml:8:1: unknown key \"banana\" (use one of these keys: version, pipeline, \
-             source, defaults, destination, schema_changes, deletes, resources, checkpoint, retry, \
+             source, defaults, destination, schema_changes, rejects, deletes, resources, checkpoint, retry, \
              on_stream_failure, report, when_running)",
         ),
         (
@@ -384,6 +386,7 @@ fn with_only(mapping: &str, key: &str, value: &str) -> String {
             let more = if key == "use" { "" } else { "use: ./a.wasm, " };
             format!("source:\n  streams: [{{ transforms: [{{ {more}{key}: {value} }}] }}]\n")
         }
+        "target" => format!("source:\n  streams: [{{ target: {{ {key}: {value} }} }}]\n"),
         other => {
             let open = other.split('.').map(|key| format!("{{ {key}: "));
             let open: String = open.collect::<String>()[2..].to_owned();

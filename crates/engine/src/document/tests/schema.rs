@@ -19,6 +19,10 @@ fn the_schema_and_the_reader_know_the_same_keys() {
             let stream = &root["source"]["properties"]["streams"]["items"]["anyOf"][1];
             &stream["properties"]["transforms"]["items"]["anyOf"][0]
         }
+        "target" => {
+            let stream = &root["source"]["properties"]["streams"]["items"]["anyOf"][1];
+            &stream["properties"]["target"]
+        }
         other => other.split('.').fold(&schema, |object, key| {
             let property = &object["properties"][key];
             // A word, or a mapping.
