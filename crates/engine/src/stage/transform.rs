@@ -76,12 +76,14 @@ pub(crate) fn pump_transform(
                         rows,
                     })?;
                 }
-                while *keeps_rejects {
-                    let rejects = session.rejects().map_err(failed)?;
-                    if rejects.is_empty() {
-                        break;
+                if *keeps_rejects {
+                    loop {
+                        let rejects = session.rejects().map_err(failed)?;
+                        if rejects.is_empty() {
+                            break;
+                        }
+                        send(Message::Rejects { member, rejects })?;
                     }
-                    send(Message::Rejects { member, rejects })?;
                 }
             }
             Received::Item(other) => send(other)?,
