@@ -182,8 +182,8 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
         ),
         (
             source("  streams:\n    - name: a\n      having: x > 1\n"),
-            "p.yaml:7:7: unknown key \"having\" (use one of these keys: name, sync_mode, \
-             columns, where, rename, cursor_field, cursor_initial, change_detection, lag, write_mode, \
+            "p.yaml:7:7: unknown key \"having\" (use one of these keys: name, query, sync_mode, \
+             columns, where, rename, cursor_field, cursor_initial, change_detection, lag, target, write_mode, \
              primary_key, deleted_field, schema_changes, deletes, transforms)",
         ),
         (
