@@ -56,7 +56,7 @@ enum MarkKind {
 pub(crate) struct Compared {
     /// Rows that were deleted or marked.
     pub(crate) rows: u64,
-    /// The table has no row any more.
+    /// All rows of the table are gone.
     pub(crate) is_empty: bool,
 }
 

@@ -55,7 +55,7 @@ pub struct TableLoad {
     state: State,
 }
 
-/// What a commit came to.
+/// The outcome of a commit.
 #[derive(Default)]
 struct Committed {
     /// Bytes that were sent.

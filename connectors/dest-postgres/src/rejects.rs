@@ -5,6 +5,7 @@ use rapidbyte_formats::object;
 use rapidbyte_pg::ident::{self, quote_ident, quote_literal};
 use rapidbyte_pg_client::{Client, Format, Param};
 use rapidbyte_sdk::log::failpoint;
+use rapidbyte_sdk::name;
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::{Name, Settings, parts_of};
@@ -30,38 +31,30 @@ const COLUMNS: [(&str, &str); 12] = [
     ("record_bytes", "bytea"),
     ("record_is_cut", "boolean NOT NULL"),
 ];
-/// Bytes of a record that are kept.
-const MAX_RECORD_BYTES: usize = 64 << 10;
 /// Rejects are sent when they have this many bytes.
 const PENDING_BYTES: usize = 1 << 20;
 /// Counted for each reject beside its texts.
 const REJECT_BYTES: usize = 128;
 
-/// The table for the rejects of a target, if it keeps them. Errors: `invalid_name`.
-pub(crate) fn table(settings: &Settings, target: &Target, name: &Name) -> Result<Option<Name>> {
+/// The table for the rejects of a target, which fills the table `filled`. None if it keeps none. Errors: `invalid_name`.
+pub(crate) fn table(settings: &Settings, target: &Target, filled: &Name) -> Result<Option<Name>> {
     let Some(rejects) = &target.rejects else {
         return Ok(None);
     };
-    let parts = rapidbyte_sdk::name::parts(&rejects.to).unwrap_or_default();
-    let own = match parts.as_slice() {
-        [table] if !table.is_empty() => parts_of(&rejects.to),
-        [schema, table] if !schema.is_empty() && !table.is_empty() => parts_of(&rejects.to),
-        _ => {
-            let text = format!("{:?} is not the name of a table", rejects.to);
-            return Err(Error::config("invalid_name", text)
-                .hint("write a table, or a schema and a table, such as raw.rejects")
-                .at("rejects.to"));
-        }
-    };
-    let own = Name {
-        schema: own.0,
-        table: own.1,
-    };
+    let parts = name::parts(&rejects.to).unwrap_or_default();
+    if !matches!(parts.len(), 1 | 2) || parts.iter().any(String::is_empty) {
+        let text = format!("{:?} is not the name of a table", rejects.to);
+        return Err(Error::config("invalid_name", text)
+            .hint("write a table, or a schema and a table, such as raw.rejects")
+            .at("rejects.to"));
+    }
+    let (schema, table) = parts_of(&rejects.to);
+    let own = Name { schema, table };
     for part in [&own.schema, &own.table] {
         ident::check_name(part).map_err(|error| convert(error).at("rejects.to"))?;
     }
     let is_system = own.schema.starts_with("pg_") || own.schema == "information_schema";
-    match own == *name {
+    match own == *filled {
         true => Err(is_target(&own)),
         false if is_system || settings.is_own(&own) => {
             let problem = "it belongs to the server or to Rapidbyte";
@@ -182,11 +175,11 @@ pub(crate) struct Keeper {
     stream: String,
     target: String,
     max_rows: Option<u64>,
-    /// Rejects of this load, also those of the source.
+    /// Rejects of this load, including rejects of the source.
     rows: u64,
     /// Rows of batches that were refused.
     pub(crate) refused_rows: u64,
-    /// What the host was not told yet.
+    /// The refused rows that the host does not know yet.
     refused: Refused,
     pending: Vec<Reject>,
     pending_bytes: usize,
@@ -219,7 +212,7 @@ impl Keeper {
 
     /// Keeps a row of a batch, the row `number` of the stream.
     pub(crate) fn refuse(&mut self, batch: &RecordBatch, row: usize, number: u64, error: &Error) {
-        let (data, is_cut) = object(batch, row, MAX_RECORD_BYTES);
+        let (data, is_cut) = object(batch, row);
         let reject = Reject {
             data,
             is_cut,
@@ -233,7 +226,7 @@ impl Keeper {
         self.add(reject);
     }
 
-    /// Whether there are so many rejects that the host fails the stream.
+    /// Whether the host fails the stream, because it has too many rejects.
     pub(crate) fn is_above(&self) -> bool {
         self.max_rows.is_some_and(|most| self.rows > most)
     }
@@ -294,7 +287,7 @@ impl Keeper {
     }
 }
 
-/// Without the place that stands in a column of its own.
+/// A message without its place, which has a column of its own in the table.
 fn without_place(message: &str, number: u64) -> &str {
     let place = format!("row {number}");
     let rest = message.strip_prefix(&place).unwrap_or(message);

@@ -12,6 +12,7 @@ use rapidbyte_pg_client::{
     COPY_HEADER_BYTES, Client, CopyAsked, CopyIn, Pipeline, Statement, TransactionStatus,
 };
 use rapidbyte_sdk::phase::{self, Kind};
+use rapidbyte_sdk::pieces::Pieces;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::size::batch_bytes;
 
@@ -76,8 +77,8 @@ pub(crate) struct Sink {
     refused: u64,
     /// For rejects.
     guard: Guard,
-    /// For rejects: rows that are written at once.
-    piece_rows: usize,
+    /// For rejects: the rows of a batch that are not written yet.
+    pieces: Pieces,
     /// The keys of the source, which have the connection then.
     keys: Option<Box<Self>>,
 }
@@ -104,6 +105,16 @@ pub(crate) struct Finished {
 enum Rows {
     Copy(Encoder),
     Insert(Parameter, Statement),
+}
+
+impl Rows {
+    /// From now on errors name rows as if `rows` rows had come before.
+    fn count_from(&mut self, rows: u64) {
+        match self {
+            Self::Copy(encoder) => encoder.count_from(rows),
+            Self::Insert(parameter, _) => parameter.count_from(rows),
+        }
+    }
 }
 
 /// The state of the connection.
@@ -141,7 +152,7 @@ impl Sink {
         let filled = decided.swap.as_ref().map_or(name, Swap::new_table);
         let mut copy = copy_statement(filled, columns, decided.is_frozen);
         let mut stage = None;
-        let method = match decided.method {
+        let mut method = match decided.method {
             Method::Copy if let Some(merge) = decided.merge => {
                 let made = Stage::new(merge, schema, columns, before)?;
                 made.make(&mut client)?;
@@ -149,18 +160,19 @@ impl Sink {
                 let schema = numbered(schema);
                 let encoder = Encoder::new(&schema, &made.columns()).map_err(convert)?;
                 stage = Some((made, schema));
-                Rows::Copy(encoder.counting_from(before))
+                Rows::Copy(encoder)
             }
             Method::Copy => {
                 let encoder = Encoder::new(schema, columns).map_err(convert)?;
-                Rows::Copy(encoder.counting_from(before))
+                Rows::Copy(encoder)
             }
             Method::Insert { staged } => {
                 let (parameter, statement) =
                     inserts::prepare(&mut client, name, schema, columns, staged)?;
-                Rows::Insert(parameter.counting_from(before), statement)
+                Rows::Insert(parameter, statement)
             }
         };
+        method.count_from(before);
         // A COPY of no rows would run the table's triggers for statements for nothing.
         let is_plain = target.rejects.is_none();
         let is_harmless =
@@ -201,7 +213,7 @@ impl Sink {
             keeps_rejects: !is_plain,
             refused: 0,
             guard: Guard::Open,
-            piece_rows: usize::MAX,
+            pieces: Pieces::default(),
             keys: None,
         })
     }
@@ -242,7 +254,7 @@ impl Sink {
             keeps_rejects: false,
             refused: 0,
             guard: Guard::Open,
-            piece_rows: usize::MAX,
+            pieces: Pieces::default(),
             keys: None,
         }));
         Ok(())
@@ -260,7 +272,9 @@ impl Sink {
         let batch = kept.as_ref().unwrap_or(batch);
         match (&self.method, &self.stage) {
             (Rows::Copy(_), Some((stage, schema))) => {
-                stage.refuse_null_keys(batch, self.before + self.rows + 1)?;
+                if let Some((_, error)) = stage.null_key(batch, self.before + self.rows + 1) {
+                    return Err(error);
+                }
                 let batch = with_numbers(batch, schema, self.rows)?;
                 self.copy(&batch).map_err(|error| self.placed(error))?;
             }

@@ -481,28 +481,23 @@ impl Stage {
         format!("COPY {} FROM STDIN (FORMAT binary)", self.table)
     }
 
-    /// The first row with a NULL in any column of the key, and in that row the key's first such column.
-    pub(crate) fn null_key(&self, batch: &RecordBatch) -> Option<(usize, usize)> {
+    /// The place of the first row with a NULL in any column of the key, and the error for it: it names that row's first
+    /// such column. `first` is the number of the batch's first row.
+    pub(crate) fn null_key(&self, batch: &RecordBatch, first: u64) -> Option<(usize, Error)> {
         let first_null = |place: &usize| {
             let nulls = batch.column(*place).logical_nulls()?;
             let row = nulls.iter().position(|is_valid| !is_valid)?;
             Some((row, *place))
         };
         let places = self.merge.key.iter().map(|(place, _)| place);
-        places.filter_map(first_null).min_by_key(|found| found.0)
-    }
-
-    /// Refuses NULL in a key. `first` is the number of the batch's first row.
-    pub(crate) fn refuse_null_keys(&self, batch: &RecordBatch, first: u64) -> Result<()> {
-        let Some((row, place)) = self.null_key(batch) else {
-            return Ok(());
-        };
+        let (row, place) = places.filter_map(first_null).min_by_key(|found| found.0)?;
         let column = &self.targets[place].name;
-        let row = first + row as u64;
-        let text = format!("row {row}, column {column:?}: NULL in a key");
-        Err(Error::data("null_key", text)
+        let number = first + row as u64;
+        let text = format!("row {number}, column {column:?}: NULL in a key");
+        let error = Error::data("null_key", text)
             .hint("leave such rows out with `where:`, or name another key")
-            .in_column(column))
+            .in_column(column);
+        Some((row, error))
     }
 
     /// Merges the `rows` staged rows into the table. Errors: the server's; `rows_not_kept`; `rows_kept`;

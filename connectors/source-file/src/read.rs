@@ -117,17 +117,23 @@ impl Rows {
         let bytes = open.fill()?;
         if bytes.is_empty() {
             self.decoder.end_of_file().map_err(|e| open.refuse(e))?;
-            let rejects = self.decoder.take_rejects().into_iter();
-            self.rejects.extend(rejects.map(|one| open.reject(one)));
+            self.take_rejects();
             self.open = None;
             return Ok(Step::FileEnded);
         }
         let _phase = phase::enter(Kind::Decode);
         let taken = self.decoder.push(bytes).map_err(|e| open.refuse(e))?;
         open.consume(taken);
-        let rejects = self.decoder.take_rejects().into_iter();
-        self.rejects.extend(rejects.map(|one| open.reject(one)));
+        self.take_rejects();
         Ok(Step::Forward)
+    }
+
+    /// Takes the records of the open file that could not be read.
+    fn take_rejects(&mut self) {
+        if let Some(open) = &self.open {
+            let rejects = self.decoder.take_rejects().into_iter();
+            self.rejects.extend(rejects.map(|one| open.reject(one)));
+        }
     }
 }
 

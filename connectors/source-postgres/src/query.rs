@@ -2,7 +2,7 @@
 //!
 //! A query becomes a [`Relation`] of the kind `q`, whose name in SQL is the query in brackets, so it is read as a view
 //! is: planned in the transaction of the snapshot, and then held. The server parses the text alone, as one statement of
-//! the extended protocol, and then in brackets. What closes a bracket itself fails the first time. A second statement
+//! the extended protocol, and then in brackets. A text that closes the bracket itself fails the first time. A second statement
 //! does too, and what writes fails the second time. Functions cannot write either: the transaction is READ ONLY.
 
 use rapidbyte_pg::catalog::{QueryColumn, query_shape};
@@ -85,7 +85,7 @@ pub(crate) fn is_of_query(error: &Error) -> bool {
     error.code != NO_PRIVILEGE && OF_QUERY.iter().any(|class| error.code.starts_with(class))
 }
 
-/// What the server says of the query.
+/// An error of the server about the query.
 pub(crate) fn wrong(error: Error, place: Option<(usize, usize)>) -> Error {
     let place = place.map(|(line, column)| format!("line {line}, column {column} of the query: "));
     let text = format!("{}{}", place.unwrap_or_default(), error.message);

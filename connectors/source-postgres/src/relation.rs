@@ -186,7 +186,7 @@ impl Relation {
         }
     }
 
-    /// What stands for it after FROM. A query may end in a comment.
+    /// Its text after FROM. A query may end in a comment.
     pub fn sql(&self) -> String {
         match &self.query {
             Some(text) => format!("(\n{text}\n) AS query"),

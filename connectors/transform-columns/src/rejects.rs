@@ -1,22 +1,18 @@
 //! Finds the rows of a batch that cannot be transformed, and transforms the others.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_select::concat::concat_batches;
 use rapidbyte_formats::object;
+use rapidbyte_sdk::pieces::Pieces;
 use rapidbyte_sdk::prelude::*;
 
 use crate::steps::{Fault, Program};
 
-/// Bytes of a row that are kept.
-const MAX_ROW_BYTES: usize = 64 << 10;
 /// Rejects that are given at once, and bytes of them.
 const MAX_TAKEN: usize = 1000;
 const MAX_TAKEN_BYTES: usize = 1 << 20;
-/// Rows that are transformed at once at least.
-const LEAST_PIECE: usize = 16;
 
 /// The rows of the last batch that cannot be transformed.
 pub struct Rejects {
@@ -24,9 +20,8 @@ pub struct Rejects {
     faults: VecDeque<Fault>,
     /// Rows of the stream before the batch.
     before: u64,
-    /// Rows that are transformed at once. A piece with a fault is transformed again without its row, so pieces become
-    /// smaller while rows fail, and larger again while none does.
-    piece_rows: usize,
+    /// The rows of the batch that are not transformed yet.
+    pieces: Pieces,
 }
 
 impl Rejects {
@@ -35,7 +30,7 @@ impl Rejects {
             batch: None,
             faults: VecDeque::new(),
             before: 0,
-            piece_rows: usize::MAX,
+            pieces: Pieces::default(),
         }
     }
 
@@ -51,34 +46,21 @@ impl Rejects {
     ) -> Result<RecordBatch, Fault> {
         self.before = before;
         let mut moved = Vec::new();
-        let mut left: Vec<Range<usize>> = Vec::new();
-        left.push(0..batch.num_rows());
-        while let Some(mut piece) = left.pop() {
-            if piece.len() > self.piece_rows {
-                let end = piece.start + self.piece_rows;
-                left.push(end..piece.end);
-                piece.end = end;
-            }
-            let fault = match program.run(batch.slice(piece.start, piece.len())) {
+        self.pieces.begin(batch.num_rows());
+        while let Some(piece) = self.pieces.take() {
+            match program.run(batch.slice(piece.start, piece.len())) {
                 Ok(rows) => {
-                    if piece.len() >= self.piece_rows {
-                        self.piece_rows = self.piece_rows.saturating_mul(2);
-                    }
+                    self.pieces.passed(&piece);
                     moved.push(rows);
-                    continue;
                 }
                 Err(fault) if !fault.is_of_row || fault.row >= piece.len() => return Err(fault),
-                Err(fault) => fault,
-            };
-            let row = piece.start + fault.row;
-            if piece.len() == 1 {
-                self.faults.push_back(Fault { row, ..fault });
-                continue;
+                Err(fault) => {
+                    if self.pieces.failed(&piece, Some(fault.row)) {
+                        let row = piece.start;
+                        self.faults.push_back(Fault { row, ..fault });
+                    }
+                }
             }
-            self.piece_rows = (piece.len() / 2).max(LEAST_PIECE);
-            let pieces = [piece.start..row, row..row + 1, row + 1..piece.end];
-            let pieces = pieces.into_iter().filter(|piece| !piece.is_empty());
-            left.extend(pieces.rev());
         }
         self.batch = Some(batch);
         match moved.as_slice() {
@@ -99,7 +81,7 @@ impl Rejects {
             && bytes < MAX_TAKEN_BYTES
             && let Some(fault) = self.faults.pop_front()
         {
-            let (data, is_cut) = object(batch, fault.row, MAX_ROW_BYTES);
+            let (data, is_cut) = object(batch, fault.row);
             bytes += data.len();
             rejects.push(Reject {
                 data,

@@ -293,14 +293,10 @@ fn schema_changes(streams: &[StreamReport]) -> String {
 
 /// The first rejects of each stream.
 fn rejects(streams: &[StreamReport]) -> String {
-    let lines: Vec<(&str, String)> = streams
-        .iter()
-        .flat_map(|stream| {
-            let shown = stream.rejects.iter().map(RejectReport::shown);
-            shown.map(|text| (stream.name.as_str(), text))
-        })
-        .collect();
-    let items = lines.iter().map(|(stream, text)| (*stream, text.as_str()));
+    let items = streams.iter().flat_map(|stream| {
+        let shown = stream.rejects.iter().map(RejectReport::shown);
+        shown.map(|text| (stream.name.as_str(), text))
+    });
     bullets(
         "Rejects",
         "The first records of each stream that are not in its target. All of them are in the place for rejects.",
@@ -310,15 +306,13 @@ fn rejects(streams: &[StreamReport]) -> String {
 
 /// The rows of targets that the source has deleted.
 fn deletes(streams: &[StreamReport]) -> String {
-    let texts: Vec<(&str, String)> = streams
+    let items = streams
         .iter()
-        .filter_map(|stream| Some((stream.name.as_str(), stream.deleted?)))
-        .map(|(stream, deleted)| (stream, deleted.to_string()))
-        .collect();
+        .filter_map(|stream| Some((stream.name.as_str(), stream.deleted?.to_string())));
     bullets(
         "Deletes",
         "The run compared the keys of these targets with those of the source.",
-        texts.iter().map(|(stream, text)| (*stream, text.as_str())),
+        items,
     )
 }
 
@@ -326,11 +320,16 @@ fn deletes(streams: &[StreamReport]) -> String {
 fn bullets<'a>(
     title: &str,
     about: &str,
-    lines: impl Iterator<Item = (&'a str, &'a str)>,
+    lines: impl Iterator<Item = (&'a str, impl AsRef<str>)>,
 ) -> String {
     let mut items = String::new();
     for (stream, text) in lines {
-        let _ = writeln!(items, "<li>{}: {}</li>", escape(stream), escape(text));
+        let _ = writeln!(
+            items,
+            "<li>{}: {}</li>",
+            escape(stream),
+            escape(text.as_ref())
+        );
     }
     match items.is_empty() {
         true => items,

@@ -39,6 +39,7 @@ mod resources;
 pub mod schema;
 mod secrets;
 mod settings;
+mod share;
 mod streams;
 
 use std::borrow::Cow;
@@ -51,7 +52,7 @@ use rapidbyte_wire::{name, pattern};
 use serde_json::{Map, Value};
 
 pub use changes::{DroppedColumn, NewColumn, Renamed, SchemaChanges, TypeChange};
-pub use deletes::{Deletes, DeletesAction, DeletesMode, Share};
+pub use deletes::{Deletes, DeletesAction, DeletesMode};
 pub use delivery::{Checkpoint, OnStreamFailure, Retry, WhenRunning};
 pub use environment::Environment;
 pub use error::{DocumentError, Location, code};
@@ -61,6 +62,7 @@ pub use pages::Pages;
 pub use rejects::Rejects;
 pub use resources::Resources;
 pub use settings::Settings;
+pub use share::Share;
 pub use streams::{ChangeDetection, Stream, StreamTarget, SyncMode, Transform};
 
 use node::Node;

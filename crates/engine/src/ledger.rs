@@ -68,8 +68,8 @@ pub(crate) struct Tally {
     pub(crate) rejected: Rejected,
     /// The run had moved it before it was killed.
     pub(crate) skipped: bool,
-    /// A warning for the operator.
-    pub(crate) warning: Option<String>,
+    /// Warnings for the operator.
+    pub(crate) warnings: Vec<String>,
     /// This run has fenced the stream.
     pub(crate) was_let_in: bool,
     /// The statements that changed the columns of its target.
@@ -141,7 +141,12 @@ impl Ledger<'_> {
     /// Tells the operator something about a stream, now and in the report.
     pub(crate) fn warn(&self, stream: &str, text: String) {
         self.host.log(Some(stream), Level::Warn, &text);
-        self.tally(stream, |tally| tally.warning = Some(text));
+        self.tally(stream, |tally| {
+            // Another attempt may say the same again.
+            if !tally.warnings.contains(&text) {
+                tally.warnings.push(text);
+            }
+        });
     }
 
     /// The destination has changed the columns of a stream's target.

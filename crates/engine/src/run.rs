@@ -333,7 +333,7 @@ fn told(plan: &Plan, ledger: &Ledger<'_>) -> Vec<Warning> {
         let tally = ledger.of(&stream.name);
         let to = stream.target.rejects.as_ref();
         let rejects = to.and_then(|rejects| tally.rejected.warning(&rejects.to));
-        let messages = tally.warning.into_iter().chain(rejects);
+        let messages = tally.warnings.into_iter().chain(rejects);
         let stream = stream.name.clone();
         messages.map(move |message| Warning {
             stream: stream.clone(),

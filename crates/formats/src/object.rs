@@ -7,19 +7,18 @@ use arrow_schema::Field;
 
 use crate::cells::{Cells, Form};
 use crate::json;
+use crate::rows::{Rejected, first_bytes};
 
-/// A row of a batch as a compact JSON object, or its first `most` bytes and true. Each value is as in JSON Lines. A value
-/// that JSON does not have, such as NaN, is its text in a string; a value of a type that these files do not have is its
-/// bytes, or left out.
-pub fn object(batch: &RecordBatch, row: usize, most: usize) -> (Vec<u8>, bool) {
+/// A row of a batch as a compact JSON object, or its first [`Rejected::MAX_BYTES`] and true. Each value is as in JSON
+/// Lines. A value that JSON does not have, such as NaN, is its text in a string; a value of a type that these files do
+/// not have is its bytes, or left out.
+pub fn object(batch: &RecordBatch, row: usize) -> (Vec<u8>, bool) {
     let mut out = Vec::new();
     write_object(batch, row, &mut out);
-    let is_cut = out.len() > most;
+    let kept = first_bytes(&out, Rejected::MAX_BYTES).len();
+    let is_cut = kept < out.len();
     if is_cut {
-        // Not within a character.
-        let is_begin = |at: &usize| out[*at] & 0xC0 != 0x80;
-        let end = (0..=most).rev().find(is_begin).unwrap_or(0);
-        out.truncate(end);
+        out.truncate(kept);
         out.shrink_to_fit();
     }
     (out, is_cut)
@@ -82,9 +81,11 @@ mod tests {
         assert_eq!(object(0), r#"{"id":1,"x":"NaN","s":"a\"b","b":"\\x01"}"#);
         assert_eq!(object(1), r#"{"id":null,"x":1.5,"s":"ä","b":"\\x"}"#);
         for most in 0..40 {
-            let (cut, is_cut) = super::object(&batch, 1, most);
-            assert_eq!(is_cut, most < object(1).len());
-            assert!(object(1).starts_with(std::str::from_utf8(&cut).unwrap()));
+            let whole = object(1);
+            let cut = first_bytes(whole.as_bytes(), most);
+            let is_cut = cut.len() < whole.len();
+            assert_eq!(is_cut, most < whole.len());
+            assert!(whole.starts_with(std::str::from_utf8(cut).unwrap()));
             assert!(cut.len() <= most && (cut.len() + 1 >= most || !is_cut));
         }
     }

@@ -150,6 +150,16 @@ impl Rejected {
     pub const MAX_BYTES: usize = 64 << 10;
 }
 
+/// The first bytes of a text, at most `most`, and not a part of a character. Of bytes that are not text, the first `most`.
+pub(crate) fn first_bytes(data: &[u8], most: usize) -> &[u8] {
+    let end = data.len().min(most);
+    // A character has four bytes at most.
+    let is_within = |at: usize| data.get(at).is_some_and(|byte| byte & 0xC0 == 0x80);
+    let begin = (end.saturating_sub(3)..=end).rev();
+    let begin = begin.into_iter().find(|at| !is_within(*at));
+    &data[..begin.unwrap_or(end)]
+}
+
 /// Records that wait to be taken.
 #[derive(Default)]
 struct Rejects {
@@ -163,14 +173,7 @@ impl Rejects {
     const MAX_BYTES: usize = 1 << 20;
 
     fn push(&mut self, data: &[u8], error: FormatError) {
-        let mut end = data.len().min(Rejected::MAX_BYTES);
-        // Not within a character, which has four bytes at most.
-        let is_within = |at: usize| data.get(at).is_some_and(|byte| byte & 0xC0 == 0x80);
-        let begin = (end.saturating_sub(3)..=end)
-            .rev()
-            .find(|at| !is_within(*at));
-        end = begin.unwrap_or(end);
-        let kept = &data[..end];
+        let kept = first_bytes(data, Rejected::MAX_BYTES);
         self.bytes += kept.len();
         self.records.push(Rejected {
             data: kept.to_vec(),

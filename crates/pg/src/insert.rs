@@ -61,14 +61,6 @@ impl Parameter {
         })
     }
 
-    /// As [`Encoder::counting_from`].
-    pub fn counting_from(self, rows: u64) -> Self {
-        Self {
-            encoder: self.encoder.counting_from(rows),
-            ..self
-        }
-    }
-
     /// As [`Encoder::count_from`].
     pub fn count_from(&mut self, rows: u64) {
         self.encoder.count_from(rows);

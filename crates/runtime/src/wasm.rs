@@ -413,6 +413,21 @@ impl WasmDestination {
             pre.instantiate(store)
         })
     }
+
+    /// Gives a batch to a writer of rows or of keys.
+    fn write_to(&mut self, writer: ResourceAny, batch: &Batch) -> Result<()> {
+        let guest = self.bindings.rapidbyte_connector_destination().writer();
+        self.instance.call("writer.write", Kind::Encode, |s| {
+            guest.call_write(s, writer, batch)
+        })
+    }
+
+    /// Ends a part of a writer of rows or of keys.
+    fn flush_of(&mut self, writer: ResourceAny) -> Result<Part> {
+        let guest = self.bindings.rapidbyte_connector_destination().writer();
+        self.instance
+            .call("writer.flush", Kind::Flush, |s| guest.call_flush(s, writer))
+    }
 }
 
 impl DestinationSession for WasmDestination {
@@ -503,11 +518,7 @@ impl DestinationSession for WasmDestination {
     }
 
     fn write(&mut self, stream: u32, batch: &Batch) -> Result<()> {
-        let writer = self.writer(stream);
-        let guest = self.bindings.rapidbyte_connector_destination().writer();
-        self.instance.call("writer.write", Kind::Encode, |s| {
-            guest.call_write(s, writer, batch)
-        })
+        self.write_to(self.writer(stream), batch)
     }
 
     fn reject(&mut self, stream: u32, rejects: &[Reject]) -> Result<()> {
@@ -527,10 +538,7 @@ impl DestinationSession for WasmDestination {
     }
 
     fn flush(&mut self, stream: u32) -> Result<Part> {
-        let writer = self.writer(stream);
-        let guest = self.bindings.rapidbyte_connector_destination().writer();
-        self.instance
-            .call("writer.flush", Kind::Flush, |s| guest.call_flush(s, writer))
+        self.flush_of(self.writer(stream))
     }
 
     fn open_keys(&mut self, stream: u32) -> Result<()> {
@@ -544,18 +552,11 @@ impl DestinationSession for WasmDestination {
     }
 
     fn write_keys(&mut self, stream: u32, batch: &Batch) -> Result<()> {
-        let writer = self.key_writer(stream);
-        let guest = self.bindings.rapidbyte_connector_destination().writer();
-        self.instance.call("writer.write", Kind::Encode, |s| {
-            guest.call_write(s, writer, batch)
-        })
+        self.write_to(self.key_writer(stream), batch)
     }
 
     fn flush_keys(&mut self, stream: u32) -> Result<Part> {
-        let writer = self.key_writer(stream);
-        let guest = self.bindings.rapidbyte_connector_destination().writer();
-        self.instance
-            .call("writer.flush", Kind::Flush, |s| guest.call_flush(s, writer))
+        self.flush_of(self.key_writer(stream))
     }
 
     fn commit(&mut self, commits: &[StreamCommit]) -> Result<Vec<Receipt>> {

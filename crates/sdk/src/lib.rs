@@ -69,6 +69,7 @@ pub mod last_words;
 pub mod log;
 mod messages;
 pub mod phase;
+pub mod pieces;
 pub mod source;
 pub mod transform;
 

@@ -4,10 +4,6 @@
 //! the batch is written in pieces: where the server names the row, the rows before it, the row and the rows behind it;
 //! otherwise its halves. A row that fails alone is a reject. Rows that cannot be encoded cost no savepoint: a COPY
 //! leaves them out.
-//!
-//! A piece that fails is sent again, so pieces become smaller while rows fail, and larger again while none does.
-
-use std::ops::Range;
 
 use rapidbyte_pg::PgError;
 use rapidbyte_pg::copy::Encoder;
@@ -40,7 +36,7 @@ const OTHER_CLASSES: [&str; 36] = [
 ];
 /// The same, of foreign data wrappers and of faults inside the server.
 const INTERNAL_CLASSES: [&str; 3] = ["72", "HV", "XX"];
-/// Errors of a row that may pass once other rows are there: foreign keys, unique keys, exclusion constraints, triggers.
+/// Errors that may end when other rows are in the table: foreign keys, unique keys, exclusion constraints, triggers.
 const PASSING: [&str; 4] = ["pg_23503", "pg_23505", "pg_23P01", "pg_P0001"];
 /// Rows of a batch that are tried again at most.
 const MAX_WAITING: usize = 1000;
@@ -51,17 +47,14 @@ const CAST_CLASSES: [&str; 3] = ["3F", "42", "0A"];
 /// An error of class 42 that is about the role, not about a text.
 const NO_PRIVILEGE: &str = "pg_42501";
 
-/// Rows of a piece at least.
-const LEAST_PIECE: usize = 1;
-
 /// The state of the savepoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Guard {
     /// There is none.
     Open,
-    /// What was written behind it stays.
+    /// There is one, and the rows behind it stay.
     Passed,
-    /// What was written behind it goes.
+    /// There is one, and the rows behind it go.
     Failed,
 }
 
@@ -95,57 +88,35 @@ impl Sink {
         let whole = batch;
         let batch = kept.as_ref().unwrap_or(batch);
         let first = self.before + self.rows + self.refused;
-        let mut left: Vec<Range<usize>> = Vec::new();
-        left.push(0..batch.num_rows());
         // Rows that may go in once the others of the batch are there.
         let mut waiting: Vec<usize> = Vec::new();
-        while let Some(mut piece) = left.pop() {
+        self.pieces.begin(batch.num_rows());
+        while let Some(piece) = self.pieces.take() {
             if keeper.is_above() {
                 break;
             }
-            if piece.len() > self.piece_rows {
-                let end = piece.start + self.piece_rows;
-                left.push(end..piece.end);
-                piece.end = end;
-            }
-            let number = first + piece.start as u64;
             let rows = batch.slice(piece.start, piece.len());
             let mut misfits = Misfits {
-                first_row: number + 1,
+                first_row: first + piece.start as u64 + 1,
                 ..Misfits::default()
             };
             let refusal = self.attempt(&rows, settings, &mut misfits)?;
             let Some(Refusal { error, row }) = refusal else {
-                if piece.len() >= self.piece_rows {
-                    self.piece_rows = self.piece_rows.saturating_mul(2);
-                }
+                self.pieces.passed(&piece);
                 for (row, error) in misfits.rows {
                     let row = piece.start + row;
                     self.refuse(keeper, whole, row, first, &error)?;
                 }
                 continue;
             };
-            if piece.len() == 1 && waiting.len() < MAX_WAITING && self.may_pass(&error) {
+            if !self.pieces.failed(&piece, row) {
+                continue;
+            }
+            if waiting.len() < MAX_WAITING && self.may_pass(&error) {
                 waiting.push(piece.start);
-                continue;
-            }
-            if piece.len() == 1 {
+            } else {
                 self.refuse(keeper, whole, piece.start, first, &error)?;
-                continue;
             }
-            self.piece_rows = (piece.len() / 2).max(LEAST_PIECE);
-            let pieces = match row {
-                Some(row) => {
-                    let row = piece.start + row;
-                    [piece.start..row, row..row + 1, row + 1..piece.end]
-                }
-                None => {
-                    let middle = piece.start + piece.len() / 2;
-                    [piece.start..middle, middle..piece.end, 0..0]
-                }
-            };
-            let pieces = pieces.into_iter().filter(|piece| !piece.is_empty());
-            left.extend(pieces.rev());
         }
         self.try_again(batch, first, waiting, settings, |it, row, error| {
             it.refuse(keeper, whole, row, first, error)
@@ -282,25 +253,21 @@ impl Sink {
         let number = misfits.first_row - 1;
         match (&self.method, &self.stage) {
             (Rows::Copy(_), Some((stage, schema))) => {
-                let null = stage.null_key(rows).map(|(row, _)| row);
-                let refused = stage.refuse_null_keys(rows, misfits.first_row);
-                let rows = with_numbers(rows, schema, number - self.before)?;
-                if let Err(error) = refused {
+                if let Some((row, error)) = stage.null_key(rows, misfits.first_row) {
                     // The savepoint is there for the next attempt.
                     let guarded = self.guarded().join("; ");
                     self.client()?.execute(&guarded)?;
-                    misfits.refused_at = null;
+                    misfits.refused_at = Some(row);
                     return Err(error);
                 }
+                let rows = with_numbers(rows, schema, number - self.before)?;
                 self.copy_fitting(&rows, misfits)?;
             }
             (Rows::Copy(_), None) => self.copy_fitting(rows, misfits)?,
             (Rows::Insert(..), _) => {
                 let guarded = self.guarded().join("; ");
                 self.client()?.execute(&guarded)?;
-                if let Rows::Insert(parameter, _) = &mut self.method {
-                    parameter.count_from(number);
-                }
+                self.method.count_from(number);
                 self.send_inserts(rows, number, Some(misfits)).map(drop)?;
             }
         }

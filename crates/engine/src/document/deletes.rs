@@ -1,15 +1,12 @@
 //! `deletes`: what happens to rows of a target that the source has deleted.
 
-use serde::{Serialize, Serializer};
-use serde_json::json;
+use serde::Serialize;
 
 use super::declare::{Kind, keys, words};
 use super::error::Result;
-use super::kinds::{mapping, name, or_variable, word};
+use super::kinds::{mapping, name, word};
 use super::read::Spot;
-
-/// Parts of a whole share.
-const WHOLE: u32 = 1_000_000;
+use super::share::{Share, share};
 
 keys! {
     /// `deletes`: what happens to rows of a target that the source has deleted.
@@ -26,7 +23,7 @@ keys! {
         #[serde(skip_serializing_if = "Option::is_none")]
         pub column: Option<String> = name().optional(),
         /// Refuse to delete or mark more rows of the target than this share, rounded up (0 to 1, default 0.1).
-        pub max_share: Share = share().or(Share(WHOLE / 10)),
+        pub max_share: Share = share().or(Share::TENTH),
     }
 }
 
@@ -52,52 +49,6 @@ words! {
     }
 }
 
-/// A share of the rows of a target, in millionths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share(u32);
-
-impl Share {
-    /// The share in millionths.
-    pub fn millionths(self) -> u32 {
-        self.0
-    }
-}
-
-impl Serialize for Share {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.serialize_f64(f64::from(self.0) / f64::from(WHOLE))
-    }
-}
-
-/// A number from 0 to 1 with at most six digits behind its point.
-fn share() -> Kind<Share> {
-    let schema = || {
-        or_variable(vec![
-            json!({ "type": "number", "minimum": 0, "maximum": 1 }),
-        ])
-    };
-    Kind::new(schema, |at| {
-        let text = at.text()?;
-        millionths(&text.text).map(Share).ok_or_else(|| {
-            let message = format!("{at} cannot be {}", text.shown());
-            at.bad_value(message).hint(
-                "write a share from 0 to 1, with at most six digits behind the point, such as 0.1",
-            )
-        })
-    })
-}
-
-fn millionths(text: &str) -> Option<u32> {
-    let (whole, digits) = text.split_once('.').unwrap_or((text, ""));
-    let is_number =
-        !whole.is_empty() && [whole, digits].concat().bytes().all(|b| b.is_ascii_digit());
-    if !is_number || digits.len() > 6 {
-        return None;
-    }
-    let parts = format!("{whole}{digits:0<6}").parse::<u32>().ok()?;
-    (parts <= WHOLE).then_some(parts)
-}
-
 /// The mapping, whose keys go together.
 pub(super) fn deletes() -> Kind<Deletes> {
     mapping().then(ensure_fits)
@@ -115,32 +66,5 @@ fn ensure_fits(at: &Spot<'_>, deletes: Deletes) -> Result<Deletes> {
             Err(at.bad_key("column", message).hint(hint))
         }
         _ => Ok(deletes),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::millionths;
-
-    #[test]
-    fn a_share_is_read_exactly() {
-        for (text, parts) in [
-            ("0", Some(0)),
-            ("0.1", Some(100_000)),
-            ("0.000001", Some(1)),
-            ("1", Some(1_000_000)),
-            ("1.0", Some(1_000_000)),
-            ("0.", Some(0)),
-            ("1.000001", None),
-            ("0.0000001", None),
-            ("2", None),
-            ("-0.1", None),
-            ("1e-1", None),
-            (".5", None),
-            ("10%", None),
-            ("", None),
-        ] {
-            assert_eq!(millionths(text), parts, "{text:?}");
-        }
     }
 }

@@ -116,10 +116,7 @@ impl Sampler {
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
         let (columns, rows) = (&mut self.columns, &mut self.rows);
         let (max_rows, times) = (self.max_rows, self.times);
-        let look = |found: Found<'_>, line| {
-            let text = found.map_err(|(_, error)| error)?;
-            look(columns, rows, (max_rows, times), text, line)
-        };
+        let look = |found: Found<'_>, line| look(columns, rows, (max_rows, times), found, line);
         self.lines.push(bytes, look).map(|_| ())
     }
 
@@ -137,10 +134,7 @@ impl Sampler {
     pub fn end_of_file(&mut self) -> Result<(), FormatError> {
         let (columns, rows) = (&mut self.columns, &mut self.rows);
         let (max_rows, times) = (self.max_rows, self.times);
-        let look = |found: Found<'_>, line| {
-            let text = found.map_err(|(_, error)| error)?;
-            look(columns, rows, (max_rows, times), text, line)
-        };
+        let look = |found: Found<'_>, line| look(columns, rows, (max_rows, times), found, line);
         self.lines.end_of_file(look)
     }
 
@@ -180,9 +174,10 @@ fn look(
     columns: &mut Vec<(String, Column)>,
     rows: &mut u64,
     (max_rows, times): (u64, bool),
-    text: &str,
+    found: Found<'_>,
     line: u64,
 ) -> Result<bool, FormatError> {
+    let text = found.map_err(|(_, error)| error)?;
     if *rows >= max_rows {
         return Ok(false);
     }

@@ -101,11 +101,6 @@ impl Encoder {
         })
     }
 
-    /// Errors name rows as if `rows` rows had come before.
-    pub fn counting_from(self, rows: u64) -> Self {
-        Self { rows, ..self }
-    }
-
     /// From now on errors name rows as if `rows` rows had come before.
     pub fn count_from(&mut self, rows: u64) {
         self.rows = rows;

@@ -109,7 +109,7 @@ pub(super) fn ensure_few(work: &Work<'_>, one: &Written<'_>, is_last: bool) -> R
     let total = rejected(work, one);
     let records = records(work, one, &total);
     let is_judged = is_last || records >= MIN_RECORDS;
-    if is_judged && total.rows as f64 > most * records as f64 {
+    if is_judged && most.is_exceeded(total.rows, records) {
         let limit = format!("max_share: {most}");
         return Err(above(work, one, &total, &limit));
     }
