@@ -55,6 +55,7 @@ mod tls;
 mod transforms;
 mod tutorial;
 mod types;
+mod verify;
 #[path = "../hostile/wat.rs"]
 mod wat;
 mod wired;

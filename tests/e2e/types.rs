@@ -223,13 +223,25 @@ fn every_type_of_the_server_arrives_or_is_refused_by_name() {
         .collect();
     for (to, method) in [(&copied, "copy"), (&inserted, "insert")] {
         let pipeline = pipeline(&source, to, &moving, &format!("load_method: {method}"));
-        let report = Folder::new().report(&pipeline);
+        let folder = Folder::new();
+        let report = folder.report(&pipeline);
         assert_eq!(
             report["streams"].as_array().map(Vec::len),
             Some(moving.len())
         );
         let wrong = compare(&source, to, &moving);
         assert!(wrong.is_empty(), "{method}: {wrong:#?}");
+        if method == "copy" {
+            let verified = folder.rapidbyte(&["verify", "p.yaml"]);
+            assert_eq!(
+                verified.code,
+                Some(0),
+                "{}{}",
+                verified.stdout,
+                verified.stderr
+            );
+            assert_eq!(verified.stdout.matches(": equal, ").count(), moving.len());
+        }
     }
     let empty = target(1);
     for table in names.iter().step_by(4) {

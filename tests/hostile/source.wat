@@ -43,6 +43,13 @@
   ;; Never called: it says that it has no queries.
   (func (export "{x}[method]session.describe-query") (param i32 i32 i32 i32 i32 i32 i32) (result i32)
     unreachable)
+  ;; Never called: it says that it has no digests.
+  (func (export "{x}[method]session.digest-limits") (param i32) (result i32)
+    unreachable)
+  (func (export "{x}[method]session.digest") (param i32) (result i32)
+    unreachable)
+  (func (export "{x}[method]session.digest-rows") (param i32) (result i32)
+    unreachable)
   (func (export "{x}[method]session.snapshot") (param i32 i32 i32) (result i32)
     (call $at (i32.const 5)) (i32.const 3072))
   (func (export "{x}[method]session.read") (param i32 i32 i32) (result i32)

@@ -141,6 +141,13 @@ fn refused(name: &Name, what: &str, hint: impl std::fmt::Display) -> Error {
     Error::schema("deletes_not_possible", text).hint(hint.to_string())
 }
 
+impl Compare {
+    /// The condition that a row `t` is not marked as deleted, if rows are marked.
+    pub(crate) fn is_living(&self) -> Option<String> {
+        self.mark.as_ref().map(Mark::is_absent)
+    }
+}
+
 impl Mark {
     fn of(column: &str, name: &Name, columns: &[Column]) -> Result<Self> {
         let quoted = quote_ident(column);

@@ -13,6 +13,7 @@ mod commit;
 mod config;
 mod decide;
 mod deletes;
+mod digest;
 mod home;
 mod inserts;
 mod load;
@@ -42,6 +43,7 @@ use rapidbyte_sdk::prelude::*;
 use checkpoint::Key;
 use config::Name;
 pub use config::{Config, LoadMethod, ReplaceMethod};
+use digest::Existing;
 use home::{Home, given_up, version_text};
 use load::TableLoad;
 use lock::Lock;
@@ -73,6 +75,7 @@ impl Destination for Postgres {
     const COMPARES_KEYS: bool = true;
     const NAMES_TARGETS: bool = true;
     const HAS_NAMESPACES: bool = true;
+    const DIGEST_FORMS: &[&str] = &[rapidbyte_pg::digest::FORM];
 
     fn open(config: Config) -> Result<Self> {
         Ok(Self {
@@ -183,6 +186,36 @@ impl Destination for Postgres {
         progress.map_err(|error| error.in_stream(&target.stream))
     }
 
+    fn digest_recipe(&mut self, target: &Target, _: &[String]) -> Result<String> {
+        self.digesting(target, |existing, _| existing.recipe(target))
+    }
+
+    fn digest(
+        &mut self,
+        target: &Target,
+        recipe: &str,
+        limits: &[RowLimit],
+        within: Option<&Buckets>,
+        bits: u8,
+    ) -> Result<Vec<Bucket>> {
+        self.digesting(target, |existing, client| {
+            existing.sums(client, target, (recipe, limits), within, bits)
+        })
+    }
+
+    fn digest_rows(
+        &mut self,
+        target: &Target,
+        recipe: &str,
+        limits: &[RowLimit],
+        rows: &ChosenRows,
+        max: u32,
+    ) -> Result<Vec<DigestedRow>> {
+        self.digesting(target, |existing, client| {
+            existing.rows(client, target, (recipe, limits), rows, max)
+        })
+    }
+
     fn working(&mut self, pipeline: &str) -> Result<Vec<Worker>> {
         let mut client = self.home.client()?;
         let process_id = client.process_id();
@@ -227,6 +260,21 @@ impl Destination for Postgres {
 }
 
 impl Postgres {
+    /// Calls `ask` with a target that is there.
+    fn digesting<T>(
+        &mut self,
+        target: &Target,
+        ask: impl FnOnce(&Existing<'_>, &mut Client) -> Result<T>,
+    ) -> Result<T> {
+        let settings = &self.home.settings;
+        let name = settings.name_of(target)?;
+        let mut client = self.home.client()?;
+        let answer = Existing::new(&mut client, settings, target, &name)
+            .and_then(|existing| ask(&existing, &mut client));
+        self.home.keep(client);
+        answer
+    }
+
     /// Refuses a table of rejects that a stream is written to.
     fn refuse_rejects_in_target(&mut self, name: &Name, rejects: Option<&Name>) -> Result<()> {
         self.targets.insert(name.clone());

@@ -575,7 +575,7 @@ pub(crate) struct Place<'a> {
 
 impl Place<'_> {
     /// Reads the catalog and decides.
-    fn decide(&self, client: &mut Client, within: Within<'_>) -> Result<Decision> {
+    pub(crate) fn decide(&self, client: &mut Client, within: Within<'_>) -> Result<Decision> {
         self.decide_beside(client, within, None)?.0
     }
 

@@ -9,6 +9,7 @@ mod below;
 mod check;
 mod config;
 mod cursor;
+mod digest;
 mod discover;
 mod error;
 mod increment;
@@ -70,6 +71,7 @@ impl Source for Postgres {
     const SUPPORTS_FILTER: bool = true;
     const REPEATABLE_READS: bool = true;
     const SUPPORTS_QUERIES: bool = true;
+    const DIGEST_FORMS: &[&str] = &[rapidbyte_pg::digest::FORM];
 
     fn open(config: Config) -> Result<Self> {
         Ok(Self {
@@ -140,6 +142,38 @@ impl Source for Postgres {
         Ok(token)
     }
 
+    fn digest_limits(&mut self, selection: &Selection) -> Result<Vec<RowLimit>> {
+        self.digesting(selection, |client, settings| {
+            digest::limits(client, settings, selection)
+        })
+    }
+
+    fn digest(
+        &mut self,
+        selection: &Selection,
+        recipe: &str,
+        limits: &[RowLimit],
+        within: Option<&Buckets>,
+        bits: u8,
+    ) -> Result<Vec<Bucket>> {
+        self.digesting(selection, |client, settings| {
+            digest::sums(client, settings, selection, (recipe, limits), within, bits)
+        })
+    }
+
+    fn digest_rows(
+        &mut self,
+        selection: &Selection,
+        recipe: &str,
+        limits: &[RowLimit],
+        rows: &ChosenRows,
+        max: u32,
+    ) -> Result<Vec<DigestedRow>> {
+        self.digesting(selection, |client, settings| {
+            digest::rows(client, settings, selection, (recipe, limits), rows, max)
+        })
+    }
+
     fn read(&mut self, request: &ReadRequest) -> Result<Rows> {
         // Nobody else will join: the only stream is read by the transaction itself.
         let is_ours = |c: &mut Coordinator| c.streams == 1 && c.exported.token == request.snapshot;
@@ -160,6 +194,37 @@ impl Drop for Postgres {
 }
 
 impl Postgres {
+    /// Lets `ask` ask for digests on a connection without a transaction.
+    fn digesting<T>(
+        &mut self,
+        selection: &Selection,
+        ask: impl FnOnce(&mut Client, &Settled) -> Result<T>,
+    ) -> Result<T> {
+        // The moment of a run is of no use to digests: they are of now.
+        let held = self.coordinator.take().map(|held| held.client);
+        if let Some(mut client) = held.filter(Client::is_usable) {
+            client.send_rollback()?;
+            let relations = Vec::new();
+            self.idle = Some(Idle { client, relations });
+        }
+        let idle = self.idle.take().filter(|idle| idle.client.is_usable());
+        let Idle {
+            mut client,
+            relations,
+        } = match idle {
+            Some(idle) => idle,
+            None => Idle {
+                client: session::connect(&self.settings)?,
+                relations: Vec::new(),
+            },
+        };
+        let answer = ask(&mut client, &self.settings);
+        if client.is_usable() {
+            self.idle = Some(Idle { client, relations });
+        }
+        answer.map_err(|error| about(error, &selection.stream))
+    }
+
     fn export(
         &self,
         client: &mut Client,

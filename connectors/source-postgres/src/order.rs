@@ -269,7 +269,7 @@ impl Key {
     }
 
     /// The value that lies `lag` below the one of `text`.
-    fn below(&self, text: &str, lag: &str) -> String {
+    pub fn below(&self, text: &str, lag: &str) -> String {
         let (value, lag) = (self.literal(text), quote_literal(lag));
         match self.class {
             // Below the smallest number of the type is the smallest.

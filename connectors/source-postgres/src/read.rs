@@ -435,7 +435,7 @@ fn start(mut client: Client, query: &Query, patience: &mut Patience) -> Result<C
 }
 
 /// The relation and its columns as the transaction sees them.
-fn look_up(client: &mut Client, selection: &Selection) -> Result<Seen> {
+pub(crate) fn look_up(client: &mut Client, selection: &Selection) -> Result<Seen> {
     if let Some(text) = &selection.query {
         return query::describe(client, &selection.stream, text);
     }
@@ -601,11 +601,11 @@ fn queries(
 
 /// True for an error that only the condition can bring: a parameter such as `$1`, which nobody gives a
 /// value, or a constant that cannot be computed.
-fn is_of_filter(error: &Error) -> bool {
+pub(crate) fn is_of_filter(error: &Error) -> bool {
     error.code == "pg_42P02" || error.code.starts_with("pg_22")
 }
 
-fn wrong_filter(error: Error, filter: &str) -> Error {
+pub(crate) fn wrong_filter(error: Error, filter: &str) -> Error {
     let text = format!("where: {filter}: {}", error.message);
     let hint = error.hint.unwrap_or_else(|| {
         "write one condition as after WHERE, with names as in the catalog".into()

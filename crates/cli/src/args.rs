@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use rapidbyte_authoring::Language;
+use rapidbyte_engine::verify::Sample;
 use rapidbyte_engine::{Class, Failure, Narrowing};
 use rapidbyte_runtime::Kind;
 use serde_json::json;
@@ -105,6 +106,16 @@ Examples:
   rapidbyte plan pipelines/quickstart.yaml
   rapidbyte plan shop.yaml --select 'public.*' --exclude '*.email'")]
     Plan(Plan),
+    /// Compare the rows of targets with the rows of their sources, and change nothing.
+    #[command(after_help = "\
+The exit code is 0 if all rows are equal, and 1 if rows differ.
+
+Examples:
+  rapidbyte verify shop.yaml
+  rapidbyte verify shop.yaml --select public.orders
+  rapidbyte verify shop.yaml --receipt receipts/shop.json
+  rapidbyte verify shop.yaml --sample 5 --output json")]
+    Verify(Verify),
     /// Create a commented pipeline file; ask for each setting without a flag.
     #[command(after_help = "\
 Examples:
@@ -220,6 +231,43 @@ pub struct Plan {
     /// Show only the grants of both connectors, without opening either or reaching anything outside.
     #[arg(long, conflicts_with_all = ["select", "exclude", "limit"])]
     pub grants_only: bool,
+}
+
+/// `verify`
+#[derive(Debug, Args)]
+pub struct Verify {
+    #[command(flatten)]
+    pub pipeline: Pipeline,
+    /// Compare only this stream; `*` and `?` match several. May be repeated.
+    #[arg(short, long, value_name = "STREAM")]
+    pub select: Vec<String>,
+    /// Leave out this stream; overrides --select. May be repeated.
+    #[arg(long, value_name = "STREAM")]
+    pub exclude: Vec<String>,
+    /// Compare about this percentage of the rows, chosen at random.
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub sample: Option<Sample>,
+    /// Write the result as JSON to this file: rows and checksums of both sides, cursors, rows that differ.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub receipt: Option<PathBuf>,
+}
+
+/// A percentage of rows: above 0, at most 100, with at most four digits after the point.
+fn percent(text: &str) -> Result<Sample, String> {
+    let due = "expected a percentage above 0 and at most 100, such as 5 or 0.5, with at most four digits after the point";
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty()
+        || !is_number(whole)
+        || !is_number(part)
+        || part.len() > 4
+        || text.ends_with('.')
+    {
+        return Err(due.into());
+    }
+    let millionths = format!("{whole}{part:0<4}").parse::<u32>().ok();
+    let within = millionths.filter(|millionths| (1..=Sample::ALL.0).contains(millionths));
+    within.map(Sample).ok_or_else(|| due.into())
 }
 
 /// What of a pipeline is moved this time.

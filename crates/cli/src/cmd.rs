@@ -14,6 +14,7 @@ pub mod run;
 pub mod runs;
 pub mod schema;
 pub mod state;
+pub mod verify;
 pub mod version;
 
 use rapidbyte_engine::{Document, Failure};

@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Verb::Check(pipeline) => cmd::check::run(pipeline, &arguments.common, &output),
         Verb::Discover(pipeline) => cmd::discover::run(pipeline, &arguments.common, &output),
         Verb::Plan(plan) => cmd::plan::run(plan, &arguments.common, &output),
+        Verb::Verify(verify) => cmd::verify::run(verify, &arguments.common, &output),
         Verb::Init(init) => cmd::init::run(init, &output),
         Verb::Lock(lock) => cmd::lock::run(lock, &arguments.common, &output),
         Verb::Doctor(doctor) => cmd::doctor::run(doctor, &arguments.common, &output),

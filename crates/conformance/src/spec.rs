@@ -398,6 +398,7 @@ mod tests {
             compares_keys: false,
             names_targets: false,
             has_namespaces: false,
+            digest_forms: Vec::new(),
         };
         let (reads, writes) = (&[SyncMode::FullRefresh], &[WriteMode::Append]);
         for (sync, write, right) in [

@@ -34,6 +34,7 @@ mod run;
 mod stage;
 mod superseded;
 mod usage;
+pub mod verify;
 
 pub use cursors::Cursors;
 pub use document::{Document, Environment, OnStreamFailure, Settings};

@@ -52,6 +52,7 @@ impl Writing {
                 commits_together: true,
                 names_targets: false,
                 has_namespaces: false,
+                digest_forms: Vec::new(),
                 ..spec
             },
             load: Vec::new(),

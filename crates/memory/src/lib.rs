@@ -137,6 +137,7 @@ fn spec(name: &str, description: &str) -> Spec {
         compares_keys: false,
         names_targets: false,
         has_namespaces: false,
+        digest_forms: Vec::new(),
     }
 }
 

@@ -47,6 +47,7 @@ impl contract::Guest for Part {
             compares_keys: false,
             names_targets: false,
             has_namespaces: false,
+            digest_forms: Vec::new(),
         }
     }
 

@@ -14,6 +14,7 @@ pub mod catalog;
 pub mod copy;
 pub mod ddl;
 mod decode;
+pub mod digest;
 mod encode;
 mod error;
 pub mod fit;

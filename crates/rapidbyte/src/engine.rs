@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rapidbyte_engine::plan::{self, Checked, Discovered};
+use rapidbyte_engine::verify::{Sample, Verified};
 use rapidbyte_engine::{
     Class, Failure, Host, Narrowing, OnStreamFailure, Plan, Prepared, Report, Usage,
 };
@@ -185,6 +186,30 @@ impl Engine {
         let host = self.host(control).hurried();
         let prepared = Prepared::narrowed(pipeline.document.clone(), &host, narrowing);
         redacted(pipeline, prepared.map(|prepared| prepared.plan))
+    }
+
+    /// Compares the rows of targets with the rows of their sources. Changes nothing. [`Verified::failure`] says whether
+    /// rows differ.
+    ///
+    /// # Errors
+    /// An error that stops the whole comparison. A stream that cannot be compared is in [`Verified::failures`].
+    pub fn verify(
+        &self,
+        pipeline: &Pipeline,
+        narrowing: &Narrowing,
+        sample: Sample,
+        control: &Control,
+    ) -> Result<Verified, Failure> {
+        let host = self.host(control);
+        let prepared = Prepared::narrowed(pipeline.document.clone(), &host, narrowing);
+        let verified = prepared.and_then(|mut prepared| {
+            rapidbyte_engine::verify::verify(&mut prepared, &host, sample, |_| {})
+        });
+        let mut verified = redacted(pipeline, verified)?;
+        for failure in &mut verified.failures {
+            failure.redact(&pipeline.document);
+        }
+        Ok(verified)
     }
 
     /// Runs a pipeline to its end, on threads of its own.

@@ -128,6 +128,7 @@ pub use engine::{Engine, EngineBuilder, History, RunOptions};
 pub use pipeline::Pipeline;
 pub use places::{connector_dirs, user_cache};
 pub use rapidbyte_engine::plan::Checked;
+pub use rapidbyte_engine::verify;
 pub use rapidbyte_engine::{
     Class, Environment, Event, EventSink, Failure, Line, Narrowing, Plan, Progress, Report,
     StreamProgress, StreamState,

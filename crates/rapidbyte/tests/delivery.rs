@@ -320,6 +320,7 @@ impl TransformSession for Through {
             compares_keys: false,
             names_targets: false,
             has_namespaces: false,
+            digest_forms: Vec::new(),
         })
     }
     fn open(&mut self, _: &str) -> Called<()> {

@@ -78,6 +78,7 @@ impl TransformSession for Broken {
             compares_keys: false,
             names_targets: false,
             has_namespaces: false,
+            digest_forms: Vec::new(),
         })
     }
     fn open(&mut self, _: &str) -> Called<()> {

@@ -11,11 +11,12 @@ use crate::bindings::destination::{
 use crate::bindings::source::{Event, Position, ReadRequest, Selection};
 use crate::bindings::transform::{Plan as TransformPlan, Relation};
 use crate::bindings::types::{
-    Batch, CheckItem, Error as ConnectorError, ErrorKind, Reject, Spec, Stream,
+    Batch, Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, Error as ConnectorError, ErrorKind,
+    Reject, RowLimit, Spec, Stream,
 };
 use crate::cursors::{self, Cursors};
 use crate::ended;
-use crate::session::{DestinationSession, Session, SourceSession, TransformSession};
+use crate::session::{DestinationSession, Digests, Session, SourceSession, TransformSession};
 use crate::{Result, Sandbox};
 
 /// Bytes of a config schema: as values of JSON it takes up to sixteen times as many. Ours have 20 KB.
@@ -119,6 +120,40 @@ impl Source {
     /// As [`Session::hand_over`].
     pub fn hand_over(&mut self, sandbox: Sandbox) -> bool {
         self.session.hand_over(sandbox)
+    }
+
+    /// As [`SourceSession::digest_limits`].
+    pub fn digest_limits(&mut self, selection: &Selection) -> Result<Vec<RowLimit>> {
+        self.session.digest_limits(selection)
+    }
+
+    /// As [`SourceSession::digest`].
+    pub fn digest(
+        &mut self,
+        selection: &Selection,
+        asked: &Digests<'_>,
+        within: Option<&Buckets>,
+        bits: u8,
+    ) -> Result<Vec<Bucket>> {
+        self.session.digest(selection, asked, within, bits)
+    }
+
+    /// As [`SourceSession::digest_rows`].
+    pub fn digest_rows(
+        &mut self,
+        selection: &Selection,
+        asked: &Digests<'_>,
+        rows: &ChosenRows,
+        max: u32,
+    ) -> Result<Vec<DigestedRow>> {
+        let found = self.session.digest_rows(selection, asked, rows, max)?;
+        match found.len() > max as usize {
+            true => {
+                let text = format!("{} rows, above {max}", found.len());
+                broken(self.session.as_mut(), "session.digest-rows", text)
+            }
+            false => Ok(found),
+        }
     }
 
     /// As [`SourceSession::snapshot`].
@@ -387,6 +422,40 @@ impl Destination {
             progress: found.filter(|_| fences),
             fences,
         })
+    }
+
+    /// As [`DestinationSession::digest_recipe`].
+    pub fn digest_recipe(&mut self, target: &Target, forms: &[String]) -> Result<String> {
+        self.session.digest_recipe(target, forms)
+    }
+
+    /// As [`DestinationSession::digest`].
+    pub fn digest(
+        &mut self,
+        target: &Target,
+        asked: &Digests<'_>,
+        within: Option<&Buckets>,
+        bits: u8,
+    ) -> Result<Vec<Bucket>> {
+        self.session.digest(target, asked, within, bits)
+    }
+
+    /// As [`DestinationSession::digest_rows`].
+    pub fn digest_rows(
+        &mut self,
+        target: &Target,
+        asked: &Digests<'_>,
+        rows: &ChosenRows,
+        max: u32,
+    ) -> Result<Vec<DigestedRow>> {
+        let found = self.session.digest_rows(target, asked, rows, max)?;
+        match found.len() > max as usize {
+            true => {
+                let text = format!("{} rows, above {max}", found.len());
+                broken(self.session.as_mut(), "session.digest-rows", text)
+            }
+            false => Ok(found),
+        }
     }
 
     /// As [`DestinationSession::working`].

@@ -37,6 +37,7 @@ pub use bindings::destination::{
 pub use bindings::source::{Event, Increment, LateRows, Position, ReadRequest, Selection};
 pub use bindings::transform::{Plan as TransformPlan, Relation};
 pub use bindings::types::{Batch, CheckItem, Error as ConnectorError, ErrorKind, Reject};
+pub use bindings::types::{Bucket, Buckets, ChosenRows, DigestedRow, RowLimit};
 pub use bindings::types::{Run, Spec, Stream, SyncMode, WriteMode};
 pub use cancel::{Cancel, Registration};
 pub use checked::{Destination, Source, Standing, Transform};
@@ -48,7 +49,7 @@ pub use host::log::{Level, LogSink};
 pub use limits::{Begun, Limits, Lookups, MemoryBudget, RunMemory, Said};
 pub use load::{CONTRACT, Connector, Embedded, Kind, Loaded, Origin, Runtime};
 pub use native::{Native, NativeConnector, NativeSession};
-pub use session::{DestinationSession, Session, SourceSession, TransformSession};
+pub use session::{DestinationSession, Digests, Session, SourceSession, TransformSession};
 pub use state::{Redact, Sandbox, no_secrets};
 
 /// The result of every fallible call.

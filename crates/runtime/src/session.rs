@@ -12,7 +12,8 @@ use crate::bindings::destination::{
 use crate::bindings::source::{Event, Position, ReadRequest, Selection};
 use crate::bindings::transform::{Plan as TransformPlan, Relation};
 use crate::bindings::types::{
-    Batch, CheckItem, Error as ConnectorError, ErrorKind, Reject, Spec, Stream,
+    Batch, Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, Error as ConnectorError, ErrorKind,
+    Reject, RowLimit, Spec, Stream,
 };
 use crate::{Error, Result, Sandbox};
 
@@ -67,6 +68,37 @@ pub trait SourceSession: Session {
 
     /// Takes one consistent snapshot for all streams, and returns its name.
     fn snapshot(&mut self, streams: &[Selection]) -> Result<String>;
+
+    /// The rows of an incremental stream that a destination with the cursor of the selection has. This and the next two
+    /// are called only for a source whose spec has `digest_forms`.
+    fn digest_limits(&mut self, selection: &Selection) -> Result<Vec<RowLimit>> {
+        let _ = selection;
+        Err(self.refuse("session.digest-limits", no_digests()))
+    }
+
+    /// The sums of the buckets of a selection's rows.
+    fn digest(
+        &mut self,
+        selection: &Selection,
+        asked: &Digests<'_>,
+        within: Option<&Buckets>,
+        bits: u8,
+    ) -> Result<Vec<Bucket>> {
+        let _ = (selection, asked, within, bits);
+        Err(self.refuse("session.digest", no_digests()))
+    }
+
+    /// The digests of at most `max` rows.
+    fn digest_rows(
+        &mut self,
+        selection: &Selection,
+        asked: &Digests<'_>,
+        rows: &ChosenRows,
+        max: u32,
+    ) -> Result<Vec<DigestedRow>> {
+        let _ = (selection, asked, rows, max);
+        Err(self.refuse("session.digest-rows", no_digests()))
+    }
 
     /// Begins to read one or more streams. Returns the `Schema` message of the batches of each.
     fn read(&mut self, requests: &[ReadRequest]) -> Result<Vec<Vec<u8>>>;
@@ -125,6 +157,23 @@ impl Default for SchemaChanges {
     }
 }
 
+/// What both sides digest rows by.
+#[derive(Debug, Clone, Copy)]
+pub struct Digests<'a> {
+    /// The answer of the destination's `digest-recipe`.
+    pub recipe: &'a str,
+    /// The rows that count.
+    pub limits: &'a [RowLimit],
+}
+
+fn no_digests() -> ConnectorError {
+    ConnectorError::new(
+        ErrorKind::Internal,
+        "internal",
+        "the connector does not digest rows",
+    )
+}
+
 /// The error of a destination that was given keys and does not compare them.
 fn no_keys() -> ConnectorError {
     let text = "the destination does not compare keys";
@@ -148,6 +197,37 @@ pub trait DestinationSession: Session {
     /// The progress of a stream, or `None` before the first run has fenced. An epoch of 0 means that the destination
     /// does not fence runs of this target.
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>>;
+
+    /// How the rows of the target are digested. This and the next two are called only for a destination whose spec has
+    /// `digest_forms`.
+    fn digest_recipe(&mut self, target: &Target, forms: &[String]) -> Result<String> {
+        let _ = (target, forms);
+        Err(self.refuse("session.digest-recipe", no_digests()))
+    }
+
+    /// The sums of the buckets of the target's rows.
+    fn digest(
+        &mut self,
+        target: &Target,
+        asked: &Digests<'_>,
+        within: Option<&Buckets>,
+        bits: u8,
+    ) -> Result<Vec<Bucket>> {
+        let _ = (target, asked, within, bits);
+        Err(self.refuse("session.digest", no_digests()))
+    }
+
+    /// The digests of at most `max` rows.
+    fn digest_rows(
+        &mut self,
+        target: &Target,
+        asked: &Digests<'_>,
+        rows: &ChosenRows,
+        max: u32,
+    ) -> Result<Vec<DigestedRow>> {
+        let _ = (target, asked, rows, max);
+        Err(self.refuse("session.digest-rows", no_digests()))
+    }
 
     /// The active runs of the pipeline, as far as the destination knows them.
     fn working(&mut self, pipeline: &str) -> Result<Vec<Worker>>;

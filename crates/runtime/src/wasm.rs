@@ -15,10 +15,11 @@ use crate::bindings::source_world::{SourceConnector, SourceConnectorPre};
 use crate::bindings::transform::{Plan as TransformPlan, Relation};
 use crate::bindings::transform_world::{TransformConnector, TransformConnectorPre};
 use crate::bindings::types::{
-    Batch, CheckItem, Error as ConnectorError, ErrorKind, Reject, Spec, Stream,
+    Batch, Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, Error as ConnectorError, ErrorKind,
+    Reject, RowLimit, Spec, Stream,
 };
 use crate::ended::{self, COPY_OVERHEAD};
-use crate::session::{DestinationSession, Session, SourceSession, TransformSession};
+use crate::session::{DestinationSession, Digests, Session, SourceSession, TransformSession};
 use crate::state::{State, on_epoch};
 use crate::{Error, Phase, Result, Sandbox};
 
@@ -280,6 +281,45 @@ impl SourceSession for WasmSource {
             })
     }
 
+    fn digest_limits(&mut self, selection: &Selection) -> Result<Vec<RowLimit>> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_source().session();
+        self.instance
+            .call("session.digest-limits", Kind::Query, |s| {
+                guest.call_digest_limits(s, session, selection)
+            })
+    }
+
+    fn digest(
+        &mut self,
+        selection: &Selection,
+        asked: &Digests<'_>,
+        within: Option<&Buckets>,
+        bits: u8,
+    ) -> Result<Vec<Bucket>> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_source().session();
+        let Digests { recipe, limits } = asked;
+        self.instance.call("session.digest", Kind::Query, |s| {
+            guest.call_digest(s, session, selection, recipe, limits, within, bits)
+        })
+    }
+
+    fn digest_rows(
+        &mut self,
+        selection: &Selection,
+        asked: &Digests<'_>,
+        rows: &ChosenRows,
+        max: u32,
+    ) -> Result<Vec<DigestedRow>> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_source().session();
+        let Digests { recipe, limits } = asked;
+        self.instance.call("session.digest-rows", Kind::Query, |s| {
+            guest.call_digest_rows(s, session, selection, recipe, limits, rows, max)
+        })
+    }
+
     fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
         let session = self.session();
         let guest = self.bindings.rapidbyte_connector_source().session();
@@ -467,6 +507,45 @@ impl DestinationSession for WasmDestination {
         let guest = self.bindings.rapidbyte_connector_destination().session();
         self.instance.call("session.progress", Kind::Query, |s| {
             guest.call_progress(s, session, target, pipeline)
+        })
+    }
+
+    fn digest_recipe(&mut self, target: &Target, forms: &[String]) -> Result<String> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_destination().session();
+        self.instance
+            .call("session.digest-recipe", Kind::Query, |s| {
+                guest.call_digest_recipe(s, session, target, forms)
+            })
+    }
+
+    fn digest(
+        &mut self,
+        target: &Target,
+        asked: &Digests<'_>,
+        within: Option<&Buckets>,
+        bits: u8,
+    ) -> Result<Vec<Bucket>> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_destination().session();
+        let Digests { recipe, limits } = asked;
+        self.instance.call("session.digest", Kind::Query, |s| {
+            guest.call_digest(s, session, target, recipe, limits, within, bits)
+        })
+    }
+
+    fn digest_rows(
+        &mut self,
+        target: &Target,
+        asked: &Digests<'_>,
+        rows: &ChosenRows,
+        max: u32,
+    ) -> Result<Vec<DigestedRow>> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_destination().session();
+        let Digests { recipe, limits } = asked;
+        self.instance.call("session.digest-rows", Kind::Query, |s| {
+            guest.call_digest_rows(s, session, target, recipe, limits, rows, max)
         })
     }
 

@@ -18,9 +18,9 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
 use crate::{
-    CheckItem, DroppedColumn, Error, NewColumn, Part, Plan, Presence, Progress, Receipt, Refused,
-    Reject, RenamedColumn, Result, Run, SchemaChanges, Spec, Target, TypeChange, Worker, WriteMode,
-    config,
+    Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, DroppedColumn, Error, NewColumn, Part,
+    Plan, Presence, Progress, Receipt, Refused, Reject, RenamedColumn, Result, RowLimit, Run,
+    SchemaChanges, Spec, Target, TypeChange, Worker, WriteMode, config,
 };
 
 #[doc(hidden)]
@@ -29,6 +29,7 @@ pub use session::{Loading, Session};
 
 /// The field of the spec that allows several streams in a load.
 const TOGETHER: &str = "commits-together";
+const NO_DIGESTS: &str = "the destination does not digest rows";
 const NO_KEYS: &str = "the destination does not compare keys";
 
 /// Where rows go.
@@ -65,6 +66,8 @@ pub trait Destination: Sized + 'static {
     const NAMES_TARGETS: bool = false;
     /// Whether [`Target::namespace`] is understood: the schema that the operator chose for the target.
     const HAS_NAMESPACES: bool = false;
+    /// The forms of digests that it computes: see [`Destination::digest`].
+    const DIGEST_FORMS: &'static [&'static str] = &[];
 
     /// Checks the configuration. Connects to nothing yet.
     fn open(config: Self::Config) -> Result<Self>;
@@ -81,6 +84,40 @@ pub trait Destination: Sized + 'static {
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
         let _ = (target, pipeline);
         Ok(None)
+    }
+
+    /// How the rows of the target are digested, in one of `forms`: a text that only connectors with that form read.
+    /// Refuse a target whose columns a run would change. Called only with [`Destination::DIGEST_FORMS`].
+    fn digest_recipe(&mut self, target: &Target, forms: &[String]) -> Result<String> {
+        let _ = (target, forms);
+        Err(Error::internal(NO_DIGESTS))
+    }
+
+    /// Digests the rows of the target as they are now, and returns the sums of their buckets. Called only with
+    /// [`Destination::DIGEST_FORMS`].
+    fn digest(
+        &mut self,
+        target: &Target,
+        recipe: &str,
+        limits: &[RowLimit],
+        within: Option<&Buckets>,
+        bits: u8,
+    ) -> Result<Vec<Bucket>> {
+        let _ = (target, recipe, limits, within, bits);
+        Err(Error::internal(NO_DIGESTS))
+    }
+
+    /// Digests rows one by one: at most `max` of them. Called only with [`Destination::DIGEST_FORMS`].
+    fn digest_rows(
+        &mut self,
+        target: &Target,
+        recipe: &str,
+        limits: &[RowLimit],
+        rows: &ChosenRows,
+        max: u32,
+    ) -> Result<Vec<DigestedRow>> {
+        let _ = (target, recipe, limits, rows, max);
+        Err(Error::internal(NO_DIGESTS))
     }
 
     /// The runs of the pipeline that are at work. Changes nothing. Only a destination that can tell a
@@ -307,6 +344,7 @@ pub fn spec<D: Destination>() -> Spec {
         compares_keys: D::COMPARES_KEYS,
         names_targets: D::NAMES_TARGETS,
         has_namespaces: D::HAS_NAMESPACES,
+        digest_forms: D::DIGEST_FORMS.iter().map(|s| (*s).into()).collect(),
     }
 }
 

@@ -86,7 +86,8 @@ pub use bindings::exports_destination::{
 pub use bindings::exports_source::{Increment, LateRows, ReadRequest, Selection};
 pub use bindings::exports_transform::{Plan as TransformPlan, Relation};
 pub use bindings::types::{
-    CheckItem, Error, ErrorKind, Reject, Run, Spec, Stream, SyncMode, WriteMode,
+    Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, Error, ErrorKind, Reject, RowLimit, Run,
+    Spec, Stream, SyncMode, WriteMode,
 };
 
 /// The result of every fallible call of a connector.
@@ -95,10 +96,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Everything that most connectors use.
 pub mod prelude {
     pub use crate::{
-        CheckItem, ColumnPlan, Commit, Destination, Error, ErrorKind, Event, Fit, Increment,
-        LateRows, Load, LoadRequest, Part, Plan, Presence, Progress, ReadRequest, Reader, Receipt,
-        Refused, Reject, Rejects, Relation, Result, Run, SchemaChanges, Selection, Source, Stream,
-        SyncMode, Target, Transform, TransformPlan, Transformer, Worker, WriteMode,
+        Bucket, Buckets, CheckItem, ChosenRows, ColumnPlan, Commit, Destination, DigestedRow,
+        Error, ErrorKind, Event, Fit, Increment, LateRows, Load, LoadRequest, Part, Plan, Presence,
+        Progress, ReadRequest, Reader, Receipt, Refused, Reject, Rejects, Relation, Result,
+        RowLimit, Run, SchemaChanges, Selection, Source, Stream, SyncMode, Target, Transform,
+        TransformPlan, Transformer, Worker, WriteMode,
     };
     pub use arrow_array::{self, *};
     pub use arrow_schema::{self, DataType, Field, Schema, SchemaRef};

@@ -11,12 +11,13 @@ use serde::de::DeserializeOwned;
 
 use crate::bindings::exports_source as wit;
 use crate::{
-    CheckItem, Error, ReadRequest, Reject, Result, Selection, Spec, Stream, SyncMode, config,
-    messages,
+    Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, Error, ReadRequest, Reject, Result,
+    RowLimit, Selection, Spec, Stream, SyncMode, config, messages,
 };
 
 /// The field of the spec that allows several streams in a read.
 const TOGETHER: &str = "reads-together";
+const NO_DIGESTS: &str = "the source does not digest rows";
 
 /// Where rows come from.
 pub trait Source: Sized + 'static {
@@ -47,6 +48,8 @@ pub trait Source: Sized + 'static {
     /// Whether [`Source::describe_query`] and [`ReadRequest::query`] are understood: a query in the system's own
     /// language.
     const SUPPORTS_QUERIES: bool = false;
+    /// The forms of digests that it computes: see [`Source::digest`].
+    const DIGEST_FORMS: &'static [&'static str] = &[];
 
     /// Checks the configuration. Connects to nothing yet.
     fn open(config: Self::Config) -> Result<Self>;
@@ -78,6 +81,40 @@ pub trait Source: Sized + 'static {
     fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
         let _ = streams;
         Ok(String::new())
+    }
+
+    /// The rows of an incremental stream that a destination has if it has committed the cursor of the selection. Called
+    /// only with [`Source::DIGEST_FORMS`].
+    fn digest_limits(&mut self, selection: &Selection) -> Result<Vec<RowLimit>> {
+        let _ = selection;
+        Err(Error::internal(NO_DIGESTS))
+    }
+
+    /// Digests the rows of a selection as they are now, and returns the sums of their buckets. `recipe` is the answer of
+    /// a destination with a common form. Called only with [`Source::DIGEST_FORMS`].
+    fn digest(
+        &mut self,
+        selection: &Selection,
+        recipe: &str,
+        limits: &[RowLimit],
+        within: Option<&Buckets>,
+        bits: u8,
+    ) -> Result<Vec<Bucket>> {
+        let _ = (selection, recipe, limits, within, bits);
+        Err(Error::internal(NO_DIGESTS))
+    }
+
+    /// Digests rows one by one: at most `max` of them. Called only with [`Source::DIGEST_FORMS`].
+    fn digest_rows(
+        &mut self,
+        selection: &Selection,
+        recipe: &str,
+        limits: &[RowLimit],
+        rows: &ChosenRows,
+        max: u32,
+    ) -> Result<Vec<DigestedRow>> {
+        let _ = (selection, recipe, limits, rows, max);
+        Err(Error::internal(NO_DIGESTS))
     }
 
     /// Begins to read a stream.
@@ -192,6 +229,7 @@ pub fn spec<S: Source>() -> Spec {
         compares_keys: false,
         names_targets: false,
         has_namespaces: false,
+        digest_forms: S::DIGEST_FORMS.iter().map(|s| (*s).into()).collect(),
     }
 }
 
@@ -216,6 +254,34 @@ impl<S: Source> wit::GuestSession for SessionExport<S> {
 
     fn snapshot(&self, streams: Vec<Selection>) -> Result<String> {
         self.0.borrow_mut().snapshot(&streams)
+    }
+
+    fn digest_limits(&self, stream: Selection) -> Result<Vec<RowLimit>> {
+        self.0.borrow_mut().digest_limits(&stream)
+    }
+
+    fn digest(
+        &self,
+        stream: Selection,
+        recipe: String,
+        limits: Vec<RowLimit>,
+        within: Option<Buckets>,
+        bits: u8,
+    ) -> Result<Vec<Bucket>> {
+        let mut source = self.0.borrow_mut();
+        source.digest(&stream, &recipe, &limits, within.as_ref(), bits)
+    }
+
+    fn digest_rows(
+        &self,
+        stream: Selection,
+        recipe: String,
+        limits: Vec<RowLimit>,
+        rows: ChosenRows,
+        max: u32,
+    ) -> Result<Vec<DigestedRow>> {
+        let mut source = self.0.borrow_mut();
+        source.digest_rows(&stream, &recipe, &limits, &rows, max)
     }
 
     fn read(&self, requests: Vec<ReadRequest>) -> Result<wit::Reader> {

@@ -89,6 +89,7 @@ pub fn spec<T: Transform>() -> Spec {
         compares_keys: false,
         names_targets: false,
         has_namespaces: false,
+        digest_forms: Vec::new(),
     }
 }
 

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use rapidbyte_rows::{Held, Refusal, columns, one};
 
 use crate::part::contract::{
-    self, CheckItem, ColumnPlan, Fit, GuestSession, LoadRequest, Plan, Presence, Progress, Target,
-    Worker, WriteMode,
+    self, Bucket, Buckets, CheckItem, ChosenRows, ColumnPlan, DigestedRow, Fit, GuestSession,
+    LoadRequest, Plan, Presence, Progress, RowLimit, Target, Worker, WriteMode,
 };
 use crate::part::load::{Load, TOGETHER};
 use crate::part::script;
@@ -48,6 +48,32 @@ impl GuestSession for Session {
             is_new: plan.is_new,
             new_columns: Vec::new(),
         })
+    }
+
+    fn digest_recipe(&self, _: Target, _: Vec<String>) -> Result<String, Error> {
+        Err(no_digests())
+    }
+
+    fn digest(
+        &self,
+        _: Target,
+        _: String,
+        _: Vec<RowLimit>,
+        _: Option<Buckets>,
+        _: u8,
+    ) -> Result<Vec<Bucket>, Error> {
+        Err(no_digests())
+    }
+
+    fn digest_rows(
+        &self,
+        _: Target,
+        _: String,
+        _: Vec<RowLimit>,
+        _: ChosenRows,
+        _: u32,
+    ) -> Result<Vec<DigestedRow>, Error> {
+        Err(no_digests())
     }
 
     fn progress(&self, _target: Target, _pipeline: String) -> Result<Option<Progress>, Error> {
@@ -103,4 +129,10 @@ fn planned(column: Held, refused: &[script::Refusal]) -> ColumnPlan {
         },
         note: why,
     }
+}
+
+/// The spec has no forms of digests.
+fn no_digests() -> Error {
+    let text = "the connector does not digest rows";
+    refused(Refusal::internal("internal", text), "")
 }

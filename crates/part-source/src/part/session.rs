@@ -5,7 +5,8 @@ use std::rc::Rc;
 use rapidbyte_rows::{Encoder, Refusal, one};
 
 use crate::part::contract::{
-    self, CheckItem, Cursor, GuestSession, Increment, LateRows, ReadRequest, Selection, Stream,
+    self, Bucket, Buckets, CheckItem, ChosenRows, Cursor, DigestedRow, GuestSession, Increment,
+    LateRows, ReadRequest, RowLimit, Selection, Stream,
 };
 use crate::part::reader::{Reader, TOGETHER};
 use crate::part::script;
@@ -45,6 +46,32 @@ impl GuestSession for Session {
         _forms: Vec<String>,
     ) -> Result<Stream, Error> {
         Err(unknown(&stream, &[]))
+    }
+
+    fn digest_limits(&self, _: Selection) -> Result<Vec<RowLimit>, Error> {
+        Err(no_digests())
+    }
+
+    fn digest(
+        &self,
+        _: Selection,
+        _: String,
+        _: Vec<RowLimit>,
+        _: Option<Buckets>,
+        _: u8,
+    ) -> Result<Vec<Bucket>, Error> {
+        Err(no_digests())
+    }
+
+    fn digest_rows(
+        &self,
+        _: Selection,
+        _: String,
+        _: Vec<RowLimit>,
+        _: ChosenRows,
+        _: u32,
+    ) -> Result<Vec<DigestedRow>, Error> {
+        Err(no_digests())
     }
 
     fn snapshot(&self, streams: Vec<Selection>) -> Result<String, Error> {
@@ -166,4 +193,10 @@ fn described(stream: script::Stream) -> Result<Stream, Error> {
         estimated_bytes: None,
         notes: stream.notes,
     })
+}
+
+/// The spec has no forms of digests.
+fn no_digests() -> Error {
+    let text = "the connector does not digest rows";
+    refused(Refusal::internal("internal", text), "")
 }

@@ -8,8 +8,8 @@ use rapidbyte_wire::{ipc, one};
 use super::{Commit, Destination, Loading, Session, TOGETHER, spec};
 use crate::bindings::exports_destination::{self as wit, StreamCommit};
 use crate::{
-    CheckItem, Error, LoadRequest, Part, Plan, Presence, Progress, Receipt, Refused, Reject,
-    Result, Spec, Target, Worker, messages,
+    Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, Error, LoadRequest, Part, Plan, Presence,
+    Progress, Receipt, Refused, Reject, Result, RowLimit, Spec, Target, Worker, messages,
 };
 
 /// The exported form of a [`Destination`].
@@ -59,6 +59,34 @@ impl<D: Destination> wit::GuestSession for SessionExport<D> {
 
     fn progress(&self, target: Target, pipeline: String) -> Result<Option<Progress>> {
         self.0.borrow_mut().progress(&target, &pipeline)
+    }
+
+    fn digest_recipe(&self, target: Target, forms: Vec<String>) -> Result<String> {
+        self.0.borrow_mut().digest_recipe(&target, &forms)
+    }
+
+    fn digest(
+        &self,
+        target: Target,
+        recipe: String,
+        limits: Vec<RowLimit>,
+        within: Option<Buckets>,
+        bits: u8,
+    ) -> Result<Vec<Bucket>> {
+        let mut session = self.0.borrow_mut();
+        session.digest(&target, &recipe, &limits, within.as_ref(), bits)
+    }
+
+    fn digest_rows(
+        &self,
+        target: Target,
+        recipe: String,
+        limits: Vec<RowLimit>,
+        rows: ChosenRows,
+        max: u32,
+    ) -> Result<Vec<DigestedRow>> {
+        let mut session = self.0.borrow_mut();
+        session.digest_rows(&target, &recipe, &limits, &rows, max)
     }
 
     fn working(&self, pipeline: String) -> Result<Vec<Worker>> {

@@ -10,8 +10,8 @@ use rapidbyte_wire::one;
 use super::{Commit, Destination, Load, TOGETHER};
 use crate::log;
 use crate::{
-    CheckItem, Error, LoadRequest, Part, Plan, Presence, Progress, Receipt, Refused, Reject,
-    Result, Target, Worker,
+    Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, Error, LoadRequest, Part, Plan, Presence,
+    Progress, Receipt, Refused, Reject, Result, RowLimit, Target, Worker,
 };
 
 /// A destination, called as the host calls it: by the component's export, and natively by tests.
@@ -75,6 +75,38 @@ impl<D: Destination> Session<D> {
     /// As [`Destination::progress`].
     pub fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
         self.0.progress(target, pipeline)
+    }
+
+    /// As [`Destination::digest_recipe`].
+    pub fn digest_recipe(&mut self, target: &Target, forms: &[String]) -> Result<String> {
+        let recipe = self.0.digest_recipe(target, forms);
+        recipe.map_err(|error| named(error, &target.stream))
+    }
+
+    /// As [`Destination::digest`].
+    pub fn digest(
+        &mut self,
+        target: &Target,
+        recipe: &str,
+        limits: &[RowLimit],
+        within: Option<&Buckets>,
+        bits: u8,
+    ) -> Result<Vec<Bucket>> {
+        let found = self.0.digest(target, recipe, limits, within, bits);
+        found.map_err(|error| named(error, &target.stream))
+    }
+
+    /// As [`Destination::digest_rows`].
+    pub fn digest_rows(
+        &mut self,
+        target: &Target,
+        recipe: &str,
+        limits: &[RowLimit],
+        rows: &ChosenRows,
+        max: u32,
+    ) -> Result<Vec<DigestedRow>> {
+        let found = self.0.digest_rows(target, recipe, limits, rows, max);
+        found.map_err(|error| named(error, &target.stream))
     }
 
     /// As [`Destination::working`].

@@ -50,6 +50,7 @@ class Source(wit_world.exports.Source):
             compares_keys=False,
             names_targets=False,
             has_namespaces=False,
+            digest_forms=[],
         )
 
     def open(self, config: str) -> source.Session:

@@ -266,6 +266,7 @@ impl Guest for Export {
             compares_keys: false,
             names_targets: false,
             has_namespaces: false,
+            digest_forms: Vec::new(),
         }
     }
 
@@ -350,6 +351,32 @@ impl GuestSession for Session {
             statements: Vec::new(),
             notes: Vec::new(),
         })
+    }
+
+    fn digest_recipe(&self, _: Target, _: Vec<String>) -> Result<String> {
+        Err(Error::internal("it has no digests"))
+    }
+
+    fn digest(
+        &self,
+        _: Target,
+        _: String,
+        _: Vec<RowLimit>,
+        _: Option<Buckets>,
+        _: u8,
+    ) -> Result<Vec<Bucket>> {
+        Err(Error::internal("it has no digests"))
+    }
+
+    fn digest_rows(
+        &self,
+        _: Target,
+        _: String,
+        _: Vec<RowLimit>,
+        _: ChosenRows,
+        _: u32,
+    ) -> Result<Vec<DigestedRow>> {
+        Err(Error::internal("it has no digests"))
     }
 
     fn progress(&self, target: Target, pipeline: String) -> Result<Option<Progress>> {

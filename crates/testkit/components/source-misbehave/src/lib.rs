@@ -142,6 +142,32 @@ impl GuestSession for Misbehave {
         Err(Error::internal("it has no queries"))
     }
 
+    fn digest_limits(&self, _: Selection) -> Result<Vec<RowLimit>> {
+        Err(Error::internal("it has no digests"))
+    }
+
+    fn digest(
+        &self,
+        _: Selection,
+        _: String,
+        _: Vec<RowLimit>,
+        _: Option<Buckets>,
+        _: u8,
+    ) -> Result<Vec<Bucket>> {
+        Err(Error::internal("it has no digests"))
+    }
+
+    fn digest_rows(
+        &self,
+        _: Selection,
+        _: String,
+        _: Vec<RowLimit>,
+        _: ChosenRows,
+        _: u32,
+    ) -> Result<Vec<DigestedRow>> {
+        Err(Error::internal("it has no digests"))
+    }
+
     fn snapshot(&self, _streams: Vec<Selection>) -> Result<String> {
         wrong::act_at(Call::Snapshot, &self.0)?;
         Ok(String::new())

@@ -266,6 +266,7 @@ impl Guest for Export {
             compares_keys: false,
             names_targets: false,
             has_namespaces: false,
+            digest_forms: Vec::new(),
         }
     }
 
@@ -323,6 +324,32 @@ impl GuestSession for Session {
 
     fn describe_query(&self, _: String, _: String, _: Vec<String>) -> Result<Stream> {
         Err(Error::internal("it has no queries"))
+    }
+
+    fn digest_limits(&self, _: Selection) -> Result<Vec<RowLimit>> {
+        Err(Error::internal("it has no digests"))
+    }
+
+    fn digest(
+        &self,
+        _: Selection,
+        _: String,
+        _: Vec<RowLimit>,
+        _: Option<Buckets>,
+        _: u8,
+    ) -> Result<Vec<Bucket>> {
+        Err(Error::internal("it has no digests"))
+    }
+
+    fn digest_rows(
+        &self,
+        _: Selection,
+        _: String,
+        _: Vec<RowLimit>,
+        _: ChosenRows,
+        _: u32,
+    ) -> Result<Vec<DigestedRow>> {
+        Err(Error::internal("it has no digests"))
     }
 
     fn snapshot(&self, _streams: Vec<Selection>) -> Result<String> {

@@ -1,0 +1,192 @@
+//! `rapidbyte verify PIPELINE`
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use rapidbyte_engine::verify::{self, Compared, Difference, Sample, Sum};
+use rapidbyte_engine::{Class, Failure, Narrowing, Prepared};
+use rapidbyte_wire::counted;
+use serde_json::{Value, json};
+
+use crate::args::{Common, Verify as Arguments};
+use crate::clock::utc;
+use crate::output::{Output, count, one_line, rows, short, table};
+use crate::setup;
+
+/// Rows that are shown of a stream; `--output json` has all that were found.
+const SHOWN: usize = 20;
+
+pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
+    let document = setup::document(&arguments.pipeline, common)?;
+    let redacted = super::redacted(&document);
+    let host = setup::host(output, Some(&document))?;
+    let narrowing = Narrowing {
+        select: arguments.select.clone(),
+        exclude: arguments.exclude.clone(),
+        ..Narrowing::default()
+    };
+    let sample = arguments.sample.unwrap_or(Sample::ALL);
+    let mut prepared = Prepared::narrowed(document, &host, &narrowing).map_err(&redacted)?;
+    let told = |compared: &Compared| output.text(&text_of(compared, sample, output));
+    let verified = verify::verify(&mut prepared, &host, sample, told).map_err(&redacted)?;
+    let failures: Vec<Failure> = verified.failures.iter().cloned().map(&redacted).collect();
+    let failure = verified.failure().map(&redacted);
+    let others = failures.iter().filter(|one| {
+        let is_told = failure
+            .as_ref()
+            .is_some_and(|told| told.stream == one.stream);
+        !is_told
+    });
+    for other in others {
+        output.text(&format!(
+            "{}: not compared: {}: {}",
+            one_line(other.stream.as_deref().unwrap_or("?")),
+            other.code,
+            other.message
+        ));
+    }
+    let receipt = json!({
+        "pipeline": prepared.plan.document.pipeline,
+        "verified_at": utc(SystemTime::now()),
+        "program": env!("CARGO_PKG_VERSION"),
+        "sample_percent": f64::from(sample.0) / 10_000.0,
+        "connectors": {
+            "source": prepared.plan.source.connector.name(),
+            "destination": prepared.plan.destination.connector.name(),
+        },
+        "streams": verified.streams.iter().map(document_of).collect::<Vec<_>>(),
+        "failures": failures,
+    });
+    if let Some(path) = &arguments.receipt {
+        write(path, &receipt)?;
+    }
+    match failure {
+        None => {
+            let mut document = receipt;
+            document["status"] = json!("ok");
+            output.document(&document);
+            Ok(())
+        }
+        Some(failure) => {
+            output.known(receipt);
+            Err(failure)
+        }
+    }
+}
+
+fn write(path: &Path, receipt: &Value) -> Result<(), Failure> {
+    let text = format!("{receipt:#}\n");
+    std::fs::write(path, text).map_err(|error| {
+        let text = format!("cannot write {}: {error}", path.display());
+        Failure::new(Class::Environment, "receipt_not_written", text)
+            .hint("name a file in a folder that you can write to; the comparison itself has ended")
+    })
+}
+
+/// A line for a stream, and below it the rows that differ.
+fn text_of(compared: &Compared, sample: Sample, output: &Output) -> String {
+    let (source, target) = (compared.source, compared.target);
+    let name = format!(
+        "{} → {}",
+        one_line(&compared.stream),
+        one_line(&compared.location)
+    );
+    let of = match (sample < Sample::ALL, compared.limits.is_empty()) {
+        (true, _) => " in the sample",
+        (false, false) => " up to the cursor",
+        (false, true) => "",
+    };
+    let newer = match compared.newer {
+        0 => String::new(),
+        newer => format!("; {} changed at the source after the cursor", rows(newer)),
+    };
+    if compared.is_equal() {
+        let equal = output.paint_result("32", "equal");
+        return format!(
+            "{name}: {equal}, {}{of}, checksum {} ({:.1} s){newer}",
+            rows(source.rows),
+            source.checksum(),
+            compared.seconds
+        );
+    }
+    let at_least = if compared.has_more { "at least " } else { "" };
+    let found = compared.rows.len() as u64;
+    let differ = if found == 1 { "differs" } else { "differ" };
+    let differ = output.paint_result("31", &format!("{at_least}{} {differ}", rows(found)));
+    let mut lines = vec![format!(
+        "{name}: {differ}; the source has {}, the target {}{of} ({:.1} s){newer}",
+        rows(source.rows),
+        count(target.rows),
+        compared.seconds
+    )];
+    let table = table(
+        &compared
+            .rows
+            .iter()
+            .take(SHOWN)
+            .map(|row| line(compared, row))
+            .collect::<Vec<_>>(),
+        "  ",
+    );
+    lines.extend(table.lines().map(str::to_owned));
+    if compared.rows.len() > SHOWN {
+        lines.push(format!(
+            "  … and {} more, which --output json lists",
+            counted(compared.rows.len() - SHOWN, "row")
+        ));
+    }
+    lines.join("\n")
+}
+
+fn line(compared: &Compared, row: &verify::Row) -> Vec<String> {
+    let values = compared.key.iter().zip(&row.key);
+    let key: Vec<String> = values
+        .map(|(name, value)| format!("{}={}", one_line(name), one_line(&short(value))))
+        .collect();
+    let key = match key.is_empty() {
+        true => "a row".to_owned(),
+        false => key.join(", "),
+    };
+    let columns: Vec<String> = row.columns.iter().map(|name| one_line(name)).collect();
+    let what = match row.difference {
+        Difference::Changed if columns.is_empty() => "has other values".to_owned(),
+        Difference::Changed => format!("has other values in {}", columns.join(", ")),
+        Difference::Missing => "is only in the source".to_owned(),
+        Difference::Extra => "is only in the target".to_owned(),
+        Difference::Changing => {
+            "is changing: it was different each time it was compared".to_owned()
+        }
+    };
+    vec![key, what]
+}
+
+fn difference_name(difference: Difference) -> &'static str {
+    match difference {
+        Difference::Changed => "changed",
+        Difference::Missing => "only_in_source",
+        Difference::Extra => "only_in_target",
+        Difference::Changing => "changing",
+    }
+}
+
+fn document_of(compared: &Compared) -> Value {
+    let sum = |sum: Sum| json!({ "rows": sum.rows, "checksum": sum.checksum() });
+    let row = |row: &verify::Row| {
+        json!({
+            "key": row.key, "difference": difference_name(row.difference), "columns": row.columns,
+        })
+    };
+    json!({
+        "stream": compared.stream,
+        "location": compared.location,
+        "equal": compared.is_equal(),
+        "source": sum(compared.source),
+        "target": sum(compared.target),
+        "key": compared.key,
+        "cursor": compared.cursor,
+        "rows": compared.rows.iter().map(row).collect::<Vec<_>>(),
+        "has_more": compared.has_more,
+        "newer": compared.newer,
+        "seconds": compared.seconds,
+    })
+}

@@ -1,0 +1,741 @@
+//! Whether the rows of a target are the rows of its source.
+//!
+//! Each side digests its rows in its own system: 128 bits for each row, which are added up. Rows whose digests begin with
+//! the same bits are a bucket. The buckets that differ lead to the rows that differ, in a few questions and without an
+//! order that both systems would have to share.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+use rapidbyte_runtime::{
+    Bucket, Buckets, ChosenRows, Destination, DigestedRow, Digests, RowLimit, Selection, Source,
+    SyncMode, Target, WriteMode,
+};
+use rapidbyte_wire::{counted, ipc};
+
+use crate::failure::{Class, Failure};
+use crate::host::Host;
+use crate::plan::{Plan, Prepared, StreamPlan};
+use crate::retry::wait;
+
+/// Bits of the number of a bucket in the first question.
+const BITS: u8 = 10;
+/// Bits in the second question, where the buckets have too many rows.
+const MORE_BITS: u8 = 20;
+/// Buckets of the first question that the second one looks into.
+const MAX_DEEPER: usize = 16;
+/// Rows that are digested one by one, on each side.
+const MAX_ROWS: u32 = 20_000;
+/// Rows that are compared again by their keys, in one question.
+const MAX_AGAIN: usize = 1_000;
+/// Rows that are named.
+const MAX_NAMED: usize = 1_000;
+/// Rows that change while they are compared are compared again this many times.
+const MAX_TRIES: u32 = 3;
+/// The time between two comparisons of a row.
+const PAUSE: Duration = Duration::from_secs(1);
+/// All buckets of the first question.
+const ALL: u32 = 1 << BITS;
+
+/// The share of the rows to compare, in millionths. Less than all of them is a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample(pub u32);
+
+impl Sample {
+    /// All rows.
+    pub const ALL: Self = Self(1_000_000);
+
+    /// The buckets to compare: neighbours, from a random one on. `None`: all.
+    fn buckets(self) -> Option<Buckets> {
+        if self >= Self::ALL {
+            return None;
+        }
+        let wanted = u64::from(self.0) * u64::from(ALL);
+        let wanted = u32::try_from(wanted.div_ceil(1_000_000))
+            .unwrap_or(ALL)
+            .clamp(1, ALL);
+        let random = RandomState::new().hash_one(0_u8) % u64::from(ALL);
+        let first = u32::try_from(random).unwrap_or(0);
+        Some(Buckets {
+            bits: BITS,
+            numbers: (first..first + wanted).map(|number| number % ALL).collect(),
+        })
+    }
+}
+
+impl PartialOrd for Sample {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.0.cmp(&other.0))
+    }
+}
+
+/// The rows of one side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sum {
+    /// Their number.
+    pub rows: u64,
+    /// The sum of the first halves of their digests.
+    high: u64,
+    /// The sum of the second halves.
+    low: u64,
+}
+
+impl Sum {
+    fn of<'a>(buckets: impl IntoIterator<Item = &'a Bucket>) -> Self {
+        buckets
+            .into_iter()
+            .fold(Self::default(), |sum, bucket| Self {
+                rows: sum.rows + bucket.rows,
+                high: sum.high.wrapping_add(bucket.high),
+                low: sum.low.wrapping_add(bucket.low),
+            })
+    }
+
+    /// The checksum of the rows: 32 hexadecimal digits.
+    pub fn checksum(&self) -> String {
+        format!("{:016x}{:016x}", self.high, self.low)
+    }
+}
+
+/// How a row differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Difference {
+    /// Both sides have the key, with other values.
+    Changed,
+    /// Only the source has the row.
+    Missing,
+    /// Only the target has the row.
+    Extra,
+    /// The row changed each time it was compared.
+    Changing,
+}
+
+/// A row that differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// The values of its key as texts. Empty if the stream has no key.
+    pub key: Vec<String>,
+    /// How it differs.
+    pub difference: Difference,
+    /// The columns that differ, if they are known.
+    pub columns: Vec<String>,
+}
+
+/// The comparison of one stream.
+#[derive(Debug, Clone)]
+pub struct Compared {
+    /// The name of the stream.
+    pub stream: String,
+    /// The table or file that has the rows.
+    pub location: String,
+    /// The columns of the key.
+    pub key: Vec<String>,
+    /// The rows at the source.
+    pub source: Sum,
+    /// The rows in the target.
+    pub target: Sum,
+    /// The rows that count: only those that the cursor of an incremental stream covers.
+    pub limits: Vec<RowLimit>,
+    /// The cursor of the target.
+    pub cursor: Option<String>,
+    /// The rows that differ.
+    pub rows: Vec<Row>,
+    /// There are more rows that differ than `rows` has.
+    pub has_more: bool,
+    /// Rows that the source changed after the cursor. They do not count.
+    pub newer: u64,
+    /// The time that the comparison took.
+    pub seconds: f64,
+}
+
+impl Compared {
+    /// Both sides have the same rows, except rows that the source changed after the cursor.
+    pub fn is_equal(&self) -> bool {
+        self.rows.is_empty() && !self.has_more
+    }
+
+    /// How many rows differ in a certain way.
+    pub fn count(&self, difference: Difference) -> usize {
+        self.rows
+            .iter()
+            .filter(|row| row.difference == difference)
+            .count()
+    }
+}
+
+/// The comparison of all streams of a pipeline.
+#[derive(Debug, Clone, Default)]
+pub struct Verified {
+    /// The streams that were compared.
+    pub streams: Vec<Compared>,
+    /// The streams that could not be compared.
+    pub failures: Vec<Failure>,
+}
+
+impl Verified {
+    /// The failure of the command. `None` if all rows are equal.
+    pub fn failure(&self) -> Option<Failure> {
+        let differing: Vec<&str> = self
+            .streams
+            .iter()
+            .filter(|one| !one.is_equal())
+            .map(|one| one.stream.as_str())
+            .collect();
+        if differing.is_empty() {
+            let first = self.failures.first()?.clone();
+            return Some(first);
+        }
+        let text = match differing.as_slice() {
+            [one] => format!("the target does not have the rows of the source in {one}"),
+            several => format!(
+                "the targets do not have the rows of the source in {} streams: {}",
+                several.len(),
+                several.join(", ")
+            ),
+        };
+        Some(Failure::new(Class::Run, "rows_differ", text).hint(
+            "if the source has changed since the last run, run the pipeline and compare again; if it has not, another \
+             writer has changed the target",
+        ))
+    }
+}
+
+/// Compares the rows of all streams of a plan with the rows of their targets. Changes nothing. `compared` gets each
+/// result as it is known.
+///
+/// # Errors
+/// A failure that stops the whole comparison. A stream that cannot be compared is in [`Verified::failures`].
+pub fn verify(
+    prepared: &mut Prepared,
+    host: &Host,
+    sample: Sample,
+    mut compared: impl FnMut(&Compared),
+) -> Result<Verified, Failure> {
+    let _counted = host.usage.of_thread();
+    let mut verified = Verified::default();
+    let taken = prepared.take_moment(host)?;
+    verified.failures.extend(
+        prepared
+            .plan
+            .all_refused(&taken)
+            .into_iter()
+            .map(|one| one.failure),
+    );
+    let refused: BTreeSet<usize> = taken.refused.iter().map(|(index, _)| *index).collect();
+    let streams = prepared.plan.streams.iter().enumerate();
+    for (_, stream) in streams.filter(|(index, _)| !refused.contains(index)) {
+        let sides = Sides::new(prepared, stream, host);
+        match sides.and_then(|sides| sides.compare(sample)) {
+            Ok(one) => {
+                compared(&one);
+                verified.streams.push(one);
+            }
+            Err(failure) if failure.stops_run || failure.class == Class::Cancelled => {
+                return Err(failure);
+            }
+            Err(failure) => verified.failures.push(failure),
+        }
+    }
+    Ok(verified)
+}
+
+/// Both sides of a stream.
+struct Sides<'a> {
+    prepared: &'a Prepared,
+    stream: &'a StreamPlan,
+    host: &'a Host,
+    selection: Selection,
+    target: &'a Target,
+    recipe: String,
+    /// For the source.
+    limits: Vec<RowLimit>,
+    /// The same for the destination, which may have other names of columns.
+    target_limits: Vec<RowLimit>,
+    /// The names of the columns in the target.
+    columns: Vec<String>,
+}
+
+/// Rows of one side by their keys, or, without a key, by their digests.
+type Found = BTreeMap<Vec<String>, Vec<DigestedRow>>;
+
+impl<'a> Sides<'a> {
+    fn new(
+        prepared: &'a Prepared,
+        stream: &'a StreamPlan,
+        host: &'a Host,
+    ) -> Result<Self, Failure> {
+        let plan = &prepared.plan;
+        let forms = refuse(plan, stream)?;
+        let selection = stream.selection(plan.full_refresh);
+        let mut sides = Self {
+            prepared,
+            stream,
+            host,
+            target: &stream.target,
+            recipe: String::new(),
+            limits: Vec::new(),
+            target_limits: Vec::new(),
+            columns: stream
+                .schema
+                .fields()
+                .iter()
+                .map(|field| field.name().clone())
+                .collect(),
+            selection,
+        };
+        sides.recipe = sides.of_target(|writer, target, _| writer.digest_recipe(target, &forms))?;
+        if stream.sync_mode == SyncMode::Incremental {
+            sides.limits =
+                sides.of_source(|source, selection, _| source.digest_limits(selection))?;
+            sides.target_limits = sides.renamed()?;
+        }
+        Ok(sides)
+    }
+
+    /// The limits with the names that the columns have in the target.
+    fn renamed(&self) -> Result<Vec<RowLimit>, Failure> {
+        let read = ipc::decode_schema(&self.stream.read_schema);
+        let read = read.map_err(|error| Failure::new(Class::Run, "internal", error))?;
+        let name = |name: &String| {
+            let at = read.index_of(name).ok()?;
+            self.columns.get(at).cloned()
+        };
+        let limit = |limit: &RowLimit| {
+            let columns = limit.columns.iter().map(name).collect::<Option<Vec<_>>>();
+            columns.map(|columns| RowLimit {
+                columns,
+                ..limit.clone()
+            })
+        };
+        self.limits.iter().map(limit).collect::<Option<Vec<_>>>().ok_or_else(|| {
+            let text = "the target does not have the columns of the cursor, so the rows up to the cursor are not known";
+            Failure::new(Class::Config, UNSUPPORTED, text)
+                .hint("add the columns of the cursor to `columns:` of the stream")
+                .in_stream(&self.stream.name)
+        })
+    }
+
+    fn of_source<T>(
+        &self,
+        ask: impl FnOnce(&mut Source, &Selection, Digests<'_>) -> rapidbyte_runtime::Result<T>,
+    ) -> Result<T, Failure> {
+        let digests = Digests {
+            recipe: &self.recipe,
+            limits: &self.limits,
+        };
+        let answer = self
+            .prepared
+            .sessions
+            .with_coordinator(|source| ask(source, &self.selection, digests));
+        self.answered(answer, "source")
+    }
+
+    fn of_target<T>(
+        &self,
+        ask: impl FnOnce(&mut Destination, &Target, Digests<'_>) -> rapidbyte_runtime::Result<T>,
+    ) -> Result<T, Failure> {
+        let digests = Digests {
+            recipe: &self.recipe,
+            limits: &self.target_limits,
+        };
+        let answer = self
+            .prepared
+            .sessions
+            .with_writer(|writer| ask(writer, self.target, digests));
+        self.answered(answer, "destination")
+    }
+
+    fn answered<T>(
+        &self,
+        answer: Option<rapidbyte_runtime::Result<T>>,
+        side: &str,
+    ) -> Result<T, Failure> {
+        let gone = || {
+            Failure::new(
+                Class::Run,
+                "internal",
+                "the session of a comparison is gone",
+            )
+        };
+        let answer = answer.ok_or_else(gone)?;
+        answer.map_err(|error| {
+            let failure = Failure::from_runtime(error, &self.prepared.plan.document, side);
+            failure.in_stream(&self.stream.name)
+        })
+    }
+
+    /// Asks both sides at the same time.
+    fn both<T: Send>(
+        &self,
+        source: impl FnOnce(&mut Source, &Selection, Digests<'_>) -> rapidbyte_runtime::Result<T> + Send,
+        target: impl FnOnce(&mut Destination, &Target, Digests<'_>) -> rapidbyte_runtime::Result<T>,
+    ) -> Result<(T, T), Failure> {
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| {
+                let _counted = self.host.usage.of_thread();
+                self.of_source(source)
+            });
+            let target = self.of_target(target);
+            let source = asking
+                .join()
+                .unwrap_or_else(|_| Err(Failure::panicked("source")));
+            Ok((source?, target?))
+        })
+    }
+
+    fn sums(
+        &self,
+        within: Option<&Buckets>,
+        bits: u8,
+    ) -> Result<(Vec<Bucket>, Vec<Bucket>), Failure> {
+        self.both(
+            |source, selection, digests| source.digest(selection, &digests, within, bits),
+            |writer, target, digests| writer.digest(target, &digests, within, bits),
+        )
+    }
+
+    fn rows(
+        &self,
+        rows: &ChosenRows,
+        max: u32,
+    ) -> Result<(Vec<DigestedRow>, Vec<DigestedRow>), Failure> {
+        self.both(
+            |source, selection, digests| source.digest_rows(selection, &digests, rows, max),
+            |writer, target, digests| writer.digest_rows(target, &digests, rows, max),
+        )
+    }
+
+    fn compare(&self, sample: Sample) -> Result<Compared, Failure> {
+        let begun = Instant::now();
+        let within = sample.buckets();
+        let (source, target) = self.sums(within.as_ref(), BITS)?;
+        let mut compared = Compared {
+            stream: self.stream.name.clone(),
+            location: self.stream.location.clone(),
+            key: self.target.primary_key.clone(),
+            source: Sum::of(&source),
+            target: Sum::of(&target),
+            limits: self.limits.clone(),
+            cursor: self.selection.cursor.clone(),
+            rows: Vec::new(),
+            has_more: false,
+            newer: 0,
+            seconds: 0.0,
+        };
+        self.refuse_other_rows(&compared)?;
+        let differing = Differing::of(&source, &target);
+        if !differing.numbers.is_empty() {
+            self.find(differing, &mut compared)?;
+        }
+        compared.seconds = begun.elapsed().as_secs_f64();
+        Ok(compared)
+    }
+
+    /// An append target keeps the rows of earlier runs.
+    fn refuse_other_rows(&self, compared: &Compared) -> Result<(), Failure> {
+        let (source, target) = (compared.source.rows, compared.target.rows);
+        if self.target.write_mode != WriteMode::Append || target <= source {
+            return Ok(());
+        }
+        let text = format!(
+            "{} has {}, and the source has {}: a target of write_mode: append keeps rows of earlier runs, so it cannot \
+             be compared",
+            compared.location,
+            counted(target, "row"),
+            counted(source, "row")
+        );
+        Err(Failure::new(Class::Config, UNSUPPORTED, text)
+            .hint("compare streams with write_mode: upsert or replace")
+            .in_stream(&self.stream.name))
+    }
+
+    /// Finds the rows in buckets that differ.
+    fn find(&self, differing: Differing, compared: &mut Compared) -> Result<(), Failure> {
+        let most = u64::from(MAX_ROWS);
+        let is_deep = differing.sizes.iter().take(MAX_DEEPER).sum::<u64>() > most;
+        let mut differing = differing;
+        let mut bits = BITS;
+        if is_deep {
+            compared.has_more |= differing.numbers.len() > MAX_DEEPER;
+            differing.numbers.truncate(MAX_DEEPER);
+            let buckets = Buckets {
+                bits,
+                numbers: differing.numbers,
+            };
+            let (source, target) = self.sums(Some(&buckets), MORE_BITS)?;
+            differing = Differing::of(&source, &target);
+            bits = MORE_BITS;
+        }
+        compared.has_more |= differing.truncate(most);
+        let buckets = Buckets {
+            bits,
+            numbers: differing.numbers,
+        };
+        let (source, target) = self.rows(&ChosenRows::Of(buckets), MAX_ROWS)?;
+        let (source, target) = without_equal(found(source), found(target));
+        if compared.key.is_empty() {
+            compared.rows.extend(unnamed(&source, Difference::Missing));
+            compared.rows.extend(unnamed(&target, Difference::Extra));
+            return Ok(());
+        }
+        let keys: BTreeSet<&Vec<String>> = source.keys().chain(target.keys()).collect();
+        let keys: Vec<Vec<String>> = keys.into_iter().cloned().collect();
+        for some in keys.chunks(MAX_AGAIN) {
+            if compared.rows.len() >= MAX_NAMED {
+                compared.has_more = true;
+                break;
+            }
+            let of = |found: &Found| -> Found {
+                let rows = some.iter().filter_map(|key| found.get_key_value(key));
+                rows.map(|(key, rows)| (key.clone(), rows.clone()))
+                    .collect()
+            };
+            self.compare_again(some.to_vec(), (of(&source), of(&target)), compared)?;
+        }
+        if compared.rows.is_empty() && compared.has_more {
+            let text = format!(
+                "the source changed more than {} after the cursor, and other differences cannot be told from them",
+                counted(compared.newer, "row")
+            );
+            let failure = Failure::new(Class::Config, UNSUPPORTED, text);
+            let failure = failure.hint("run the pipeline, and then compare");
+            return Err(failure.in_stream(&self.stream.name));
+        }
+        Ok(())
+    }
+
+    /// Compares rows again by their keys: some differ only because a side was asked earlier than the other.
+    fn compare_again(
+        &self,
+        mut keys: Vec<Vec<String>>,
+        mut before: (Found, Found),
+        compared: &mut Compared,
+    ) -> Result<(), Failure> {
+        let mut tries = 0;
+        let (source, target, changing) = loop {
+            let (source, target) = self.rows(&ChosenRows::Keys(keys.clone()), MAX_ROWS)?;
+            let now = without_equal(found(source), found(target));
+            keys.retain(|key| now.0.contains_key(key) || now.1.contains_key(key));
+            // A row that changed after the sums may be in a bucket that did not differ: its side did not list it.
+            let changed = |before: &Found, now: &Found, key: &Vec<String>| {
+                halves(before.get(key)) != halves(now.get(key))
+            };
+            let is_changing = |key: &&Vec<String>| {
+                changed(&before.0, &now.0, key) || changed(&before.1, &now.1, key)
+            };
+            let changing: BTreeSet<Vec<String>> =
+                keys.iter().filter(is_changing).cloned().collect();
+            tries += 1;
+            if changing.is_empty() || tries > MAX_TRIES {
+                break (now.0, now.1, changing);
+            }
+            before = now;
+            if !wait(PAUSE, &self.host.cancel) {
+                return Err(Failure::cancelled());
+            }
+        };
+        let newer = self.newer(&keys, &source)?;
+        compared.newer += newer.len() as u64;
+        for key in keys.into_iter().filter(|key| !newer.contains(key)) {
+            let (of_source, of_target) = (source.get(&key), target.get(&key));
+            let difference = match (of_source, of_target) {
+                _ if changing.contains(&key) => Difference::Changing,
+                (Some(_), None) => Difference::Missing,
+                (None, _) => Difference::Extra,
+                (Some(_), Some(_)) => Difference::Changed,
+            };
+            let columns = match (of_source.map(Vec::as_slice), of_target.map(Vec::as_slice)) {
+                (Some([one]), Some([other])) => self.differing_columns(one, other),
+                _ => Vec::new(),
+            };
+            compared.rows.push(Row {
+                key,
+                difference,
+                columns,
+            });
+        }
+        Ok(())
+    }
+
+    /// Keys whose rows the source has beyond the limits: it changed them after the cursor.
+    fn newer(
+        &self,
+        keys: &[Vec<String>],
+        source: &Found,
+    ) -> Result<BTreeSet<Vec<String>>, Failure> {
+        let gone: Vec<Vec<String>> = keys
+            .iter()
+            .filter(|key| !source.contains_key(*key))
+            .cloned()
+            .collect();
+        if self.limits.is_empty() || gone.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let rows = ChosenRows::Keys(gone);
+        let found = self.of_source(|source, selection, digests| {
+            let digests = Digests {
+                limits: &[],
+                ..digests
+            };
+            source.digest_rows(selection, &digests, &rows, MAX_ROWS)
+        })?;
+        Ok(found.into_iter().map(|row| row.key).collect())
+    }
+
+    fn differing_columns(&self, one: &DigestedRow, other: &DigestedRow) -> Vec<String> {
+        let recipe: Recipe = serde_json::from_str(&self.recipe).unwrap_or_default();
+        let counted = recipe
+            .columns
+            .iter()
+            .enumerate()
+            .filter(|(_, shape)| !shape.is_null());
+        let names = counted.filter_map(|(at, _)| self.columns.get(at));
+        let digests = one.columns.iter().zip(&other.columns);
+        let differing = names.zip(digests).filter(|(_, (one, other))| one != other);
+        differing.map(|(name, _)| name.clone()).collect()
+    }
+}
+
+/// Buckets that differ.
+struct Differing {
+    numbers: Vec<u32>,
+    /// The rows of the larger side of each.
+    sizes: Vec<u64>,
+}
+
+impl Differing {
+    fn of(source: &[Bucket], target: &[Bucket]) -> Self {
+        let by_number = |buckets: &[Bucket]| -> HashMap<u32, Sum> {
+            buckets
+                .iter()
+                .map(|bucket| (bucket.number, Sum::of([bucket])))
+                .collect()
+        };
+        let (source, target) = (by_number(source), by_number(target));
+        let numbers: BTreeSet<u32> = source.keys().chain(target.keys()).copied().collect();
+        let sum =
+            |of: &HashMap<u32, Sum>, number: &u32| of.get(number).copied().unwrap_or_default();
+        let differing = numbers
+            .into_iter()
+            .filter(|number| sum(&source, number) != sum(&target, number));
+        let numbers: Vec<u32> = differing.collect();
+        let sizes: Vec<u64> = numbers
+            .iter()
+            .map(|number| sum(&source, number).rows.max(sum(&target, number).rows))
+            .collect();
+        Self { numbers, sizes }
+    }
+
+    /// Keeps the first buckets, with at most `most` rows. Says whether some are left out.
+    fn truncate(&mut self, most: u64) -> bool {
+        let mut rows = 0;
+        let fits = self.sizes.iter().take_while(|size| {
+            rows += **size;
+            rows <= most
+        });
+        let fits = fits.count().max(1);
+        let is_cut = fits < self.numbers.len();
+        self.numbers.truncate(fits);
+        is_cut
+    }
+}
+
+/// The part of a recipe that says which columns count. The connectors know the rest.
+#[derive(Default, serde::Deserialize)]
+struct Recipe {
+    columns: Vec<serde_json::Value>,
+}
+
+const UNSUPPORTED: &str = "unsupported_verify";
+
+/// The forms of digests that both sides have. Refuses a stream that cannot be compared.
+fn refuse(plan: &Plan, stream: &StreamPlan) -> Result<Vec<String>, Failure> {
+    let refused = |text: String, hint: &str| {
+        let failure = Failure::new(Class::Config, UNSUPPORTED, text).hint(hint);
+        Err(failure.in_stream(&stream.name))
+    };
+    let (source, destination) = (&plan.source, &plan.destination);
+    let forms = source.spec.digest_forms.iter();
+    let forms = forms.filter(|form| destination.spec.digest_forms.contains(form));
+    let forms: Vec<String> = forms.cloned().collect();
+    if forms.is_empty() {
+        let text = format!(
+            "{} and {} do not compute the same digests of rows",
+            source.connector.name(),
+            destination.connector.name()
+        );
+        return refused(text, "compare copies from PostgreSQL to PostgreSQL");
+    }
+    if !stream.transforms.is_empty() {
+        let text = "its transforms make other rows of the rows of the source".to_owned();
+        return refused(text, "leave the stream out with --exclude");
+    }
+    if stream.placed.is_new {
+        let text = format!("{} does not exist", stream.location);
+        let failure = Failure::new(Class::Contract, "no_target", text);
+        let failure = failure.hint("run the pipeline first: `rapidbyte run PIPELINE`");
+        return Err(failure.in_stream(&stream.name));
+    }
+    let has_cursor = stream
+        .progress
+        .as_ref()
+        .is_some_and(|progress| progress.cursor.is_some());
+    if stream.sync_mode == SyncMode::Incremental && !has_cursor {
+        let text = "no run has committed a cursor of the stream".to_owned();
+        return refused(text, "run the pipeline first: `rapidbyte run PIPELINE`");
+    }
+    Ok(forms)
+}
+
+/// Rows by their keys.
+fn found(rows: Vec<DigestedRow>) -> Found {
+    let mut found = Found::new();
+    for row in rows {
+        found.entry(row.key.clone()).or_default().push(row);
+    }
+    for rows in found.values_mut() {
+        rows.sort_by_key(|row| (row.high, row.low));
+    }
+    found
+}
+
+/// The digests of the rows of a key.
+fn halves(rows: Option<&Vec<DigestedRow>>) -> Vec<(u64, u64)> {
+    rows.iter()
+        .flat_map(|rows| rows.iter())
+        .map(|row| (row.high, row.low))
+        .collect()
+}
+
+/// Leaves out the rows that both sides have.
+fn without_equal(mut source: Found, mut target: Found) -> (Found, Found) {
+    for (key, rows) in &mut source {
+        let Some(others) = target.get_mut(key) else {
+            continue;
+        };
+        rows.retain(|row| {
+            let same = |other: &DigestedRow| (other.high, other.low) == (row.high, row.low);
+            match others.iter().position(same) {
+                Some(at) => {
+                    others.remove(at);
+                    false
+                }
+                None => true,
+            }
+        });
+    }
+    source.retain(|_, rows| !rows.is_empty());
+    target.retain(|_, rows| !rows.is_empty());
+    (source, target)
+}
+
+/// Rows without a key.
+fn unnamed(rows: &Found, difference: Difference) -> Vec<Row> {
+    let row = |_: &DigestedRow| Row {
+        key: Vec::new(),
+        difference,
+        columns: Vec::new(),
+    };
+    rows.values().flatten().map(row).collect()
+}

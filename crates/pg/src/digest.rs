@@ -1,0 +1,380 @@
+//! Digests of rows that two servers compute by themselves, to compare a table with its copy.
+//!
+//! The digest of a row has 128 bits: two calls of `hashtextextended` on the row's text, with the seeds 0 and 1. The
+//! function is no cryptographic one: digests find accidents, not an attacker. The values of a row have the form that a
+//! [`Recipe`] gives them: each is cast to the type that it has in the target, so that a widened column is equal to its
+//! original. A digest does not depend on the order of the rows, and sums of digests belong to buckets of rows whose
+//! digests begin with the same bits. So two sums that differ lead to the rows that differ, without an index, a key or a
+//! common order of both servers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::builtin::{self, BPCHAR, NUMERIC, TEXT, VARCHAR, numeric_typmod};
+use crate::error::{Owner, PgError};
+use crate::ident::{qualified, quote_ident, quote_literal};
+use crate::model::{Column, PgType};
+
+/// The name of the form of these digests. The number changes with anything that changes a digest.
+pub const FORM: &str = "postgresql-1";
+
+/// Settings of a transaction that digests, in addition to [`crate::catalog::SESSION_SETTINGS`].
+pub const SETTINGS: &str = "SET LOCAL lc_monetary = 'C'; SET LOCAL xmlbinary = 'base64'";
+
+/// Returns one text, [`PROVEN`], if the server computes digests as other servers do. One with the other order of bytes
+/// in a number does not.
+pub const PROOF: &str =
+    "SELECT pg_catalog.hashtextextended('rapidbyte digests rows' COLLATE pg_catalog.\"C\", 1)";
+/// The answer to [`PROOF`].
+pub const PROVEN: &str = "-8530120147570878729";
+
+/// The form of each value in a digest, as the connectors of both sides exchange it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// [`FORM`].
+    form: String,
+    /// One for each column of the stream. `None`: the column does not count.
+    columns: Vec<Option<Shape>>,
+    /// Positions of the key among the columns.
+    key: Vec<usize>,
+    /// The column that says that a row is deleted, and so not in the target: its position, and whether it is boolean.
+    deleted: Option<(usize, bool)>,
+}
+
+/// The form of the values of one column.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Shape {
+    /// The built-in type that they are cast to. `None`: their text.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    ty: Option<String>,
+    /// Digits after the point, of a numeric.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scale: Option<i16>,
+}
+
+impl Recipe {
+    /// The recipe for a target with these columns, one for each column of the stream.
+    pub fn new(
+        columns: &[Option<&Column>],
+        key: Vec<usize>,
+        deleted: Option<(usize, bool)>,
+    ) -> Self {
+        Self {
+            form: FORM.to_owned(),
+            columns: columns.iter().map(|column| column.map(Shape::of)).collect(),
+            key,
+            deleted,
+        }
+    }
+
+    /// As JSON.
+    pub fn to_json(&self) -> Result<String, PgError> {
+        serde_json::to_string(self).map_err(|error| wrong(error.to_string()))
+    }
+
+    /// Reads [`Recipe::to_json`] for a stream with this number of columns.
+    pub fn parse(json: &str, columns: usize) -> Result<Self, PgError> {
+        let recipe: Self = serde_json::from_str(json).map_err(|error| wrong(error.to_string()))?;
+        let of_key = recipe
+            .key
+            .iter()
+            .chain(recipe.deleted.iter().map(|(at, _)| at));
+        let fits = |at: &usize| recipe.columns.get(*at).is_some_and(Option::is_some);
+        if recipe.form != FORM || recipe.columns.len() != columns || !of_key.clone().all(fits) {
+            return Err(wrong(format!("{json} for {columns} columns")));
+        }
+        Ok(recipe)
+    }
+
+    /// The rows of `from`, the text after FROM, that meet all `conditions`. `columns` are its columns, one for each of
+    /// the recipe; a column that does not count may be absent.
+    pub fn rows<'a>(
+        &self,
+        from: &'a str,
+        columns: &[Option<&Column>],
+        conditions: Vec<String>,
+    ) -> Digested<'a> {
+        let mut conditions = conditions;
+        let value = |at: usize| {
+            let (shape, column) = (self.columns.get(at)?.as_ref()?, (*columns.get(at)?)?);
+            Some(shape.value(column))
+        };
+        if let Some((at, is_flag)) = self.deleted
+            && let Some(Some(column)) = columns.get(at)
+        {
+            let test = if is_flag { "IS NOT TRUE" } else { "IS NULL" };
+            conditions.push(format!("{} {test}", quote_ident(&column.name)));
+        }
+        let key_type = |at: usize| {
+            self.columns[at]
+                .as_ref()
+                .map(Shape::sql)
+                .unwrap_or_default()
+        };
+        Digested {
+            from,
+            values: (0..self.columns.len()).filter_map(value).collect(),
+            key: self
+                .key
+                .iter()
+                .filter_map(|at| Some((value(*at)?, key_type(*at))))
+                .collect(),
+            conditions,
+        }
+    }
+
+    /// The positions of the columns that count.
+    pub fn counted(&self) -> impl Iterator<Item = usize> {
+        let columns = self.columns.iter().enumerate();
+        columns
+            .filter(|(_, shape)| shape.is_some())
+            .map(|(at, _)| at)
+    }
+
+    /// How many columns the key has.
+    pub fn key_columns(&self) -> usize {
+        self.key.len()
+    }
+}
+
+impl Shape {
+    fn of(column: &Column) -> Self {
+        let (ty, typmod) = column.stripped();
+        // Numbers of other objects are shown as names, which are other objects on another server.
+        let name = match builtin::is_reg(ty.oid) {
+            true => "oid",
+            false => &ty.name,
+        };
+        Self {
+            ty: is_scalar(ty).then(|| name.to_owned()),
+            scale: (ty.oid == NUMERIC.oid)
+                .then(|| numeric_typmod(typmod).map(|(_, scale)| scale))
+                .flatten(),
+        }
+    }
+
+    /// The type of a value in a digest.
+    fn sql(&self) -> String {
+        match self.ty.as_deref() {
+            None => qualified("pg_catalog", "text"),
+            Some(name) if is_text(name) => qualified("pg_catalog", "text"),
+            Some(name) => qualified("pg_catalog", name),
+        }
+    }
+
+    /// The value of a column in this form.
+    fn value(&self, column: &Column) -> String {
+        let name = quote_ident(&column.name);
+        let (ty, typmod) = column.stripped();
+        let Some(to) = self.ty.as_deref() else {
+            return format!("{name}::pg_catalog.text");
+        };
+        if to == BPCHAR.name {
+            return format!("pg_catalog.rtrim({name}::pg_catalog.text, ' ')");
+        }
+        if is_text(to) && ty.oid == BPCHAR.oid {
+            // A cast to text takes the blanks at the end away, and a copy has them.
+            return format!("CASE WHEN {name} IS NOT NULL THEN pg_catalog.concat({name}) END");
+        }
+        let scale = self.scale.filter(|scale| *scale > 0);
+        let scale = scale.filter(|_| {
+            numeric_typmod(typmod).map(|(_, s)| s) != self.scale || ty.oid != NUMERIC.oid
+        });
+        if let (true, Some(scale)) = (to == NUMERIC.name, scale) {
+            // Zeros at the end are no other value.
+            let zeros = "0".repeat(usize::try_from(scale).unwrap_or(0));
+            return format!("({name}::{} + 0.{zeros})", self.sql());
+        }
+        match ty.is_builtin() && ty.name == to && !is_text(to) && self.is_plain(column) {
+            true => name,
+            false => format!("{name}::{}", self.sql()),
+        }
+    }
+
+    /// Whether the column has the type itself, and no domain over it.
+    fn is_plain(&self, column: &Column) -> bool {
+        column.ty.oid == column.stripped().0.oid
+    }
+}
+
+/// A built-in type whose text is the same on every server, and that a value of another type can be cast to.
+fn is_scalar(ty: &PgType) -> bool {
+    ty.is_builtin() && builtin::by_oid(ty.oid).is_some()
+}
+
+/// A type whose values are compared as texts, whatever its length.
+fn is_text(name: &str) -> bool {
+    [TEXT.name, VARCHAR.name, "name"].contains(&name)
+}
+
+/// Rows whose digests a server computes.
+#[derive(Debug, Clone)]
+pub struct Digested<'a> {
+    from: &'a str,
+    values: Vec<String>,
+    /// Values and their types.
+    key: Vec<(String, String)>,
+    conditions: Vec<String>,
+}
+
+impl Digested<'_> {
+    /// Returns number, rows and both sums of each bucket with a number of `bits` bits. `within`: only rows of these
+    /// buckets, by their bits and numbers. A server whose texts are not UTF-8 `recodes` them.
+    pub fn buckets(&self, bits: u8, within: Option<(u8, &[u32])>, recodes: bool) -> String {
+        let (rows, number) = (self.digests(&[], recodes), number(bits));
+        let place = within.map(|(bits, numbers)| format!(" WHERE {}", is_in(bits, numbers)));
+        format!(
+            "SELECT {number} AS n, pg_catalog.count(*), pg_catalog.sum(h), pg_catalog.sum(l) FROM ({rows}) AS d{} GROUP BY 1",
+            place.unwrap_or_default()
+        )
+    }
+
+    /// Returns both halves and the values of the key of at most `max` rows of these buckets.
+    pub fn rows(&self, bits: u8, numbers: &[u32], max: u32, recodes: bool) -> String {
+        let key: Vec<String> = self
+            .key
+            .iter()
+            .enumerate()
+            .map(|(at, (value, _))| format!("{value}::pg_catalog.text AS k{at}"))
+            .collect();
+        let columns: String = (0..key.len()).map(|at| format!(", k{at}")).collect();
+        let (rows, place) = (self.digests(&key, recodes), is_in(bits, numbers));
+        format!("SELECT h, l{columns} FROM ({rows}) AS d WHERE {place} LIMIT {max}")
+    }
+
+    /// The same of the rows with these keys, and then a digest of each value.
+    pub fn of_keys(&self, keys: &[Vec<String>], max: u32, recodes: bool) -> String {
+        let literal = |(text, (_, ty)): (&String, &(String, String))| {
+            format!("{}::{ty}", quote_literal(&text.replace('\0', "")))
+        };
+        let list: Vec<String> = keys
+            .iter()
+            .map(|key| {
+                let values: Vec<String> = key.iter().zip(&self.key).map(literal).collect();
+                format!("({})", values.join(", "))
+            })
+            .collect();
+        let columns: Vec<&str> = self.key.iter().map(|(value, _)| value.as_str()).collect();
+        let mut more: Vec<String> = self
+            .key
+            .iter()
+            .enumerate()
+            .map(|(at, (value, _))| format!("{value}::pg_catalog.text AS k{at}"))
+            .collect();
+        let texts = self
+            .values
+            .iter()
+            .map(|value| format!("ROW({value})::pg_catalog.text"));
+        let digests: Vec<String> = texts
+            .map(|text| hash(&encoded(&text, recodes), 0))
+            .collect();
+        // An array has no limit of columns.
+        more.push(format!(
+            "ARRAY[{}]::pg_catalog.int8[]::pg_catalog.text AS c",
+            digests.join(", ")
+        ));
+        let mut of_keys = self.clone();
+        of_keys
+            .conditions
+            .push(match keys.is_empty() || self.key.is_empty() {
+                true => "false".to_owned(),
+                false => format!("({}) IN ({})", columns.join(", "), list.join(", ")),
+            });
+        let names: String = (0..self.key.len()).map(|at| format!(", k{at}")).collect();
+        format!(
+            "SELECT h, l{names}, c FROM ({}) AS d LIMIT {max}",
+            of_keys.digests(&more, recodes)
+        )
+    }
+
+    /// The halves of the digest of each row as `h` and `l`, and `more`. OFFSET keeps the server from computing an
+    /// expression again for each use.
+    fn digests(&self, more: &[String], recodes: bool) -> String {
+        let names = more
+            .iter()
+            .map(|one| one.rsplit(' ').next().unwrap_or_default());
+        let names: String = names.map(|name| format!(", {name}")).collect();
+        let more: String = more.iter().map(|one| format!(", {one}")).collect();
+        let text = encoded(
+            &format!("ROW({})::pg_catalog.text", self.values.join(", ")),
+            recodes,
+        );
+        let place = match self.conditions.is_empty() {
+            true => String::new(),
+            // A condition may end in a comment.
+            false => format!(" WHERE ({}\n)", self.conditions.join("\n) AND (")),
+        };
+        let (high, low, from) = (hash("x", 0), hash("x", 1), self.from);
+        format!(
+            "SELECT {high} AS h, {low} AS l{names} FROM (SELECT {text} AS x{more} FROM {from}{place} OFFSET 0) AS r OFFSET 0"
+        )
+    }
+}
+
+/// The condition that the rows lie on one side of some values, which are compared as a whole. `columns` are the columns of
+/// the server. Without values no row does.
+pub fn beside(columns: &[&Column], values: &[String], is_lower: bool) -> String {
+    if values.is_empty() || values.len() != columns.len() {
+        return "false".to_owned();
+    }
+    let name = |column: &&Column| quote_ident(&column.name);
+    let literal = |(column, text): (&&Column, &String)| {
+        let ty = column.stripped().0;
+        let literal = quote_literal(&text.replace('\0', ""));
+        format!("{literal}::{}", qualified(&ty.schema, &ty.name))
+    };
+    let names: Vec<String> = columns.iter().map(name).collect();
+    let literals: Vec<String> = columns.iter().zip(values).map(literal).collect();
+    let operator = if is_lower { ">=" } else { "<=" };
+    let mut conditions: Vec<String> = names
+        .iter()
+        .map(|name| format!("{name} IS NOT NULL"))
+        .collect();
+    conditions.push(match names.len() {
+        1 => format!("{} {operator} {}", names[0], literals[0]),
+        _ => format!(
+            "({}) {operator} ({})",
+            names.join(", "),
+            literals.join(", ")
+        ),
+    });
+    conditions.join(" AND ")
+}
+
+fn hash(text: &str, seed: u8) -> String {
+    format!("pg_catalog.hashtextextended(({text}) COLLATE pg_catalog.\"C\", {seed})")
+}
+
+/// The bytes that the text has in UTF-8.
+fn encoded(text: &str, recodes: bool) -> String {
+    match recodes {
+        false => text.to_owned(),
+        true => format!(
+            "pg_catalog.convert_from(pg_catalog.convert_to({text}, 'UTF8'), pg_catalog.getdatabaseencoding())"
+        ),
+    }
+}
+
+/// The first bits of a digest.
+fn number(bits: u8) -> String {
+    let mask = (1_u64 << bits) - 1;
+    format!("((h >> {}) & {mask})", 64 - u32::from(bits))
+}
+
+fn is_in(bits: u8, numbers: &[u32]) -> String {
+    let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+    format!(
+        "{} = ANY ('{{{}}}'::pg_catalog.int8[])",
+        number(bits),
+        numbers.join(",")
+    )
+}
+
+fn wrong(text: String) -> PgError {
+    PgError::new(
+        Owner::Internal,
+        "internal",
+        format!("the recipe of a digest: {text}"),
+    )
+}
