@@ -190,6 +190,15 @@ fn rows_without_a_key_are_counted_each_time_they_occur() {
         "{}",
         ended.stdout
     );
+    // A key without a value names no row.
+    shop.sql(
+        "CREATE TABLE u AS SELECT 1 AS a, 'x' AS b; CREATE TABLE raw.u (a int UNIQUE, b text)",
+    );
+    shop.copy("{ name: public.u, primary_key: [a] }", "upsert");
+    shop.verify(&[], 0);
+    shop.sql("INSERT INTO raw.u VALUES (NULL, 'y')");
+    assert_eq!(differing(&shop.verify(&[], 1)), [" only_in_target "]);
+    shop.pipeline("public.t", "replace");
     // An empty table is equal to an empty table.
     shop.sql("TRUNCATE raw.t, public.t");
     assert_eq!(shop.verify(&[], 0)["streams"][0]["source"]["rows"], 0);

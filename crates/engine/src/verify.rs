@@ -474,12 +474,10 @@ impl<'a> Sides<'a> {
         };
         let (source, target) = self.rows(&ChosenRows::Of(buckets), MAX_ROWS)?;
         let (source, target) = without_equal(found(source), found(target));
-        if compared.key.is_empty() {
-            compared.rows.extend(unnamed(&source, Difference::Missing));
-            compared.rows.extend(unnamed(&target, Difference::Extra));
-            return Ok(());
-        }
-        let keys: BTreeSet<&Vec<String>> = source.keys().chain(target.keys()).collect();
+        compared.rows.extend(unnamed(&source, Difference::Missing));
+        compared.rows.extend(unnamed(&target, Difference::Extra));
+        let keys = source.keys().chain(target.keys());
+        let keys: BTreeSet<&Vec<String>> = keys.filter(|key| !key.is_empty()).collect();
         let keys: Vec<Vec<String>> = keys.into_iter().cloned().collect();
         for some in keys.chunks(MAX_AGAIN) {
             if compared.rows.len() >= MAX_NAMED {
@@ -730,12 +728,17 @@ fn without_equal(mut source: Found, mut target: Found) -> (Found, Found) {
     (source, target)
 }
 
-/// Rows without a key.
+/// Rows without a key, or without a value of it.
 fn unnamed(rows: &Found, difference: Difference) -> Vec<Row> {
     let row = |_: &DigestedRow| Row {
         key: Vec::new(),
         difference,
         columns: Vec::new(),
     };
-    rows.values().flatten().map(row).collect()
+    let unnamed = rows.get(&Vec::new());
+    unnamed
+        .iter()
+        .flat_map(|rows| rows.iter())
+        .map(row)
+        .collect()
 }

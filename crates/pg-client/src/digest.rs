@@ -62,16 +62,17 @@ pub fn buckets(answer: &Rows) -> Result<Vec<Bucket>> {
 /// The rows of an answer: both halves, the key, and with `has_columns` the digests of the columns.
 pub fn digested_rows(answer: &Rows, key: usize, has_columns: bool) -> Result<Vec<DigestedRow>> {
     let row = |row: &Row| {
-        let key = (2..2 + key).map(|at| Ok(text(row, at)?.to_owned()));
-        let key: Vec<String> = key.collect::<Result<_>>()?;
+        let end = 2 + key;
+        let key = (2..end).map(|at| Ok(row.text(at)?.map(str::to_owned)));
+        let key: Option<Vec<String>> = key.collect::<Result<_>>()?;
         let columns = match has_columns {
-            true => halves(text(row, 2 + key.len())?)?,
+            true => halves(text(row, end)?)?,
             false => Vec::new(),
         };
         Ok(DigestedRow {
             high: sum(row, 0)?,
             low: sum(row, 1)?,
-            key,
+            key: key.unwrap_or_default(),
             columns,
         })
     };
@@ -89,7 +90,6 @@ fn halves(array: &str) -> Result<Vec<u64>> {
 }
 
 fn text(row: &Row, at: usize) -> Result<&str> {
-    // A key of a row without a value in it is no key.
     Ok(row.text(at)?.unwrap_or_default())
 }
 

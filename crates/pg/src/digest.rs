@@ -124,14 +124,6 @@ impl Recipe {
         }
     }
 
-    /// The positions of the columns that count.
-    pub fn counted(&self) -> impl Iterator<Item = usize> {
-        let columns = self.columns.iter().enumerate();
-        columns
-            .filter(|(_, shape)| shape.is_some())
-            .map(|(at, _)| at)
-    }
-
     /// How many columns the key has.
     pub fn key_columns(&self) -> usize {
         self.key.len()
