@@ -376,7 +376,11 @@ pub(crate) fn rejects(document: &Document) -> Option<Rejects> {
     let rejects = &document.rejects;
     let to = rejects.to.clone().filter(|_| rejects.are_allowed())?;
     let max_rows = rejects.max_rows;
-    Some(Rejects { to, max_rows })
+    Some(Rejects {
+        to,
+        max_rows,
+        replayed: Vec::new(),
+    })
 }
 
 /// Refuses rejects where the destination does not keep them.

@@ -89,9 +89,7 @@ impl Decoder {
     /// The same, which reads the header of each CSV file and no row.
     #[must_use]
     pub fn header_only(mut self) -> Self {
-        if let Records::Csv(reader) = &mut self.records {
-            reader.header_only();
-        }
+        self.only_header(true);
         self
     }
 
@@ -180,6 +178,27 @@ impl Decoder {
         let pushed = match &mut self.records {
             Records::Csv(reader) => reader.push(bytes, &mut self.rows),
             Records::Jsonl(reader) => reader.push(bytes, &mut self.rows),
+        };
+        self.failed = pushed.is_err();
+        pushed
+    }
+
+    /// Reads of a CSV file its header alone, or its records again.
+    pub fn only_header(&mut self, only: bool) {
+        if let Records::Csv(reader) = &mut self.records {
+            reader.only_header(only);
+        }
+    }
+
+    /// Takes one record with all of its bytes, with or without its line break, as if the file that began had it: the
+    /// header of the file still holds. A text with several records is several rows.
+    ///
+    /// The batch may be full before.
+    pub fn push_record(&mut self, record: &[u8]) -> Result<(), FormatError> {
+        self.check()?;
+        let pushed = match &mut self.records {
+            Records::Csv(reader) => reader.push_record(record, &mut self.rows),
+            Records::Jsonl(reader) => reader.push_record(record, &mut self.rows),
         };
         self.failed = pushed.is_err();
         pushed

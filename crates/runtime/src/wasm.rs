@@ -6,7 +6,8 @@ use wasmtime::Store;
 use wasmtime::component::ResourceAny;
 
 use crate::bindings::destination::{
-    LoadRequest, Part, Plan, Presence, Progress, Receipt, Refused, StreamCommit, Target, Worker,
+    KeptReject, LoadRequest, Part, Plan, Presence, Progress, Receipt, Refused, StreamCommit,
+    Target, Worker,
 };
 use crate::bindings::destination_world::{DestinationConnector, DestinationConnectorPre};
 use crate::bindings::phase::Kind;
@@ -15,7 +16,7 @@ use crate::bindings::source_world::{SourceConnector, SourceConnectorPre};
 use crate::bindings::transform::{Plan as TransformPlan, Relation};
 use crate::bindings::transform_world::{TransformConnector, TransformConnectorPre};
 use crate::bindings::types::{
-    Batch, CheckItem, Error as ConnectorError, ErrorKind, Reject, Spec, Stream,
+    Batch, CheckItem, Error as ConnectorError, ErrorKind, Reject, RejectOrigin, Spec, Stream,
 };
 use crate::ended::{self, COPY_OVERHEAD};
 use crate::session::{DestinationSession, Session, SourceSession, TransformSession};
@@ -486,6 +487,27 @@ impl DestinationSession for WasmDestination {
         })
     }
 
+    fn rejects(
+        &mut self,
+        to: &str,
+        pipeline: &str,
+        after: Option<&String>,
+        with_data: bool,
+    ) -> Result<Vec<KeptReject>> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_destination().session();
+        self.instance.call("session.rejects", Kind::Query, |s| {
+            guest.call_rejects(
+                s,
+                session,
+                to,
+                pipeline,
+                after.map(String::as_str),
+                with_data,
+            )
+        })
+    }
+
     fn begin(&mut self, requests: &[LoadRequest]) -> Result<Vec<Progress>> {
         let session = self.session();
         let destination = self.bindings.rapidbyte_connector_destination();
@@ -521,11 +543,11 @@ impl DestinationSession for WasmDestination {
         self.write_to(self.writer(stream), batch)
     }
 
-    fn reject(&mut self, stream: u32, rejects: &[Reject]) -> Result<()> {
+    fn reject(&mut self, stream: u32, origin: RejectOrigin, rejects: &[Reject]) -> Result<()> {
         let writer = self.writer(stream);
         let guest = self.bindings.rapidbyte_connector_destination().writer();
         self.instance.call("writer.reject", Kind::Encode, |s| {
-            guest.call_reject(s, writer, rejects)
+            guest.call_reject(s, writer, origin, rejects)
         })
     }
 

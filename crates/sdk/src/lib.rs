@@ -79,14 +79,14 @@ pub use source::{Event, Reader, Source};
 pub use transform::{Transform, Transformer};
 
 pub use bindings::exports_destination::{
-    ColumnPlan, DeleteAction, Deletes, DroppedColumn, Fit, LoadRequest, NewColumn, Part, Plan,
-    Presence, Progress, Receipt, Refused, Rejects, RenamedColumn, SchemaChanges, Target,
-    TypeChange, Worker,
+    ColumnPlan, DeleteAction, Deletes, DroppedColumn, Fit, KeptReject, LoadRequest, NewColumn,
+    Part, Plan, Presence, Progress, Receipt, Refused, Rejects, RenamedColumn, SchemaChanges,
+    Target, TypeChange, Worker,
 };
 pub use bindings::exports_source::{Increment, LateRows, ReadRequest, Selection};
 pub use bindings::exports_transform::{Plan as TransformPlan, Relation};
 pub use bindings::types::{
-    CheckItem, Error, ErrorKind, Reject, Run, Spec, Stream, SyncMode, WriteMode,
+    CheckItem, Error, ErrorKind, Reject, RejectOrigin, Run, Spec, Stream, SyncMode, WriteMode,
 };
 
 /// The result of every fallible call of a connector.
@@ -96,9 +96,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub mod prelude {
     pub use crate::{
         CheckItem, ColumnPlan, Commit, Destination, Error, ErrorKind, Event, Fit, Increment,
-        LateRows, Load, LoadRequest, Part, Plan, Presence, Progress, ReadRequest, Reader, Receipt,
-        Refused, Reject, Rejects, Relation, Result, Run, SchemaChanges, Selection, Source, Stream,
-        SyncMode, Target, Transform, TransformPlan, Transformer, Worker, WriteMode,
+        KeptReject, LateRows, Load, LoadRequest, Part, Plan, Presence, Progress, ReadRequest,
+        Reader, Receipt, Refused, Reject, RejectOrigin, Rejects, Relation, Result, Run,
+        SchemaChanges, Selection, Source, Stream, SyncMode, Target, Transform, TransformPlan,
+        Transformer, Worker, WriteMode,
     };
     pub use arrow_array::{self, *};
     pub use arrow_schema::{self, DataType, Field, Schema, SchemaRef};

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use rapidbyte_runtime::{Batch, Cancel, Clock, Event, Phase, Position, ReadRequest, Source};
+use rapidbyte_runtime::{
+    Batch, Cancel, Clock, Event, Phase, Position, ReadRequest, RejectOrigin, Source,
+};
 use rapidbyte_wire::ipc;
 use rapidbyte_wire::verify::Layout;
 
@@ -104,7 +106,11 @@ pub(crate) fn pump_source(
                     send(
                         work,
                         &mut sender,
-                        Message::Rejects { member, rejects },
+                        Message::Rejects {
+                            member,
+                            origin: RejectOrigin::Source,
+                            rejects,
+                        },
                         clock,
                     )?;
                 }
@@ -246,6 +252,7 @@ fn request(work: &Work<'_>, stream: &StreamPlan, cursor: Option<String>) -> Read
         batch_bytes: u32::try_from(resources.batch_bytes).unwrap_or(u32::MAX),
         max_record_bytes: resources.max_record_bytes,
         keeps_rejects: stream.target.rejects.is_some() && work.plan.source.spec.supports_rejects,
+        records: None,
     }
 }
 

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use rapidbyte_rows::{Held, Refusal, columns, one};
 
 use crate::part::contract::{
-    self, CheckItem, ColumnPlan, Fit, GuestSession, LoadRequest, Plan, Presence, Progress, Target,
-    Worker, WriteMode,
+    self, CheckItem, ColumnPlan, Fit, GuestSession, KeptReject, LoadRequest, Plan, Presence,
+    Progress, Target, Worker, WriteMode,
 };
 use crate::part::load::{Load, TOGETHER};
 use crate::part::script;
@@ -60,6 +60,16 @@ impl GuestSession for Session {
 
     fn beat(&self, _presence: Presence) -> Result<bool, Error> {
         Ok(false)
+    }
+
+    fn rejects(
+        &self,
+        _to: String,
+        _pipeline: String,
+        _after: Option<String>,
+        _with_data: bool,
+    ) -> Result<Vec<KeptReject>, Error> {
+        Ok(Vec::new())
     }
 
     fn begin(&self, requests: Vec<LoadRequest>) -> Result<contract::Load, Error> {
