@@ -44,6 +44,7 @@ mod questions;
 mod races;
 mod rejects;
 mod repeats;
+mod replays;
 mod report;
 mod schema;
 mod settings;

@@ -259,7 +259,7 @@ fn from_hex(hex: &str) -> Vec<u8> {
 /// The number of a reject. Errors: `reject_missing`.
 fn id_of(id: &str, table: &Name) -> Result<i64> {
     id.parse()
-        .map_err(|_| missing(table, &format!("no reject has the id {id:?}")))
+        .map_err(|_| missing(&format!("{table} has no reject {id:?}: it was")))
 }
 
 /// The meaning of a server's error for the table of rejects.
@@ -279,9 +279,8 @@ fn unreadable(table: &Name, error: Error) -> Error {
     }
 }
 
-fn missing(table: &Name, why: &str) -> Error {
-    let text =
-        format!("{why} in {table}: it was replayed or deleted, and this replay changed nothing");
+fn missing(why: &str) -> Error {
+    let text = format!("{why} replayed or deleted before, and this replay changed nothing");
     Error::data("reject_missing", text).hint(
         "list the rejects again with `rapidbyte rejects show PIPELINE`, and replay those that are still there",
     )
@@ -378,12 +377,14 @@ impl Claim {
     }
 
     fn missing(&self, held: usize) -> Error {
-        let (wanted, table) = (self.ids.len(), &self.table);
-        let why = match wanted {
-            1 => format!("the reject {} is not there any more", self.ids[0]),
-            _ => format!("only {held} of the {wanted} rejects to replay are still there"),
-        };
-        missing(table, &why)
+        let table = &self.table;
+        missing(&match self.ids.as_slice() {
+            [id] => format!("the reject {id} is not in {table} any more: it was"),
+            ids => format!(
+                "{held} of the {} rejects to replay are still in {table}: the others were",
+                ids.len()
+            ),
+        })
     }
 }
 
