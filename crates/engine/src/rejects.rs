@@ -179,7 +179,8 @@ pub fn replay(
         Ok(true)
     })?;
     let missing = repaired.iter().flat_map(HashMap::values);
-    if let Some(missing) = missing.filter(|one| !found.contains(&one.id)).next() {
+    let missing = missing.filter(|one| !found.contains(&one.id));
+    if let Some(missing) = missing.min_by_key(|one| &one.place) {
         let to = document.rejects.to.as_deref().unwrap_or_default();
         let text = format!("{to} has no reject {} of the stream", missing.id);
         let mut failure = Failure::new(Class::Contract, "reject_missing", text).in_stream(stream);

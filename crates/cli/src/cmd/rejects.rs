@@ -304,9 +304,11 @@ fn document_of(document: &Document, kept: &KeptReject) -> Value {
 }
 
 fn as_value(text: &str) -> Value {
-    match serde_json::from_str::<Value>(text) {
-        Ok(object @ Value::Object(_)) if object.to_string() == text => object,
-        _ => json!(text),
+    let object = serde_json::from_str(text).ok().filter(Value::is_object);
+    let written = object.as_ref().map(Value::to_string);
+    match object.filter(|_| written.as_deref() == Some(text)) {
+        Some(object) => object,
+        None => json!(text),
     }
 }
 
