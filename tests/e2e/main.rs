@@ -21,6 +21,7 @@ mod drift;
 mod dropped;
 mod examples;
 mod faults;
+mod file_rejects;
 mod files;
 mod granted;
 #[path = "../hostile/guests.rs"]

@@ -5,7 +5,7 @@ use rapidbyte_testkit::numbers::Numbers;
 use rapidbyte_testkit::postgres::{Client, Database, shared};
 use serde_json::{Value, json};
 
-use crate::support::{Ended, Folder};
+use crate::support::{Ended, Folder, testkit};
 
 pub(crate) const SCHEMA: &str = "schema: { id: int64, name: string, total: float64 }";
 pub(crate) const ALLOWED: &str = "rejects: { max_rows: 10, to: raw.bad }\n";
@@ -578,9 +578,11 @@ fn a_destination_without_a_place_for_rejects_says_so() {
     folder.write("t.csv", "id\n1\n");
     folder.write(
         "p.yaml",
-        "version: 1\npipeline: p\nrejects: { max_rows: 1, to: bad }\nsource:\n  use: source-file\n  \
-         config: { path: t.csv }\n  streams: [t]\ndestination:\n  use: dest-file\n  config: { path: out.csv }\n  \
-         write_mode: replace\n",
+        format!(
+            "version: 1\npipeline: p\nrejects: {{ max_rows: 1, to: bad }}\nsource:\n  use: source-file\n  \
+             config: {{ path: t.csv }}\n  streams: [t]\ndestination:\n  use: {}\n  write_mode: replace\n",
+            testkit("dest-null")
+        ),
     );
     let failed = document(&folder.rapidbyte(&["run", "p.yaml", "--output", "json"]), 2);
     assert_eq!(failed["error"]["code"], "unsupported_rejects", "{failed:#}");
