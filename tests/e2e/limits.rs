@@ -52,6 +52,7 @@ fn read(source: &mut Source, how: &str) -> Result<Event, ConnectorError> {
         batch_bytes: 1 << 20,
         max_record_bytes: 1 << 20,
         keeps_rejects: false,
+        records: None,
     };
     source.read(&[request]).map_err(failed)?;
     loop {

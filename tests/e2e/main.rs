@@ -21,6 +21,7 @@ mod drift;
 mod dropped;
 mod examples;
 mod faults;
+mod file_rejects;
 mod files;
 mod granted;
 #[path = "../hostile/guests.rs"]
@@ -44,6 +45,7 @@ mod questions;
 mod races;
 mod rejects;
 mod repeats;
+mod replays;
 mod report;
 mod schema;
 mod settings;

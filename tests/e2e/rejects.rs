@@ -5,18 +5,18 @@ use rapidbyte_testkit::numbers::Numbers;
 use rapidbyte_testkit::postgres::{Client, Database, shared};
 use serde_json::{Value, json};
 
-use crate::support::{Ended, Folder};
+use crate::support::{Ended, Folder, testkit};
 
-const SCHEMA: &str = "schema: { id: int64, name: string, total: float64 }";
-const ALLOWED: &str = "rejects: { max_rows: 10, to: raw.bad }\n";
+pub(crate) const SCHEMA: &str = "schema: { id: int64, name: string, total: float64 }";
+pub(crate) const ALLOWED: &str = "rejects: { max_rows: 10, to: raw.bad }\n";
 
-struct Loaded {
-    folder: Folder,
+pub(crate) struct Loaded {
+    pub(crate) folder: Folder,
     target: Database<'static>,
 }
 
 impl Loaded {
-    fn new(table: &str) -> Self {
+    pub(crate) fn new(table: &str) -> Self {
         let target = shared().database();
         let sql = format!("CREATE SCHEMA raw; {table}");
         target.client().batch_execute(&sql).expect("a table");
@@ -27,11 +27,11 @@ impl Loaded {
     }
 
     /// A run of `t.csv` with these lines at the top and these keys of the destination.
-    fn run(&self, top: &str, destination: &str) -> Ended {
+    pub(crate) fn run(&self, top: &str, destination: &str) -> Ended {
         self.with("run", top, SCHEMA, destination, None)
     }
 
-    fn with(
+    pub(crate) fn with(
         &self,
         verb: &str,
         top: &str,
@@ -56,20 +56,20 @@ impl Loaded {
         command.output().expect("the program starts").into()
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         self.target.client()
     }
 
-    fn text(&self, sql: &str) -> String {
+    pub(crate) fn text(&self, sql: &str) -> String {
         let sql = format!("SELECT COALESCE(({sql})::text, 'none')");
         self.client().query_one(&sql, &[]).expect("a row").get(0)
     }
 
-    fn ids(&self) -> String {
+    pub(crate) fn ids(&self) -> String {
         self.text("SELECT string_agg(id::text, ' ' ORDER BY id) FROM raw.t")
     }
 
-    fn bad(&self) -> String {
+    pub(crate) fn bad(&self) -> String {
         self.text(
             "SELECT string_agg(concat_ws('|', location, column_name, code, record), ' ' ORDER BY location) FROM raw.bad",
         )
@@ -77,14 +77,14 @@ impl Loaded {
 }
 
 #[track_caller]
-fn document(ended: &Ended, code: i32) -> Value {
+pub(crate) fn document(ended: &Ended, code: i32) -> Value {
     assert_eq!(ended.code, Some(code), "{ended:?}");
     serde_json::from_str(&ended.stdout).expect("JSON")
 }
 
 const TABLE: &str =
     "CREATE TABLE raw.t (id bigint PRIMARY KEY, name text, total float8 CHECK (total < 100))";
-const APPEND: &str = " }\n  write_mode: append";
+pub(crate) const APPEND: &str = " }\n  write_mode: append";
 
 #[test]
 fn a_few_bad_records_are_kept_and_the_others_move() {
@@ -578,9 +578,11 @@ fn a_destination_without_a_place_for_rejects_says_so() {
     folder.write("t.csv", "id\n1\n");
     folder.write(
         "p.yaml",
-        "version: 1\npipeline: p\nrejects: { max_rows: 1, to: bad }\nsource:\n  use: source-file\n  \
-         config: { path: t.csv }\n  streams: [t]\ndestination:\n  use: dest-file\n  config: { path: out.csv }\n  \
-         write_mode: replace\n",
+        format!(
+            "version: 1\npipeline: p\nrejects: {{ max_rows: 1, to: bad }}\nsource:\n  use: source-file\n  \
+             config: {{ path: t.csv }}\n  streams: [t]\ndestination:\n  use: {}\n  write_mode: replace\n",
+            testkit("dest-null")
+        ),
     );
     let failed = document(&folder.rapidbyte(&["run", "p.yaml", "--output", "json"]), 2);
     assert_eq!(failed["error"]["code"], "unsupported_rejects", "{failed:#}");

@@ -52,6 +52,8 @@
     (i32.const 4864))
   (func (export "{x}[method]session.beat") (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32)
     (result i32) (i32.const 4992))
+  (func (export "{x}[method]session.rejects") (param i32 i32 i32 i32 i32 i32 i32 i32 i32)
+    (result i32) (i32.const 4960))
   (func (export "{x}[method]session.begin") (param i32 i32 i32) (result i32)
     (call $at (i32.const 6))
     (i32.store (i32.const 3336) (call $new_load (i32.const 1)))
@@ -65,7 +67,7 @@
   ;; These three are never called: it says that it compares no keys and keeps no rejects.
   (func (export "{x}[method]load.open-keys") (param i32 i32) (result i32)
     unreachable)
-  (func (export "{x}[method]writer.reject") (param i32 i32 i32) (result i32)
+  (func (export "{x}[method]writer.reject") (param i32 i32 i32 i32) (result i32)
     unreachable)
   (func (export "{x}[method]writer.refused") (param i32) (result i32)
     unreachable)

@@ -74,6 +74,12 @@ impl Place {
         manifest::number_of_part(name.strip_prefix(before)?.strip_suffix(after)?)
     }
 
+    /// The same, also of a file of rejects.
+    fn number_of_any(&self, name: &str) -> Option<u64> {
+        self.number_of(name)
+            .or_else(|| manifest::number_of_rejects(name))
+    }
+
     /// The newest manifest; none where the folder has none. Errors: `manifest_broken`.
     pub(crate) fn newest(&self) -> Result<Option<Link>> {
         let _phase = phase::enter(Kind::Query);
@@ -319,6 +325,10 @@ impl Lease {
         progress(&self.last)
     }
 
+    pub(crate) fn run(&self) -> &Run {
+        &self.run
+    }
+
     /// The number of the next commit's manifest.
     pub(crate) fn next(&self) -> u64 {
         self.last.manifest.number + 1
@@ -339,17 +349,20 @@ impl Lease {
             let name = entry.path.rsplit('/').next().unwrap_or_default();
             let name = name.strip_suffix(PENDING).unwrap_or_default();
             // The files of a newer run have a higher number.
-            let Some(number) = place.number_of(name).filter(|n| *n <= last.number) else {
+            let Some(number) = place.number_of_any(name).filter(|n| *n <= last.number) else {
                 continue;
             };
             if known.as_ref().is_none_or(|k| k.manifest.number != number) {
                 known = Some(place.read(number)?);
             }
-            let files = known.iter().flat_map(|link| &link.manifest.files);
+            let mut files = known.iter().flat_map(|link| &link.manifest.files);
+            let mut rejects = known.iter().flat_map(|link| &link.manifest.rejects);
             let counts = number >= last.begins;
-            match files.into_iter().find(|file| file.name() == name) {
-                Some(file) if counts => place.publish(file)?,
-                _ => files::remove(&place.pending(name))?,
+            let file = files.find(|file| counts && file.name() == name);
+            // A later replace leaves the rejects of older commits.
+            match file.or_else(|| rejects.find(|file| file.name() == name)) {
+                Some(file) => place.publish(file)?,
+                None => files::remove(&place.pending(name))?,
             }
         }
         if last.begins > 0 {
@@ -369,7 +382,9 @@ impl Lease {
                 .strip_suffix(".tmp")
                 .and_then(|name| name.rsplit_once('.'))
                 .map_or("", |(name, _)| name);
-            let of_file = name.strip_suffix(PENDING).and_then(|n| place.number_of(n));
+            let of_file = name
+                .strip_suffix(PENDING)
+                .and_then(|n| place.number_of_any(n));
             let number = of_file.or_else(|| manifest::number(name));
             if number.is_some_and(|number| number <= self.last.manifest.number) {
                 files::remove(&format!("{}/{FOLDER}/{}", place.folder, entry_name(&entry)))?;
@@ -384,7 +399,7 @@ impl Lease {
     pub(crate) fn commit(
         &mut self,
         commit: &Commit<'_>,
-        files: Vec<File>,
+        (files, rejects): (Vec<File>, Vec<File>),
         replaces: bool,
     ) -> Result<()> {
         let place = self.place.clone();
@@ -398,15 +413,16 @@ impl Lease {
         if replaces {
             next.begins = next.number;
         }
-        next.files = files;
+        (next.files, next.rejects) = (files, rejects);
         failpoint("dest-file.linking")?;
         let Some(link) = self.place.link(&next)? else {
-            return Err(self.superseded(&next.files));
+            let all = [next.files, next.rejects].concat();
+            return Err(self.superseded(&all));
         };
         self.last = link;
         failpoint("dest-file.manifest_linked")?;
         let _phase = phase::enter(Kind::Commit);
-        for file in &next.files {
+        for file in next.rejects.iter().chain(&next.files) {
             place.publish(file)?;
             failpoint("dest-file.published")?;
         }

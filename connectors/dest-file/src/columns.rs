@@ -215,14 +215,19 @@ impl Told {
         if let Some(failed) = self.with(|answers| answers.failed.take()) {
             return failed;
         }
-        let kind = match error.owner() {
-            Owner::Config => ErrorKind::Config,
-            Owner::Data => ErrorKind::Data,
-            Owner::Internal => ErrorKind::Internal,
-        };
-        let mut converted = Error::new(kind, error.code, &error.message);
-        converted.hint = error.hint;
-        converted.column = error.column;
-        converted
+        refused(&error)
     }
+}
+
+/// The contract's error for an error of the format.
+pub(crate) fn refused(error: &ColumnarError) -> Error {
+    let kind = match error.owner() {
+        Owner::Config => ErrorKind::Config,
+        Owner::Data => ErrorKind::Data,
+        Owner::Internal => ErrorKind::Internal,
+    };
+    let mut converted = Error::new(kind, error.code, &error.message);
+    converted.hint.clone_from(&error.hint);
+    converted.column.clone_from(&error.column);
+    converted
 }

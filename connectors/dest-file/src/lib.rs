@@ -13,6 +13,7 @@ mod config;
 mod layout;
 mod partition;
 mod plan;
+mod rejects;
 mod set;
 mod size;
 mod write;
@@ -28,6 +29,7 @@ use chain::{Lease, Place};
 use config::Settings;
 pub use config::{Config, Split};
 pub use rapidbyte_sdk::bytes::Size;
+use rejects::Keeper;
 use set::FileSet;
 use write::{OneFile, Unfinished};
 
@@ -58,6 +60,7 @@ impl Destination for Files {
     const DESCRIPTION: &str = "Writes CSV, JSON Lines, Parquet and Arrow files";
     const WRITE_MODES: &[WriteMode] = &[WriteMode::Append, WriteMode::Replace];
     const SUPPORTS_CHECKPOINTS: bool = true;
+    const SUPPORTS_REJECTS: bool = true;
     const NAMES_TARGETS: bool = true;
 
     fn open(config: Config) -> Result<Self> {
@@ -95,7 +98,18 @@ impl Destination for Files {
         Ok(progress.or_else(|| (!grows).then(|| Progress::unfenced(""))))
     }
 
+    fn rejects(
+        &mut self,
+        to: &str,
+        _pipeline: &str,
+        _after: Option<&str>,
+        _with_data: bool,
+    ) -> Result<Vec<KeptReject>> {
+        Err(rejects::in_files(to))
+    }
+
     fn begin(&mut self, target: &Target, run: &Run) -> Result<(FileLoad, Progress)> {
+        rejects::refuse(target, plan::grows(&self.0.settings, target)?)?;
         let lease = self.0.let_in(target, run)?;
         let progress = match &lease {
             Some(lease) => lease.progress(),
@@ -153,6 +167,11 @@ impl Home {
                 write::Shape::One(Box::new(file))
             }
             Some(set) => {
+                let partition_by = set.partition_by(&target.stream);
+                let keeper = lease
+                    .as_ref()
+                    .map(|lease| Keeper::new(settings, target, partition_by, lease));
+                let keeper = keeper.transpose()?.flatten();
                 let set = FileSet::begin(settings.clone(), set.clone(), target, lease.as_ref())?;
                 let set = Box::new(set);
                 match lease {
@@ -160,6 +179,7 @@ impl Home {
                     Some(lease) => write::Shape::Chain {
                         set,
                         lease: Box::new(lease),
+                        keeper: keeper.map(Box::new),
                         replaces: target.write_mode == WriteMode::Replace,
                     },
                 }
@@ -186,6 +206,21 @@ impl Load for FileLoad {
 
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         self.with_files(|files| files.write(batch))
+    }
+
+    fn reject(&mut self, origin: RejectOrigin, rejects: &[Reject]) -> Result<()> {
+        self.with_files(|files| {
+            let keeper = files.keeper();
+            let keeper = keeper.ok_or_else(|| Error::internal("nobody keeps rejects"))?;
+            let mut rejects = rejects.iter();
+            rejects.try_for_each(|reject| keeper.keep(origin, reject))
+        })
+    }
+
+    fn refused(&mut self) -> Refused {
+        let files = self.files.as_mut();
+        let keeper = files.and_then(Unfinished::keeper);
+        keeper.map(Keeper::take_refused).unwrap_or_default()
     }
 
     fn flush(&mut self) -> Result<Part> {
@@ -221,7 +256,7 @@ impl FileLoad {
             let layout = &self.home.settings.layout;
             return Err(write::no_cursor(&layout.pattern(&self.target)?));
         };
-        let committed = lease.commit(commit, Vec::new(), false);
+        let committed = lease.commit(commit, (Vec::new(), Vec::new()), false);
         committed.map_err(|error| lease.explain(error))?;
         Ok(Receipt {
             rows: 0,

@@ -12,11 +12,13 @@ use crate::chain::Place;
 use crate::config::{FileFormat, Settings};
 use crate::convert;
 use crate::partition::Partitions;
+use crate::rejects;
 use crate::write;
 
 pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
     refuse_policies(target)?;
     refuse_existing(settings, target)?;
+    rejects::refuse(target, grows(settings, target)?)?;
     let schema = target.arrow_schema()?;
     let partition_by = match &settings.layout.set {
         Some(set) => {
@@ -94,6 +96,9 @@ fn notes(settings: &Settings, target: &Target) -> Result<Vec<String>> {
              runs from one directory of one machine"
             .into(),
     );
+    if let Some(rejects) = &target.rejects {
+        notes.push(rejects::note(&rejects.to));
+    }
     if let Some(set) = &settings.layout.set {
         let rows = set
             .split

@@ -13,6 +13,7 @@ use crate::chain::Lease;
 use crate::columns::ColumnFile;
 use crate::config::{FileFormat, Settings, Split};
 use crate::convert;
+use crate::rejects::Keeper;
 use crate::set::FileSet;
 
 /// Written at once: calls are cheap above 64 KiB.
@@ -343,6 +344,8 @@ pub(crate) enum Shape {
     Chain {
         set: Box<FileSet>,
         lease: Box<Lease>,
+        /// Keeps the rejects, if the operator allows some.
+        keeper: Option<Box<Keeper>>,
         /// The first commit takes the place of the older ones.
         replaces: bool,
     },
@@ -360,6 +363,18 @@ impl Unfinished {
     }
 
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        if let Shape::Chain {
+            set,
+            keeper: Some(keeper),
+            ..
+        } = &mut self.files
+        {
+            for rows in keeper.sort(batch)? {
+                set.write(&rows, self.rows)?;
+                self.rows += rows.num_rows() as u64;
+            }
+            return Ok(());
+        }
         // Counted from the stream's first row.
         let before = self.rows;
         match &mut self.files {
@@ -371,6 +386,14 @@ impl Unfinished {
         }
         self.rows += batch.num_rows() as u64;
         Ok(())
+    }
+
+    /// Keeps the rejects of a stream, for a directory that grows.
+    pub(crate) fn keeper(&mut self) -> Option<&mut Keeper> {
+        match &mut self.files {
+            Shape::Chain { keeper, .. } => keeper.as_deref_mut(),
+            Shape::One(_) | Shape::Set(_) => None,
+        }
     }
 
     pub(crate) fn flush(&mut self) -> Result<Part> {
@@ -411,6 +434,7 @@ impl Unfinished {
         let Shape::Chain {
             set,
             lease,
+            keeper,
             replaces,
         } = &mut self.files
         else {
@@ -419,10 +443,17 @@ impl Unfinished {
         };
         let is_empty = *replaces || (lease.is_first() && commit.complete);
         let files = set.finish(is_empty).map_err(|error| lease.explain(error))?;
+        let rejects = keeper
+            .as_mut()
+            .map_or(Ok(Vec::new()), |keeper| keeper.finish());
+        let rejects = rejects.map_err(|error| lease.explain(error))?;
         failpoint("dest-file.data_synced")?;
-        let committed = lease.commit(commit, files, *replaces);
+        let committed = lease.commit(commit, (files, rejects), *replaces);
         committed.map_err(|error| lease.explain(error))?;
         set.go_on(lease.next());
+        if let Some(keeper) = keeper {
+            keeper.go_on(lease.next());
+        }
         *replaces = false;
         let bytes = set.bytes();
         self.flushed = (self.rows, bytes);

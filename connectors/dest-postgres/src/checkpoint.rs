@@ -12,6 +12,7 @@ use rapidbyte_sdk::prelude::*;
 
 use crate::config::{CHECKPOINT_TABLE as TABLE, Name, Settings};
 use crate::decide::read_only;
+use crate::rejects::Claim;
 use crate::transaction::{self, BEGIN};
 use crate::{commit, lock, origins, repeats};
 
@@ -286,6 +287,8 @@ pub(crate) struct Lease {
     knows_origins: bool,
     /// The result of [`origins::filled`], which the next commit writes.
     pub origins: Option<String>,
+    /// The rejects that the run replays. They take the place of the row: nothing is fenced, and no cursor moves.
+    pub claim: Option<Claim>,
 }
 
 /// The effect of a commit on its target table.
@@ -568,6 +571,7 @@ pub(crate) fn fence(
         knows_target,
         knows_origins,
         origins: None,
+        claim: None,
     };
     if has_older {
         // A newer run may have ended this session in the meantime.
@@ -798,6 +802,20 @@ pub(crate) fn differs(table: &str, error: Error) -> Error {
 }
 
 impl Lease {
+    /// The right to replay rejects.
+    pub(crate) fn of_replay(key: Key, run: &Run, claim: Claim) -> Self {
+        Self {
+            key,
+            run_id: run.id.clone(),
+            epoch: 0,
+            seq: 0,
+            knows_target: false,
+            knows_origins: false,
+            origins: None,
+            claim: Some(claim),
+        }
+    }
+
     /// The table of checkpoints, with its schema, quoted.
     pub(crate) fn table(&self) -> &str {
         &self.key.table
@@ -813,6 +831,9 @@ impl Lease {
 
     /// A statement that fails if a newer run has fenced, and until the end of the transaction keeps one from fencing.
     pub(crate) fn hold(&self) -> String {
+        if self.claim.is_some() {
+            return "SELECT 1".to_owned();
+        }
         format!(
             "SELECT 1 / pg_catalog.count(*) FROM (SELECT FROM {} AS c WHERE {} AND c.epoch = {} FOR SHARE) AS held",
             self.key.table,
@@ -869,6 +890,9 @@ impl Lease {
     /// The last statement of a commit. It fails if a newer run has fenced or if `seq` has changed. Then the server does
     /// not run a COMMIT that follows in the same send.
     pub(crate) fn advance(&self, cursor: Option<&str>, complete: bool, fills: Fills) -> String {
+        if let Some(claim) = &self.claim {
+            return claim.removal();
+        }
         // A complete run removes its backend: nobody has to end the backend of a run that has nothing more to do.
         let backend = match complete {
             true => ", backend_pid = NULL, backend_start = NULL",
@@ -902,6 +926,9 @@ impl Lease {
     /// Why the server refused [`Lease::advance`]: `run_superseded`, `checkpoint_changed`, or `error` if it is neither.
     /// The transaction is rolled back.
     pub(crate) fn refused(&self, client: &mut Client, error: Error) -> Error {
+        if let Some(claim) = &self.claim {
+            return claim.refused(client, error);
+        }
         match self.look(client) {
             Ok(Some(found)) if (found.epoch, found.seq) == (self.epoch, self.seq) => error,
             Ok(found) => self.overtaken(found.as_ref()),
@@ -913,6 +940,9 @@ impl Lease {
     /// happen, it never will, because this call raises the epoch. Errors: `run_superseded`, `checkpoint_changed`, and
     /// the errors of the connection.
     pub(crate) fn settle(&mut self, client: &mut Client, settings: &Settings) -> Result<bool> {
+        if let Some(claim) = &self.claim {
+            return claim.has_happened(client);
+        }
         let sql = format!(
             "UPDATE {} AS c SET epoch = c.epoch + 1, updated_at = pg_catalog.clock_timestamp() \
              WHERE {} AND c.epoch = {} AND c.seq = {}",

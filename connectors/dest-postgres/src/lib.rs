@@ -40,7 +40,7 @@ use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 
-use checkpoint::Key;
+use checkpoint::{Key, Lease};
 use config::Name;
 pub use config::{Config, LoadMethod, ReplaceMethod};
 use digest::Existing;
@@ -49,7 +49,7 @@ use load::TableLoad;
 use lock::Lock;
 use look::Within;
 pub use points::POINTS;
-use rejects::Keeper;
+use rejects::{Claim, Keeper};
 
 /// The connector, opened with one configuration.
 pub struct Postgres {
@@ -238,21 +238,40 @@ impl Destination for Postgres {
         said.map(|()| is_needed)
     }
 
+    fn rejects(
+        &mut self,
+        to: &str,
+        pipeline: &str,
+        after: Option<&str>,
+        with_data: bool,
+    ) -> Result<Vec<KeptReject>> {
+        let mut client = self.home.client()?;
+        let page = rejects::page(&mut client, to, pipeline, after, with_data);
+        self.home.keep(client);
+        page
+    }
+
     fn begin(&mut self, target: &Target, run: &Run) -> Result<(TableLoad, Progress)> {
         let settings = &self.home.settings;
         let key = self.key(target, &run.pipeline)?;
         let mut client = self.home.client()?;
         let process_id = client.process_id();
         let what = "fencing older runs";
-        let (lease, progress) = checkpoint::fence(&mut client, settings, key, run)
-            .map_err(|error| stall::explain(settings, process_id, error, what))
-            .map_err(given_up)?;
+        let name = settings.name_of(target)?;
+        let rejects = rejects::table(settings, target, &name)?;
+        let (lease, progress) = match Claim::of(target, &run.pipeline, rejects.as_ref())? {
+            Some(claim) => {
+                let lease = Lease::of_replay(key, run, claim);
+                (lease, Progress::unfenced(&run.id))
+            }
+            None => checkpoint::fence(&mut client, settings, key, run)
+                .map_err(|error| stall::explain(settings, process_id, error, what))
+                .map_err(given_up)?,
+        };
         let planned = self.planned.remove(&target.stream);
         let planned = planned.filter(|(mode, _)| *mode == target.write_mode);
         let lock = planned.map(|(_, lock)| lock);
-        let name = settings.name_of(target)?;
-        let keeper = rejects::table(settings, target, &name)?;
-        let keeper = keeper.map(|table| Keeper::new(table, run, target, &name));
+        let keeper = rejects.map(|table| Keeper::new(table, run, target, &name));
         let load = TableLoad::new(&self.home, client, target, name, lease, lock)?;
         let load = load.keeping(keeper);
         Ok((load, progress))

@@ -211,6 +211,9 @@ impl TableLoad {
         if !matches!(first, First::Make(_)) {
             self.refuse_lost_rows(client)?;
         }
+        if let Some(claim) = &self.lease.claim {
+            claim.hold(client)?;
+        }
         failpoint("dest-postgres.opened")?;
         if let (First::Fill, Some(swap)) = (first, &decided.swap) {
             if swap.make(client)? {
@@ -338,14 +341,14 @@ impl TableLoad {
         Ok(())
     }
 
-    /// Keeps rejects of the source.
-    fn keep(&mut self, rejects: &[Reject]) -> Result<()> {
+    /// Keeps rejects of the stages before.
+    fn keep(&mut self, origin: RejectOrigin, rejects: &[Reject]) -> Result<()> {
         self.open_again()?;
         let (State::Open(sink), Some(keeper)) = (&mut self.state, &mut self.keeper) else {
             return Err(lost());
         };
         for reject in rejects {
-            keeper.add(reject.clone());
+            keeper.add(origin, reject.clone());
             if keeper.is_full() {
                 sink.send(keeper)?;
             }
@@ -504,8 +507,9 @@ impl Load for TableLoad {
         self.take(batch).map_err(|error| self.ended(error))
     }
 
-    fn reject(&mut self, rejects: &[Reject]) -> Result<()> {
-        self.keep(rejects).map_err(|error| self.ended(error))
+    fn reject(&mut self, origin: RejectOrigin, rejects: &[Reject]) -> Result<()> {
+        self.keep(origin, rejects)
+            .map_err(|error| self.ended(error))
     }
 
     fn refused(&mut self) -> Refused {

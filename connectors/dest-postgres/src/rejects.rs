@@ -3,17 +3,20 @@
 
 use rapidbyte_formats::object;
 use rapidbyte_pg::ident::{self, quote_ident, quote_literal};
-use rapidbyte_pg_client::{Client, Format, Param};
+use rapidbyte_pg_client::{Client, Format, Param, Row};
 use rapidbyte_sdk::log::failpoint;
 use rapidbyte_sdk::name;
 use rapidbyte_sdk::prelude::*;
 
+use crate::checkpoint::is_missing;
 use crate::config::{Name, Settings, parts_of};
 use crate::convert;
+use crate::lock::NO_PRIVILEGE;
 use crate::transaction::BEGIN;
 
 /// The columns of the table. A run that finds a table without one of them refuses it.
-const COLUMNS: [(&str, &str); 12] = [
+const COLUMNS: [(&str, &str); 14] = [
+    ("id", "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
     (
         "rejected_at",
         "timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()",
@@ -22,6 +25,7 @@ const COLUMNS: [(&str, &str); 12] = [
     ("run_id", "text NOT NULL"),
     ("stream", "text NOT NULL"),
     ("target", "text NOT NULL"),
+    ("origin", "text NOT NULL"),
     ("location", "text"),
     ("column_name", "text"),
     ("code", "text NOT NULL"),
@@ -41,18 +45,7 @@ pub(crate) fn table(settings: &Settings, target: &Target, filled: &Name) -> Resu
     let Some(rejects) = &target.rejects else {
         return Ok(None);
     };
-    let parts = name::parts(&rejects.to).unwrap_or_default();
-    if !matches!(parts.len(), 1 | 2) || parts.iter().any(String::is_empty) {
-        let text = format!("{:?} is not the name of a table", rejects.to);
-        return Err(Error::config("invalid_name", text)
-            .hint("write a table, or a schema and a table, such as raw.rejects")
-            .at("rejects.to"));
-    }
-    let (schema, table) = parts_of(&rejects.to);
-    let own = Name { schema, table };
-    for part in [&own.schema, &own.table] {
-        ident::check_name(part).map_err(|error| convert(error).at("rejects.to"))?;
-    }
+    let own = named(&rejects.to)?;
     let is_system = own.schema.starts_with("pg_") || own.schema == "information_schema";
     match own == *filled {
         true => Err(is_target(&own)),
@@ -62,6 +55,23 @@ pub(crate) fn table(settings: &Settings, target: &Target, filled: &Name) -> Resu
         }
         false => Ok(Some(own)),
     }
+}
+
+/// The table that `rejects.to` names. Errors: `invalid_name`.
+fn named(to: &str) -> Result<Name> {
+    let parts = name::parts(to).unwrap_or_default();
+    if !matches!(parts.len(), 1 | 2) || parts.iter().any(String::is_empty) {
+        let text = format!("{to:?} is not the name of a table");
+        return Err(Error::config("invalid_name", text)
+            .hint("write a table, or a schema and a table, such as raw.rejects")
+            .at("rejects.to"));
+    }
+    let (schema, table) = parts_of(to);
+    let own = Name { schema, table };
+    for part in [&own.schema, &own.table] {
+        ident::check_name(part).map_err(|error| convert(error).at("rejects.to"))?;
+    }
+    Ok(own)
 }
 
 /// The error for a table of rejects that a stream is written to. No stream of the run may move then.
@@ -168,6 +178,216 @@ pub(crate) fn make(client: &mut Client, table: &Name) -> Result<()> {
     failpoint("dest-postgres.rejects_made")
 }
 
+/// Rejects of a page.
+const PAGE_ROWS: usize = 1000;
+/// Bytes of the records and messages of a page: the last reject of the page may go beyond them.
+const PAGE_BYTES: usize = 1 << 20;
+
+/// A page of the rejects of a pipeline behind the reject `after`, without records unless `with_data`. Empty if the table
+/// does not exist. Errors: `rejects_table_differs`, `no_privilege`.
+pub(crate) fn page(
+    client: &mut Client,
+    to: &str,
+    pipeline: &str,
+    after: Option<&str>,
+    with_data: bool,
+) -> Result<Vec<KeptReject>> {
+    let table = named(to)?;
+    let after = after.map_or(Ok(0), |after| id_of(after, &table))?;
+    let (record, bytes) = match with_data {
+        true => ("r.record", "pg_catalog.encode(r.record_bytes, 'hex')"),
+        false => ("NULL::text", "NULL::text"),
+    };
+    let sql = format!(
+        "SELECT p.* FROM (SELECT q.*, pg_catalog.sum(COALESCE(pg_catalog.octet_length(q.record), 0) \
+                 + COALESCE(pg_catalog.octet_length(q.hex), 0) + pg_catalog.octet_length(q.message)) \
+                 OVER (ORDER BY q.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before \
+             FROM (SELECT r.id, r.stream, r.run_id, \
+                 pg_catalog.to_char(r.rejected_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS \"UTC\"') AS kept_at, \
+                 r.origin, r.location, r.column_name, r.code, r.message, r.record_is_cut, {record} AS record, {bytes} AS hex \
+             FROM {table} AS r WHERE r.pipeline = {} AND r.id > {after} ORDER BY r.id LIMIT {PAGE_ROWS}) AS q) AS p \
+         WHERE COALESCE(p.before, 0) < {PAGE_BYTES} ORDER BY p.id",
+        quote_literal(pipeline),
+    );
+    let answers = match client.simple_query(&sql) {
+        Err(error) if is_missing(&error) => return Ok(Vec::new()),
+        Err(error) => return Err(unreadable(&table, error)),
+        Ok(answers) => answers,
+    };
+    let rows = answers.first().map_or(&[][..], |rows| &rows.rows);
+    rows.iter().map(kept).collect()
+}
+
+/// A row of [`page`].
+fn kept(row: &Row) -> Result<KeptReject> {
+    let text = |column: usize| row.text(column).map(|text| text.map(str::to_owned));
+    let needed = |column: usize| text(column).map(Option::unwrap_or_default);
+    let data = match (text(10)?, text(11)?) {
+        (Some(record), _) => record.into_bytes(),
+        (None, Some(hex)) => from_hex(&hex),
+        (None, None) => Vec::new(),
+    };
+    Ok(KeptReject {
+        id: needed(0)?,
+        stream: needed(1)?,
+        run_id: needed(2)?,
+        time: needed(3)?,
+        origin: match needed(4)?.as_str() {
+            "source" => RejectOrigin::Source,
+            "transform" => RejectOrigin::Transform,
+            _ => RejectOrigin::Destination,
+        },
+        reject: Reject {
+            data,
+            is_cut: needed(9)? == "t",
+            location: text(5)?,
+            column: text(6)?,
+            code: needed(7)?,
+            message: needed(8)?,
+        },
+    })
+}
+
+fn from_hex(hex: &str) -> Vec<u8> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).unwrap_or(0) as u8;
+    let pairs = hex.as_bytes().chunks_exact(2);
+    pairs
+        .map(|pair| digit(&pair[0]) << 4 | digit(&pair[1]))
+        .collect()
+}
+
+/// The number of a reject. Errors: `reject_missing`.
+fn id_of(id: &str, table: &Name) -> Result<i64> {
+    id.parse()
+        .map_err(|_| missing(&format!("{table} has no reject {id:?}: it was")))
+}
+
+/// The meaning of a server's error for the table of rejects.
+fn unreadable(table: &Name, error: Error) -> Error {
+    match error.code.as_str() {
+        "pg_42703" => {
+            let text = format!("{table} is no table of rejects: {}", error.message);
+            Error::schema("rejects_table_differs", text)
+                .hint("name a table that does not exist yet, which the run makes")
+                .at("rejects.to")
+        }
+        NO_PRIVILEGE => denied(
+            format!("the role may not read and replay rejects of {table}"),
+            format!("GRANT SELECT, UPDATE, DELETE ON {table} TO the role of the pipeline"),
+        ),
+        _ => error,
+    }
+}
+
+fn missing(why: &str) -> Error {
+    let text = format!("{why} replayed or deleted before, and this replay changed nothing");
+    Error::data("reject_missing", text).hint(
+        "list the rejects again with `rapidbyte rejects show PIPELINE`, and replay those that are still there",
+    )
+}
+
+/// The rejects that a load replays. Its commit removes them: only one of two replays can.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    table: Name,
+    ids: Vec<i64>,
+    /// The condition for them, on the table `r`.
+    condition: String,
+}
+
+impl Claim {
+    /// `None` for a load that replays nothing. Errors: `reject_missing`.
+    pub(crate) fn of(
+        target: &Target,
+        pipeline: &str,
+        table: Option<&Name>,
+    ) -> Result<Option<Self>> {
+        let replayed = target.rejects.as_ref().map(|rejects| &rejects.replayed);
+        let (Some(replayed), Some(table)) = (replayed, table) else {
+            return Ok(None);
+        };
+        if replayed.is_empty() {
+            return Ok(None);
+        }
+        let ids = replayed.iter().map(|id| id_of(id, table));
+        let ids = ids.collect::<Result<Vec<i64>>>()?;
+        let list: Vec<String> = ids.iter().map(i64::to_string).collect();
+        let condition = format!(
+            "r.pipeline = {} AND r.stream = {} AND r.id = ANY ('{{{}}}'::bigint[])",
+            quote_literal(pipeline),
+            quote_literal(&target.stream),
+            list.join(",")
+        );
+        Ok(Some(Self {
+            table: table.clone(),
+            ids,
+            condition,
+        }))
+    }
+
+    /// Keeps other replays of these rejects waiting until the end of the open transaction. Errors: `reject_missing`.
+    pub(crate) fn hold(&self, client: &mut Client) -> Result<()> {
+        match self.count(client)? {
+            held if held == self.ids.len() => Ok(()),
+            held => Err(self.missing(held)),
+        }
+    }
+
+    /// How many of the rejects are there. Locks them.
+    fn count(&self, client: &mut Client) -> Result<usize> {
+        let sql = format!(
+            "SELECT pg_catalog.count(*) FROM (SELECT FROM {} AS r WHERE {} ORDER BY r.id FOR UPDATE) AS held",
+            self.table, self.condition
+        );
+        let counted = client.query_all(&sql);
+        let [held] = match counted {
+            Err(error) if is_missing(&error) => return Ok(0),
+            counted => counted.map_err(|error| unreadable(&self.table, error))?,
+        };
+        Ok(held.single()?.parse().unwrap_or(0))
+    }
+
+    /// The statement that removes the rejects. It fails if one of them is not there any more.
+    pub(crate) fn removal(&self) -> String {
+        format!(
+            "WITH gone AS (DELETE FROM {} AS r WHERE {} RETURNING 1) \
+             SELECT 1 / (pg_catalog.count(*) = {})::int FROM gone",
+            self.table,
+            self.condition,
+            self.ids.len()
+        )
+    }
+
+    /// Why the server refused the removal: `reject_missing`, or `error` if all rejects are there.
+    pub(crate) fn refused(&self, client: &mut Client, error: Error) -> Error {
+        match self.count(client) {
+            Ok(held) if held < self.ids.len() => self.missing(held),
+            _ => error,
+        }
+    }
+
+    /// Whether a commit without an answer happened. Waits until the server has decided, because the transaction of the
+    /// commit holds the rejects. Errors: `reject_missing` if only some of them are there.
+    pub(crate) fn has_happened(&self, client: &mut Client) -> Result<bool> {
+        match self.count(client)? {
+            0 => Ok(true),
+            held if held == self.ids.len() => Ok(false),
+            held => Err(self.missing(held)),
+        }
+    }
+
+    fn missing(&self, held: usize) -> Error {
+        let table = &self.table;
+        missing(&match self.ids.as_slice() {
+            [id] => format!("the reject {id} is not in {table} any more: it was"),
+            ids => format!(
+                "{held} of the {} rejects to replay are still in {table}: the others were",
+                ids.len()
+            ),
+        })
+    }
+}
+
 /// Keeps the rejects of a load.
 pub(crate) struct Keeper {
     table: Name,
@@ -181,7 +401,7 @@ pub(crate) struct Keeper {
     pub(crate) refused_rows: u64,
     /// The refused rows that the host does not know yet.
     refused: Refused,
-    pending: Vec<Reject>,
+    pending: Vec<(RejectOrigin, Reject)>,
     pending_bytes: usize,
 }
 
@@ -223,7 +443,7 @@ impl Keeper {
         };
         self.refused.add(&reject);
         self.refused_rows += 1;
-        self.add(reject);
+        self.add(RejectOrigin::Destination, reject);
     }
 
     /// Whether the host fails the stream, because it has too many rejects.
@@ -232,10 +452,10 @@ impl Keeper {
     }
 
     /// Keeps a record, or a row.
-    pub(crate) fn add(&mut self, reject: Reject) {
+    pub(crate) fn add(&mut self, origin: RejectOrigin, reject: Reject) {
         self.rows += 1;
         self.pending_bytes += reject.data.len() + reject.message.len() + REJECT_BYTES;
-        self.pending.push(reject);
+        self.pending.push((origin, reject));
     }
 
     /// Whether no reject waits to be sent.
@@ -258,10 +478,10 @@ impl Keeper {
         let rows: Vec<serde_json::Value> = rejects.iter().map(as_json).collect();
         let rows = serde_json::Value::from(rows).to_string();
         let sql = format!(
-            "WITH kept AS (INSERT INTO {} (pipeline, run_id, stream, target, location, column_name, code, message, record, \
-                 record_bytes, record_is_cut) \
-             SELECT {}, {}, {}, {}, r.l, r.c, r.k, r.m, r.t, pg_catalog.decode(r.b, 'hex'), r.x \
-             FROM pg_catalog.json_to_recordset($1) AS r (l text, c text, k text, m text, t text, b text, x boolean) \
+            "WITH kept AS (INSERT INTO {} (pipeline, run_id, stream, target, origin, location, column_name, code, message, \
+                 record, record_bytes, record_is_cut) \
+             SELECT {}, {}, {}, {}, r.o, r.l, r.c, r.k, r.m, r.t, pg_catalog.decode(r.b, 'hex'), r.x \
+             FROM pg_catalog.json_to_recordset($1) AS r (o text, l text, c text, k text, m text, t text, b text, x boolean) \
              RETURNING 1) SELECT pg_catalog.count(*) FROM kept",
             self.table,
             quote_literal(&self.run.pipeline),
@@ -295,7 +515,7 @@ fn without_place(message: &str, number: u64) -> &str {
 }
 
 /// A reject as an object of [`Keeper::send`]. A text cannot hold NUL on this server.
-fn as_json(reject: &Reject) -> serde_json::Value {
+fn as_json((origin, reject): &(RejectOrigin, Reject)) -> serde_json::Value {
     let text = |text: &str| text.replace('\0', "\u{fffd}");
     let record = std::str::from_utf8(&reject.data).ok();
     let record = record.filter(|record| !record.contains('\0'));
@@ -307,6 +527,7 @@ fn as_json(reject: &Reject) -> serde_json::Value {
             .collect::<String>()
     };
     serde_json::json!({
+        "o": origin_name(*origin),
         "l": reject.location.as_deref().map(text),
         "c": reject.column.as_deref().map(text),
         "k": text(&reject.code),
@@ -315,4 +536,13 @@ fn as_json(reject: &Reject) -> serde_json::Value {
         "b": record.is_none().then(hex),
         "x": reject.is_cut,
     })
+}
+
+/// An origin as the table has it.
+fn origin_name(origin: RejectOrigin) -> &'static str {
+    match origin {
+        RejectOrigin::Source => "source",
+        RejectOrigin::Transform => "transform",
+        RejectOrigin::Destination => "destination",
+    }
 }

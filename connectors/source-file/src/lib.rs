@@ -145,6 +145,10 @@ impl Source for Files {
         });
         let format = match &self.settings.format {
             FileFormat::Text(format) => format,
+            FileFormat::Columns(..) if request.records.is_some() => {
+                let text = "only records of CSV and JSON Lines files can be replayed";
+                return Err(Error::config("replay_unsupported", text).in_stream(&request.stream));
+            }
             FileFormat::Columns(kind, headers) => {
                 let files = (*kind, stream.headers(*headers));
                 let rows = ColumnRows::new(files, stream, known.schema, request, folders)?;
@@ -180,6 +184,10 @@ impl Source for Files {
         );
         let rows = match folders {
             Some((partitions, picked)) => rows.with_folders(partitions, picked),
+            None => rows,
+        };
+        let rows = match &request.records {
+            Some(records) => rows.replaying(records.clone()),
             None => rows,
         };
         Ok(FileReader::Text(Box::new(rows)))

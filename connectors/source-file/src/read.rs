@@ -1,6 +1,8 @@
 //! One read: the files of a stream, one after the other, piece by piece.
 
+use std::iter::Peekable;
 use std::time::{Duration, Instant};
+use std::vec::IntoIter;
 
 use rapidbyte_formats::{Compression, Decoder};
 use rapidbyte_sdk::phase::{self, Kind};
@@ -23,6 +25,16 @@ pub struct Rows {
     folders: Option<Folders>,
     /// Records that could not be read, until they are handed over. Empty unless they are kept.
     rejects: Vec<Reject>,
+    replay: Option<Replay>,
+}
+
+/// Records that are read instead of the files.
+struct Replay {
+    records: Peekable<IntoIter<Reject>>,
+    /// The files of the stream.
+    files: Vec<String>,
+    /// The file of the record before.
+    path: Option<String>,
 }
 
 /// Records that could not be read and are handed over at once. A step adds at most as many again.
@@ -60,7 +72,18 @@ impl Rows {
             open: None,
             folders: None,
             rejects: Vec::new(),
+            replay: None,
         }
+    }
+
+    /// Reads these records instead of the files, each with the header and the folders of its file.
+    pub(crate) fn replaying(mut self, records: Vec<Reject>) -> Self {
+        self.replay = Some(Replay {
+            records: records.into_iter().peekable(),
+            files: std::mem::take(&mut self.files),
+            path: None,
+        });
+        self
     }
 
     /// Adds columns from the names of folders; the decoder gives the columns of the files.
@@ -100,6 +123,12 @@ impl Rows {
     }
 
     fn step(&mut self) -> Result<Step> {
+        if let Some(replay) = self.replay.take() {
+            let mut replay = replay;
+            let step = self.replay_next(&mut replay);
+            self.replay = Some(replay);
+            return step;
+        }
         let Some(open) = &mut self.open else {
             let Some(path) = self.files.pop() else {
                 return Ok(Step::AllRead);
@@ -126,6 +155,75 @@ impl Rows {
         open.consume(taken);
         self.take_rejects();
         Ok(Step::Forward)
+    }
+
+    /// Reads the next record that is replayed.
+    fn replay_next(&mut self, replay: &mut Replay) -> Result<Step> {
+        let Some(next) = replay.records.peek() else {
+            return Ok(Step::AllRead);
+        };
+        let location = next.location.clone().unwrap_or_default();
+        let path = location.rsplit_once(':').map_or("", |(path, _)| path);
+        if replay.path.as_deref() != Some(path) {
+            if replay.path.take().is_some() {
+                return Ok(Step::FileEnded);
+            }
+            self.begin_file_of_record(path, &replay.files)
+                .map_err(|error| error.in_stream(&self.stream).at(&location))?;
+            replay.path = Some(path.to_owned());
+        }
+        let Some(record) = replay.records.next() else {
+            return Ok(Step::AllRead);
+        };
+        let _phase = phase::enter(Kind::Decode);
+        let pushed = self.decoder.push_record(&record.data);
+        pushed.map_err(|error| convert(error, &self.stream, None).at(&location))?;
+        for rejected in self.decoder.take_rejects() {
+            let error = convert(rejected.error, &self.stream, None);
+            self.rejects.push(Reject {
+                data: rejected.data,
+                is_cut: rejected.is_cut,
+                location: record.location.clone(),
+                column: error.column,
+                code: error.code,
+                message: error.message,
+            });
+        }
+        Ok(Step::Forward)
+    }
+
+    /// Reads the header of a file, and the values of its folders. Errors: `replay_file_missing`.
+    fn begin_file_of_record(&mut self, path: &str, files: &[String]) -> Result<()> {
+        if let Some(folders) = &mut self.folders {
+            folders.values = folders.partitions.values(path)?;
+            path.clone_into(&mut folders.path);
+        }
+        self.decoder.begin_file();
+        if !self.decoder.wants_header() {
+            return Ok(());
+        }
+        if !files.iter().any(|file| file == path) {
+            let text = format!(
+                "a record of {path:?} cannot be replayed without the header of the file, which is not a file of the \
+                 stream any more"
+            );
+            return Err(Error::data("replay_file_missing", text)
+                .hint("put the file back, or a file of this name with the header alone"));
+        }
+        let window = self.max_window_bytes;
+        let mut text = Text::open(path, &self.stream, self.compression, window)?;
+        self.decoder.only_header(true);
+        while self.decoder.wants_header() {
+            let bytes = text.fill()?;
+            if bytes.is_empty() {
+                self.decoder.end_of_file().map_err(|e| text.refuse(e))?;
+                break;
+            }
+            let taken = self.decoder.push(bytes).map_err(|e| text.refuse(e))?;
+            text.consume(taken);
+        }
+        self.decoder.only_header(false);
+        Ok(())
     }
 
     /// Takes the records of the open file that could not be read.

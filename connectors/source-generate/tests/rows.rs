@@ -87,6 +87,7 @@ fn request(batch_bytes: u32) -> ReadRequest {
         batch_bytes,
         max_record_bytes: 64 << 20,
         keeps_rejects: false,
+        records: None,
     }
 }
 

@@ -108,6 +108,7 @@ fn read_all(
         batch_bytes: BATCH_BYTES,
         max_record_bytes: MAX_RECORD_BYTES,
         keeps_rejects: false,
+        records: None,
     };
     let reader = source.read(&request).map_err(Failure::of_connector)?;
     let encoder = ipc::Encoder::new(&reader.schema())?;

@@ -88,6 +88,16 @@ Examples:
   rapidbyte state clear shop.yaml public.orders"
     )]
     State(StateVerb),
+    /// Show the records that failed, and send them through the pipeline again.
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  rapidbyte rejects list shop.yaml
+  rapidbyte rejects show shop.yaml --stream orders --jsonl > rejects.jsonl
+  rapidbyte rejects replay shop.yaml --stream orders --from rejects.jsonl"
+    )]
+    Rejects(RejectsVerb),
     /// Check everything that a run needs, and change nothing.
     #[command(after_help = "\
 Examples:
@@ -334,6 +344,62 @@ pub struct Runs {
     /// Also write the attempts as an HTML page, with links to the pages of `report:`.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub page: Option<PathBuf>,
+}
+
+/// `rejects`
+#[derive(Debug, Subcommand)]
+pub enum RejectsVerb {
+    /// Count the kept rejects by stream, column and code.
+    #[command(after_help = "Examples:\n  rapidbyte rejects list shop.yaml --output json")]
+    List {
+        #[command(flatten)]
+        pipeline: Pipeline,
+        /// Count only the rejects of this stream.
+        #[arg(long, value_name = "STREAM")]
+        stream: Option<String>,
+    },
+    /// Show kept rejects with their places, reasons and records.
+    #[command(after_help = "\
+Examples:
+  rapidbyte rejects show shop.yaml --code value_does_not_fit
+  rapidbyte rejects show shop.yaml --stream orders --jsonl > rejects.jsonl")]
+    Show {
+        #[command(flatten)]
+        pipeline: Pipeline,
+        /// Show only the rejects of this stream.
+        #[arg(long, value_name = "STREAM")]
+        stream: Option<String>,
+        /// Show only the rejects with this error code.
+        #[arg(long, value_name = "CODE")]
+        code: Option<String>,
+        /// Show only the rejects of this column.
+        #[arg(long, value_name = "COLUMN")]
+        column: Option<String>,
+        /// Show at most this many rejects, the oldest (default: 20; with --jsonl: all).
+        #[arg(long, value_name = "ROWS", value_parser = rows, allow_negative_numbers = true)]
+        limit: Option<u64>,
+        /// Print one JSON object a line, as `rejects replay --from` reads them.
+        #[arg(long)]
+        jsonl: bool,
+    },
+    /// Send the rejects of a stream through the pipeline again, each at most once.
+    #[command(after_help = "\
+Without --from, the stored records are sent as they are: the pipeline, a transform or the target was
+repaired. Records that fail again stay as rejects.
+
+Examples:
+  rapidbyte rejects replay shop.yaml --stream orders
+  rapidbyte rejects replay shop.yaml --stream orders --from repaired.jsonl --output json")]
+    Replay {
+        #[command(flatten)]
+        pipeline: Pipeline,
+        /// The stream.
+        #[arg(long, value_name = "STREAM")]
+        stream: String,
+        /// Send the records of this file instead, and only these: lines of `rejects show --jsonl` with repaired records.
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        from: Option<PathBuf>,
+    },
 }
 
 /// `state`

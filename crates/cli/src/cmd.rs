@@ -10,6 +10,7 @@ pub mod init;
 pub mod lock;
 pub mod plan;
 pub mod reference;
+pub mod rejects;
 pub mod run;
 pub mod runs;
 pub mod schema;

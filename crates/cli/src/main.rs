@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         Verb::Run(run) => cmd::run::run(run, &arguments.common, &output),
         Verb::Runs(runs) => cmd::runs::run(runs, &arguments.common, &output),
         Verb::State(verb) => cmd::state::run(verb, &arguments.common, &output),
+        Verb::Rejects(verb) => cmd::rejects::run(verb, &arguments.common, &output),
         Verb::Check(pipeline) => cmd::check::run(pipeline, &arguments.common, &output),
         Verb::Discover(pipeline) => cmd::discover::run(pipeline, &arguments.common, &output),
         Verb::Plan(plan) => cmd::plan::run(plan, &arguments.common, &output),

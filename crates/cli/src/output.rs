@@ -111,6 +111,11 @@ impl Output {
         }
     }
 
+    /// A line of a result that a program reads, in any mode.
+    pub fn line(&self, document: &Value) {
+        self.result(&escape::json(&document.to_string()));
+    }
+
     /// If the command fails, the document of the failure also has these members, so that there is
     /// one document either way.
     pub fn known(&self, members: Value) {

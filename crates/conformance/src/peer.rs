@@ -213,6 +213,7 @@ fn read(mut source: Source, name: &str, enough: usize) -> Result<RecordBatch, Tr
         batch_bytes: crate::read::BATCH_BYTES,
         max_record_bytes: 16 << 20,
         keeps_rejects: false,
+        records: None,
     };
     let broken = |text: String| Trouble::Broken(format!("the peer reads {name}: {text}"));
     let schemas = source.read(&[request]).map_err(trouble)?;

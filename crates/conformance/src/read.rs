@@ -108,6 +108,7 @@ impl Asked {
             batch_bytes: self.batch_bytes,
             max_record_bytes: self.max_record_bytes,
             keeps_rejects: false,
+            records: None,
         }
     }
 }

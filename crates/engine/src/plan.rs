@@ -28,6 +28,7 @@ use rapidbyte_wire::{WARNING_NOTE, ipc, types};
 use crate::document::{self, Document, StreamTarget, WhenRunning};
 use crate::failure::{Class, Failure};
 use crate::meant::did_you_mean;
+use crate::rejects::Replay;
 pub use check::{Checked, Looked, check};
 use choose::{Chosen, some_of};
 pub(crate) use deletes::KeyRead;
@@ -108,6 +109,8 @@ pub struct StreamPlan {
     pub placed: Placed,
     /// The location without secrets, to be shown.
     pub location: String,
+    /// The rejects that move instead of the rows of the source.
+    pub(crate) replay: Option<Replay>,
 }
 
 impl StreamPlan {
@@ -376,11 +379,15 @@ pub(crate) fn rejects(document: &Document) -> Option<Rejects> {
     let rejects = &document.rejects;
     let to = rejects.to.clone().filter(|_| rejects.are_allowed())?;
     let max_rows = rejects.max_rows;
-    Some(Rejects { to, max_rows })
+    Some(Rejects {
+        to,
+        max_rows,
+        replayed: Vec::new(),
+    })
 }
 
 /// Refuses rejects where the destination does not keep them.
-fn refuse_rejects(document: &Document, destination: &Stage) -> Result<(), Failure> {
+pub(crate) fn refuse_rejects(document: &Document, destination: &Stage) -> Result<(), Failure> {
     if destination.spec.supports_rejects || rejects(document).is_none() {
         return Ok(());
     }
@@ -546,6 +553,7 @@ fn place(
         location: document.redact(&placed.location),
         placed,
         discovered,
+        replay: None,
     })
 }
 

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crossbeam_channel::Receiver as Told;
-use rapidbyte_runtime::{Cancel, Clock, Limits, MemoryBudget, Position, Reject, Sandbox, Source};
+use rapidbyte_runtime::{
+    Cancel, Clock, Limits, MemoryBudget, Position, Reject, RejectOrigin, Sandbox, Source,
+};
 
 use rapidbyte_wire::ipc;
 
@@ -46,8 +48,12 @@ pub(crate) enum Message {
     AllKeys { member: usize },
     /// All rows of the stream before it belong to this cursor.
     Checkpoint { member: usize, cursor: String },
-    /// Records that the source cannot read.
-    Rejects { member: usize, rejects: Vec<Reject> },
+    /// Records that the source cannot read, or rows that a transform cannot take.
+    Rejects {
+        member: usize,
+        origin: RejectOrigin,
+        rejects: Vec<Reject>,
+    },
 }
 
 /// A message of the destination to the source.

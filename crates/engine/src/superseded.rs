@@ -123,7 +123,14 @@ impl Asking<'_> {
         let is_known = failure.class == Class::Cancelled || failure.code == CODE;
         let supports_checkpoints = self.plan.destination.spec.supports_checkpoints;
         let was_let_in = self.ledger.of(&self.stream.name).was_let_in;
-        if is_known || !supports_checkpoints || !was_let_in || host.cancel.is_cancelled() {
+        // A replay fences nothing, and its rejects protect its rows.
+        let is_replay = self.stream.replay.is_some();
+        if is_known
+            || is_replay
+            || !supports_checkpoints
+            || !was_let_in
+            || host.cancel.is_cancelled()
+        {
             return failure;
         }
         match (self.ask(host), self.ledger.of(&self.stream.name).overtaken) {

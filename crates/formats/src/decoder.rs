@@ -89,9 +89,7 @@ impl Decoder {
     /// The same, which reads the header of each CSV file and no row.
     #[must_use]
     pub fn header_only(mut self) -> Self {
-        if let Records::Csv(reader) = &mut self.records {
-            reader.header_only();
-        }
+        self.only_header(true);
         self
     }
 
@@ -185,6 +183,27 @@ impl Decoder {
         pushed
     }
 
+    /// Reads of a CSV file its header alone, or its records again.
+    pub fn only_header(&mut self, only: bool) {
+        if let Records::Csv(reader) = &mut self.records {
+            reader.only_header(only);
+        }
+    }
+
+    /// Takes one record with all of its bytes, with or without its line break, as if the file that began had it: the
+    /// header of the file still holds. A text with several records is several rows.
+    ///
+    /// The batch may be full before.
+    pub fn push_record(&mut self, record: &[u8]) -> Result<(), FormatError> {
+        self.check()?;
+        let pushed = match &mut self.records {
+            Records::Csv(reader) => reader.push_record(record, &mut self.rows),
+            Records::Jsonl(reader) => reader.push_record(record, &mut self.rows),
+        };
+        self.failed = pushed.is_err();
+        pushed
+    }
+
     /// Ends the file; a last record without a line break is a record. A file without any record
     /// is a file without rows.
     pub fn end_of_file(&mut self) -> Result<(), FormatError> {
@@ -221,5 +240,51 @@ impl Decoder {
             ));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_schema::{DataType, Field, Schema};
+
+    use super::*;
+    use crate::csv::Dialect;
+
+    fn decoder(format: &Format) -> Decoder {
+        let field = |name: &str| Field::new(name, DataType::Int64, false);
+        let schema = Schema::new(vec![field("a"), field("b")]);
+        let decoder = Decoder::new(format, schema.into(), None, Limits::default()).unwrap();
+        decoder.keep_rejects()
+    }
+
+    #[test]
+    fn single_records_follow_the_header_and_end_by_themselves() {
+        let mut csv = decoder(&Format::Csv(Dialect::default()));
+        csv.begin_file();
+        csv.only_header(true);
+        let file = b"b,a\n7,8\n";
+        assert_eq!(csv.push(file).unwrap(), 4);
+        csv.only_header(false);
+        for record in [&b"2,1"[..], b"4,3\n", b"\"x\ny\",5", b"6,5\r\n8,7"] {
+            csv.push_record(record).unwrap();
+        }
+        assert_eq!(csv.take_rejects().len(), 1);
+        let rows = csv.take_batch().unwrap().unwrap();
+        assert_eq!(rows.num_rows(), 4);
+        let first = rows.column(0).slice(0, 1);
+        assert_eq!(
+            first.to_data(),
+            arrow_array::Int64Array::from(vec![1]).into()
+        );
+        // A quote that never ends must not swallow the next record.
+        let error = csv.push_record(b"\"1,2").unwrap_err();
+        assert_eq!(error.code, "csv_unterminated_quote");
+        let mut jsonl = decoder(&Format::Jsonl);
+        jsonl.begin_file();
+        jsonl.push_record(br#"{"a":1,"b":2}"#).unwrap();
+        jsonl.push_record(b"{broken").unwrap();
+        jsonl.push_record(b"{\"b\":2,\"a\":1}\n").unwrap();
+        assert_eq!(jsonl.take_rejects().len(), 1);
+        assert_eq!(jsonl.take_batch().unwrap().unwrap().num_rows(), 2);
     }
 }

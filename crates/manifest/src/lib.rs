@@ -19,6 +19,8 @@ use sha2::{Digest, Sha256};
 pub const FOLDER: &str = "_manifest";
 /// Behind the name of a file that waits for its manifest.
 pub const PENDING: &str = ".pending";
+/// Behind the name of a file of rejects.
+pub const REJECTS: &str = ".rejects.jsonl";
 /// The form of the manifests that are written.
 const VERSION: u32 = 1;
 /// Digits of a number in a name.
@@ -56,6 +58,9 @@ pub struct Manifest {
     pub rows: u64,
     /// The files that this commit adds.
     pub files: Vec<File>,
+    /// The file with the rejects of this commit, in [`FOLDER`]. Nobody reads it as rows of the stream.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rejects: Vec<File>,
 }
 
 /// A committed file.
@@ -128,6 +133,11 @@ pub fn number_of_part(part: &str) -> Option<u64> {
     numbers[1].parse().ok()
 }
 
+/// The number of the manifest that a file of rejects is written for: `rejects.0002-00000007-00000.rejects.jsonl`.
+pub fn number_of_rejects(name: &str) -> Option<u64> {
+    number_of_part(name.strip_suffix(REJECTS)?.rsplit_once('.')?.1)
+}
+
 /// The SHA-256 of bytes that come in pieces, in hexadecimal digits.
 #[derive(Clone, Default)]
 pub struct Hash(Sha256);
@@ -184,7 +194,8 @@ impl Link {
                 .split('/')
                 .any(|part| matches!(part, "" | "." | "..") || part.contains(['*', '?']))
         };
-        if manifest.files.iter().any(leads_out) {
+        let mut all = manifest.files.iter().chain(&manifest.rejects);
+        if all.any(leads_out) {
             return malformed("it names a file outside its directory");
         }
         Ok(Self {
@@ -215,6 +226,7 @@ impl Link {
             begins: before.map_or(0, |before| before.begins),
             rows: before.map_or(0, |before| before.rows),
             files: Vec::new(),
+            rejects: Vec::new(),
         })
     }
 
@@ -266,6 +278,7 @@ impl Manifest {
                 (self.rows != rows, "rows"),
                 (self.begins != begins, "begins"),
                 (!self.files.is_empty(), "files"),
+                (!self.rejects.is_empty(), "rejects"),
             ];
             return differs
                 .iter()

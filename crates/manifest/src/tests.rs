@@ -147,3 +147,18 @@ fn the_hash_is_sha_256() {
     let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     assert_eq!(Hash::of(b"abc"), abc);
 }
+
+#[test]
+fn a_file_of_rejects_tells_its_manifest_and_stays_out_of_the_rows() {
+    assert_eq!(
+        number_of_rejects("bad.0002-00000007-00000.rejects.jsonl"),
+        Some(7)
+    );
+    for other in [
+        "bad.rejects.jsonl",
+        "0002-00000007-00000.rejects.jsonl",
+        "bad.0002-00000007-00000.jsonl",
+    ] {
+        assert_eq!(number_of_rejects(other), None, "{other}");
+    }
+}

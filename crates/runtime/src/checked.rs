@@ -6,13 +6,14 @@ use std::time::Instant;
 use rapidbyte_wire::verify::{Layout, Unfit};
 
 use crate::bindings::destination::{
-    LoadRequest, Part, Plan, Presence, Progress, Receipt, Refused, StreamCommit, Target, Worker,
+    KeptReject, LoadRequest, Part, Plan, Presence, Progress, Receipt, Refused, StreamCommit,
+    Target, Worker,
 };
 use crate::bindings::source::{Event, Position, ReadRequest, Selection};
 use crate::bindings::transform::{Plan as TransformPlan, Relation};
 use crate::bindings::types::{
     Batch, Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, Error as ConnectorError, ErrorKind,
-    Reject, RowLimit, Spec, Stream,
+    Reject, RejectOrigin, RowLimit, Spec, Stream,
 };
 use crate::cursors::{self, Cursors};
 use crate::ended;
@@ -470,6 +471,38 @@ impl Destination {
         self.session.beat(presence)
     }
 
+    /// As [`DestinationSession::rejects`].
+    pub fn rejects(
+        &mut self,
+        to: &str,
+        pipeline: &str,
+        after: Option<&String>,
+        with_data: bool,
+    ) -> Result<Vec<KeptReject>> {
+        const REJECTS: &str = "session.rejects";
+        let mut page = self.session.rejects(to, pipeline, after, with_data)?;
+        if page.len() > MAX_REJECTS {
+            let text = format!("{} rejects at a time, above {MAX_REJECTS}", page.len());
+            return broken(self.session.as_mut(), REJECTS, text);
+        }
+        // A page that begins again would never end.
+        if page.last().is_some_and(|last| Some(&last.id) == after) {
+            let text = "a page of rejects that ends where the page before it ended";
+            return broken(self.session.as_mut(), REJECTS, text);
+        }
+        for kept in &mut page {
+            let data = kept.reject.data.len();
+            let texts = [&kept.id, &kept.stream, &kept.run_id, &kept.time];
+            if data > MAX_REJECT_DATA || texts.iter().any(|text| text.len() > MAX_STREAM_NAME) {
+                let text = format!("a kept reject with {data} bytes of its record, or a long name");
+                return broken(self.session.as_mut(), REJECTS, text);
+            }
+            let reject = std::slice::from_mut(&mut kept.reject);
+            ended::shorten_rejects(reject, &self.session.sandbox().redact);
+        }
+        Ok(page)
+    }
+
     /// As [`Session::is_usable`].
     pub fn is_usable(&self) -> bool {
         self.session.is_usable()
@@ -511,8 +544,8 @@ impl Destination {
     }
 
     /// As [`DestinationSession::reject`].
-    pub fn reject(&mut self, stream: u32, rejects: &[Reject]) -> Result<()> {
-        self.session.reject(stream, rejects)
+    pub fn reject(&mut self, stream: u32, origin: RejectOrigin, rejects: &[Reject]) -> Result<()> {
+        self.session.reject(stream, origin, rejects)
     }
 
     /// As [`DestinationSession::refused`].

@@ -30,13 +30,15 @@ mod state;
 mod wasm;
 
 pub use bindings::destination::{
-    ColumnPlan, DeleteAction, Deletes, DroppedColumn, Fit, LoadRequest, NewColumn, Part, Plan,
-    Presence, Progress, Receipt, Refused, Rejects, RenamedColumn, SchemaChanges, StreamCommit,
-    Target, TypeChange, Worker,
+    ColumnPlan, DeleteAction, Deletes, DroppedColumn, Fit, KeptReject, LoadRequest, NewColumn,
+    Part, Plan, Presence, Progress, Receipt, Refused, Rejects, RenamedColumn, SchemaChanges,
+    StreamCommit, Target, TypeChange, Worker,
 };
 pub use bindings::source::{Event, Increment, LateRows, Position, ReadRequest, Selection};
 pub use bindings::transform::{Plan as TransformPlan, Relation};
-pub use bindings::types::{Batch, CheckItem, Error as ConnectorError, ErrorKind, Reject};
+pub use bindings::types::{
+    Batch, CheckItem, Error as ConnectorError, ErrorKind, Reject, RejectOrigin,
+};
 pub use bindings::types::{Bucket, Buckets, ChosenRows, DigestedRow, RowLimit};
 pub use bindings::types::{Run, Spec, Stream, SyncMode, WriteMode};
 pub use cancel::{Cancel, Registration};

@@ -6,14 +6,14 @@
 //! session. A read and a load have one or more streams, which are numbered from 0 in the order of their requests.
 
 use crate::bindings::destination::{
-    DroppedColumn, LoadRequest, NewColumn, Part, Plan, Presence, Progress, Receipt, Refused,
-    RenamedColumn, SchemaChanges, StreamCommit, Target, TypeChange, Worker,
+    DroppedColumn, KeptReject, LoadRequest, NewColumn, Part, Plan, Presence, Progress, Receipt,
+    Refused, RenamedColumn, SchemaChanges, StreamCommit, Target, TypeChange, Worker,
 };
 use crate::bindings::source::{Event, Position, ReadRequest, Selection};
 use crate::bindings::transform::{Plan as TransformPlan, Relation};
 use crate::bindings::types::{
     Batch, Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, Error as ConnectorError, ErrorKind,
-    Reject, RowLimit, Spec, Stream,
+    Reject, RejectOrigin, RowLimit, Spec, Stream,
 };
 use crate::{Error, Result, Sandbox};
 
@@ -235,6 +235,18 @@ pub trait DestinationSession: Session {
     /// Records that a run is active. Returns true if the host has to repeat the call every few seconds.
     fn beat(&mut self, presence: &Presence) -> Result<bool>;
 
+    /// A page of the rejects of the pipeline that are kept in the place `to`, after the reject with the id `after`.
+    fn rejects(
+        &mut self,
+        to: &str,
+        pipeline: &str,
+        after: Option<&String>,
+        with_data: bool,
+    ) -> Result<Vec<KeptReject>> {
+        let _ = (to, pipeline, after, with_data);
+        Ok(Vec::new())
+    }
+
     /// Begins to load one or more streams, and fences older runs of each: from now on only these runs can commit.
     fn begin(&mut self, requests: &[LoadRequest]) -> Result<Vec<Progress>>;
 
@@ -250,9 +262,9 @@ pub trait DestinationSession: Session {
     /// Writes one batch of a stream.
     fn write(&mut self, stream: u32, batch: &Batch) -> Result<()>;
 
-    /// Keeps rejects of the source. Only a destination that keeps rejects is asked.
-    fn reject(&mut self, stream: u32, rejects: &[Reject]) -> Result<()> {
-        let _ = (stream, rejects);
+    /// Keeps rejects of the stages before. Only a destination that keeps rejects is asked.
+    fn reject(&mut self, stream: u32, origin: RejectOrigin, rejects: &[Reject]) -> Result<()> {
+        let _ = (stream, origin, rejects);
         Ok(())
     }
 

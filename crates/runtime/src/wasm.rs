@@ -6,7 +6,8 @@ use wasmtime::Store;
 use wasmtime::component::ResourceAny;
 
 use crate::bindings::destination::{
-    LoadRequest, Part, Plan, Presence, Progress, Receipt, Refused, StreamCommit, Target, Worker,
+    KeptReject, LoadRequest, Part, Plan, Presence, Progress, Receipt, Refused, StreamCommit,
+    Target, Worker,
 };
 use crate::bindings::destination_world::{DestinationConnector, DestinationConnectorPre};
 use crate::bindings::phase::Kind;
@@ -16,7 +17,7 @@ use crate::bindings::transform::{Plan as TransformPlan, Relation};
 use crate::bindings::transform_world::{TransformConnector, TransformConnectorPre};
 use crate::bindings::types::{
     Batch, Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, Error as ConnectorError, ErrorKind,
-    Reject, RowLimit, Spec, Stream,
+    Reject, RejectOrigin, RowLimit, Spec, Stream,
 };
 use crate::ended::{self, COPY_OVERHEAD};
 use crate::session::{DestinationSession, Digests, Session, SourceSession, TransformSession};
@@ -565,6 +566,27 @@ impl DestinationSession for WasmDestination {
         })
     }
 
+    fn rejects(
+        &mut self,
+        to: &str,
+        pipeline: &str,
+        after: Option<&String>,
+        with_data: bool,
+    ) -> Result<Vec<KeptReject>> {
+        let session = self.session();
+        let guest = self.bindings.rapidbyte_connector_destination().session();
+        self.instance.call("session.rejects", Kind::Query, |s| {
+            guest.call_rejects(
+                s,
+                session,
+                to,
+                pipeline,
+                after.map(String::as_str),
+                with_data,
+            )
+        })
+    }
+
     fn begin(&mut self, requests: &[LoadRequest]) -> Result<Vec<Progress>> {
         let session = self.session();
         let destination = self.bindings.rapidbyte_connector_destination();
@@ -600,11 +622,11 @@ impl DestinationSession for WasmDestination {
         self.write_to(self.writer(stream), batch)
     }
 
-    fn reject(&mut self, stream: u32, rejects: &[Reject]) -> Result<()> {
+    fn reject(&mut self, stream: u32, origin: RejectOrigin, rejects: &[Reject]) -> Result<()> {
         let writer = self.writer(stream);
         let guest = self.bindings.rapidbyte_connector_destination().writer();
         self.instance.call("writer.reject", Kind::Encode, |s| {
-            guest.call_reject(s, writer, rejects)
+            guest.call_reject(s, writer, origin, rejects)
         })
     }
 

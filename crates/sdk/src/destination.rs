@@ -18,9 +18,10 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
 use crate::{
-    Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, DroppedColumn, Error, NewColumn, Part,
-    Plan, Presence, Progress, Receipt, Refused, Reject, RenamedColumn, Result, RowLimit, Run,
-    SchemaChanges, Spec, Target, TypeChange, Worker, WriteMode, config,
+    Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, DroppedColumn, Error, KeptReject,
+    NewColumn, Part, Plan, Presence, Progress, Receipt, Refused, Reject, RejectOrigin,
+    RenamedColumn, Result, RowLimit, Run, SchemaChanges, Spec, Target, TypeChange, Worker,
+    WriteMode, config,
 };
 
 #[doc(hidden)]
@@ -135,6 +136,20 @@ pub trait Destination: Sized + 'static {
         Ok(false)
     }
 
+    /// The rejects of the pipeline that are kept in the place `to`, after the reject with the id `after`: a page of at
+    /// most 1,000 and about one MiB. Empty: no more are kept. Changes nothing. Only a destination with
+    /// [`Destination::SUPPORTS_REJECTS`] has an answer.
+    fn rejects(
+        &mut self,
+        to: &str,
+        pipeline: &str,
+        after: Option<&str>,
+        with_data: bool,
+    ) -> Result<Vec<KeptReject>> {
+        let _ = (to, pipeline, after, with_data);
+        Ok(Vec::new())
+    }
+
     /// Begins the load of a stream. With [`Destination::SUPPORTS_CHECKPOINTS`] this fences older runs, and the progress
     /// says how far the stream is; otherwise it is [`Progress::unfenced`].
     fn begin(&mut self, target: &Target, run: &Run) -> Result<(Self::Load, Progress)>;
@@ -161,10 +176,10 @@ pub trait Load: Sized + 'static {
     /// and counted in [`Load::refused`].
     fn write(&mut self, batch: &RecordBatch) -> Result<()>;
 
-    /// Keeps rejects of the source in the place that `Target::rejects` names. Only a destination with
+    /// Keeps rejects of the stages before in the place that `Target::rejects` names. Only a destination with
     /// [`Destination::SUPPORTS_REJECTS`] is asked.
-    fn reject(&mut self, rejects: &[Reject]) -> Result<()> {
-        let _ = rejects;
+    fn reject(&mut self, origin: RejectOrigin, rejects: &[Reject]) -> Result<()> {
+        let _ = (origin, rejects);
         Err(Error::internal("the destination does not keep rejects"))
     }
 

@@ -79,15 +79,15 @@ pub use source::{Event, Reader, Source};
 pub use transform::{Transform, Transformer};
 
 pub use bindings::exports_destination::{
-    ColumnPlan, DeleteAction, Deletes, DroppedColumn, Fit, LoadRequest, NewColumn, Part, Plan,
-    Presence, Progress, Receipt, Refused, Rejects, RenamedColumn, SchemaChanges, Target,
-    TypeChange, Worker,
+    ColumnPlan, DeleteAction, Deletes, DroppedColumn, Fit, KeptReject, LoadRequest, NewColumn,
+    Part, Plan, Presence, Progress, Receipt, Refused, Rejects, RenamedColumn, SchemaChanges,
+    Target, TypeChange, Worker,
 };
 pub use bindings::exports_source::{Increment, LateRows, ReadRequest, Selection};
 pub use bindings::exports_transform::{Plan as TransformPlan, Relation};
 pub use bindings::types::{
-    Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, Error, ErrorKind, Reject, RowLimit, Run,
-    Spec, Stream, SyncMode, WriteMode,
+    Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, Error, ErrorKind, Reject, RejectOrigin,
+    RowLimit, Run, Spec, Stream, SyncMode, WriteMode,
 };
 
 /// The result of every fallible call of a connector.
@@ -97,10 +97,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub mod prelude {
     pub use crate::{
         Bucket, Buckets, CheckItem, ChosenRows, ColumnPlan, Commit, Destination, DigestedRow,
-        Error, ErrorKind, Event, Fit, Increment, LateRows, Load, LoadRequest, Part, Plan, Presence,
-        Progress, ReadRequest, Reader, Receipt, Refused, Reject, Rejects, Relation, Result,
-        RowLimit, Run, SchemaChanges, Selection, Source, Stream, SyncMode, Target, Transform,
-        TransformPlan, Transformer, Worker, WriteMode,
+        Error, ErrorKind, Event, Fit, Increment, KeptReject, LateRows, Load, LoadRequest, Part,
+        Plan, Presence, Progress, ReadRequest, Reader, Receipt, Refused, Reject, RejectOrigin,
+        Rejects, Relation, Result, RowLimit, Run, SchemaChanges, Selection, Source, Stream,
+        SyncMode, Target, Transform, TransformPlan, Transformer, Worker, WriteMode,
     };
     pub use arrow_array::{self, *};
     pub use arrow_schema::{self, DataType, Field, Schema, SchemaRef};

@@ -64,6 +64,7 @@ fn request(columns: Option<&[&str]>) -> ReadRequest {
         batch_bytes: 1 << 20,
         max_record_bytes: 64 << 20,
         keeps_rejects: false,
+        records: None,
     }
 }
 

@@ -89,6 +89,7 @@ fn ids(folder: &Path, path: &str) -> Result<(Vec<i64>, Vec<String>)> {
         batch_bytes: 1 << 20,
         max_record_bytes: 1 << 20,
         keeps_rejects: false,
+        records: None,
     })?;
     let mut ids = Vec::new();
     loop {

@@ -45,6 +45,7 @@ fn request(stream: &str, columns: Option<&[&str]>) -> ReadRequest {
         batch_bytes: 1 << 20,
         max_record_bytes: 1 << 20,
         keeps_rejects: false,
+        records: None,
     }
 }
 

@@ -31,6 +31,7 @@ fn events(wait: Duration) -> Vec<usize> {
             batch_bytes: 1 << 20,
             max_record_bytes: 1 << 20,
             keeps_rejects: false,
+            records: None,
         })
         .unwrap();
     let mut events = Vec::new();

@@ -37,6 +37,7 @@ pub(super) fn send_keys(
     work.point("engine.read_keys")?;
     let schemas = source.read(&[ReadRequest {
         keeps_rejects: false,
+        records: None,
         increment: None,
         cursor: None,
         columns: Some(keys.columns.clone()),

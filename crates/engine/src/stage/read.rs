@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use rapidbyte_runtime::{Batch, Cancel, Clock, Event, Phase, Position, ReadRequest, Source};
+use rapidbyte_runtime::{
+    Batch, Cancel, Clock, Event, Phase, Position, ReadRequest, RejectOrigin, Source,
+};
 use rapidbyte_wire::ipc;
 use rapidbyte_wire::verify::Layout;
 
@@ -15,6 +17,7 @@ use crate::channel::Sender;
 use crate::compress::Compressor;
 use crate::failure::{Class, Failure};
 use crate::plan::StreamPlan;
+use crate::rejects::Replay;
 
 /// Reads until the end and says so. Returning early drops the sender, which is an abort.
 pub(crate) fn pump_source(
@@ -24,6 +27,11 @@ pub(crate) fn pump_source(
     clock: &Clock,
     cancel: &Cancel,
 ) -> Result<(), Stopped> {
+    if let [one] = work.members
+        && let Some(Replay::Rows(batches)) = &one.stream.replay
+    {
+        return send_rows(work, sender, batches, clock);
+    }
     let failed = |e| Stopped::because(work.failed(e, "source"));
     let mut source = open(work, clock, cancel)?;
     let wait = || {
@@ -104,7 +112,11 @@ pub(crate) fn pump_source(
                     send(
                         work,
                         &mut sender,
-                        Message::Rejects { member, rejects },
+                        Message::Rejects {
+                            member,
+                            origin: RejectOrigin::Source,
+                            rejects,
+                        },
                         clock,
                     )?;
                 }
@@ -141,6 +153,29 @@ pub(crate) fn pump_source(
         work.sessions.keep_source(source);
     }
     Ok(())
+}
+
+/// Sends rows that are replayed, without the source.
+fn send_rows(
+    work: &Work<'_>,
+    mut sender: Sender<Message>,
+    batches: &[Batch],
+    clock: &Clock,
+) -> Result<(), Stopped> {
+    let compression = work.plan.document.resources.compression;
+    let mut compressor = Compressor::new(compression).map_err(compress_failed)?;
+    for batch in batches {
+        work.point("engine.read")?;
+        let frame = compressor.compress(batch.data.clone());
+        let frame = frame.map_err(compress_failed)?;
+        let message = Message::Batch {
+            member: 0,
+            frame,
+            rows: batch.rows,
+        };
+        send(work, &mut sender, message, clock)?;
+    }
+    sender.end().map_err(|_| Stopped::Peer)
 }
 
 /// The session that reads: one that is open already, or a new one.
@@ -246,6 +281,10 @@ fn request(work: &Work<'_>, stream: &StreamPlan, cursor: Option<String>) -> Read
         batch_bytes: u32::try_from(resources.batch_bytes).unwrap_or(u32::MAX),
         max_record_bytes: resources.max_record_bytes,
         keeps_rejects: stream.target.rejects.is_some() && work.plan.source.spec.supports_rejects,
+        records: match &stream.replay {
+            Some(Replay::Records(records)) => Some(records.clone()),
+            _ => None,
+        },
     }
 }
 

@@ -1,6 +1,6 @@
 //! The stage between two channels.
 
-use rapidbyte_runtime::{Batch, Cancel, Clock, Phase, Transform};
+use rapidbyte_runtime::{Batch, Cancel, Clock, Phase, RejectOrigin, Transform};
 
 use super::{
     Message, Stopped, Work, compress_failed, decompress_failed, has_same_columns, message_bytes,
@@ -82,7 +82,11 @@ pub(crate) fn pump_transform(
                         if rejects.is_empty() {
                             break;
                         }
-                        send(Message::Rejects { member, rejects })?;
+                        send(Message::Rejects {
+                            member,
+                            origin: RejectOrigin::Transform,
+                            rejects,
+                        })?;
                     }
                 }
             }

@@ -405,9 +405,11 @@ impl<'a> Pump<'a> {
                         self.commit(false)?;
                     }
                 }
-                Received::Item(Message::Rejects { member, rejects }) => {
-                    self.reject(member, &rejects)?;
-                }
+                Received::Item(Message::Rejects {
+                    member,
+                    origin,
+                    rejects,
+                }) => self.reject(member, origin, &rejects)?,
                 Received::End => break,
                 Received::Aborted => {
                     // The first cause is the source's; a failing abort leaves what dropping leaves.

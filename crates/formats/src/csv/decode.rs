@@ -72,9 +72,9 @@ impl Reader {
         self.fields.inferred = true;
     }
 
-    /// Reads the header of each file and nothing behind it.
-    pub(crate) fn header_only(&mut self) {
-        self.fields.header_only = true;
+    /// Reads the header of each file and nothing behind it, or again the records.
+    pub(crate) fn only_header(&mut self, only: bool) {
+        self.fields.header_only = only;
     }
 
     /// True until the header of the file was read.
@@ -93,6 +93,19 @@ impl Reader {
         let fields = &mut self.fields;
         self.splitter
             .push(bytes, |record| fields.read(record, rows))
+    }
+
+    pub(crate) fn push_record(
+        &mut self,
+        mut record: &[u8],
+        rows: &mut Rows,
+    ) -> Result<(), FormatError> {
+        self.splitter.begin_file();
+        while !record.is_empty() {
+            let taken = self.push(record, rows)?;
+            record = &record[taken..];
+        }
+        self.end_of_file(rows)
     }
 
     pub(crate) fn end_of_file(&mut self, rows: &mut Rows) -> Result<(), FormatError> {

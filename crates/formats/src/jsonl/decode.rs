@@ -78,6 +78,19 @@ impl Reader {
             .push(bytes, |found, line| keys.read(found, line, rows))
     }
 
+    pub(crate) fn push_record(
+        &mut self,
+        mut record: &[u8],
+        rows: &mut Rows,
+    ) -> Result<(), FormatError> {
+        self.lines.begin_file();
+        while !record.is_empty() {
+            let taken = self.push(record, rows)?;
+            record = &record[taken..];
+        }
+        self.end_of_file(rows)
+    }
+
     pub(crate) fn end_of_file(&mut self, rows: &mut Rows) -> Result<(), FormatError> {
         let keys = &mut self.keys;
         self.lines

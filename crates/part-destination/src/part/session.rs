@@ -6,7 +6,7 @@ use rapidbyte_rows::{Held, Refusal, columns, one};
 
 use crate::part::contract::{
     self, Bucket, Buckets, CheckItem, ChosenRows, ColumnPlan, DigestedRow, Fit, GuestSession,
-    LoadRequest, Plan, Presence, Progress, RowLimit, Target, Worker, WriteMode,
+    KeptReject, LoadRequest, Plan, Presence, Progress, RowLimit, Target, Worker, WriteMode,
 };
 use crate::part::load::{Load, TOGETHER};
 use crate::part::script;
@@ -86,6 +86,16 @@ impl GuestSession for Session {
 
     fn beat(&self, _presence: Presence) -> Result<bool, Error> {
         Ok(false)
+    }
+
+    fn rejects(
+        &self,
+        _to: String,
+        _pipeline: String,
+        _after: Option<String>,
+        _with_data: bool,
+    ) -> Result<Vec<KeptReject>, Error> {
+        Ok(Vec::new())
     }
 
     fn begin(&self, requests: Vec<LoadRequest>) -> Result<contract::Load, Error> {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use rapidbyte_rows::{Decoder, REPORT, Refusal};
 
 use crate::part::bindings::rapidbyte::connector::phase::{self, Kind};
-use crate::part::contract::{Batch, GuestWriter, Part, Refused, Reject};
+use crate::part::contract::{Batch, GuestWriter, Part, Refused, Reject, RejectOrigin};
 use crate::part::script;
 use crate::part::{Error, refused};
 
@@ -84,7 +84,7 @@ impl GuestWriter for Writer {
     }
 
     /// The host does not ask: the connector does not support rejects.
-    fn reject(&self, _: Vec<Reject>) -> Result<(), Error> {
+    fn reject(&self, _: RejectOrigin, _: Vec<Reject>) -> Result<(), Error> {
         Ok(())
     }
 

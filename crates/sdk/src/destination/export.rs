@@ -8,8 +8,9 @@ use rapidbyte_wire::{ipc, one};
 use super::{Commit, Destination, Loading, Session, TOGETHER, spec};
 use crate::bindings::exports_destination::{self as wit, StreamCommit};
 use crate::{
-    Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, Error, LoadRequest, Part, Plan, Presence,
-    Progress, Receipt, Refused, Reject, Result, RowLimit, Spec, Target, Worker, messages,
+    Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, Error, KeptReject, LoadRequest, Part,
+    Plan, Presence, Progress, Receipt, Refused, Reject, RejectOrigin, Result, RowLimit, Spec,
+    Target, Worker, messages,
 };
 
 /// The exported form of a [`Destination`].
@@ -97,6 +98,17 @@ impl<D: Destination> wit::GuestSession for SessionExport<D> {
         self.0.borrow_mut().beat(&presence)
     }
 
+    fn rejects(
+        &self,
+        to: String,
+        pipeline: String,
+        after: Option<String>,
+        with_data: bool,
+    ) -> Result<Vec<KeptReject>> {
+        let mut session = self.0.borrow_mut();
+        session.rejects(&to, &pipeline, after.as_deref(), with_data)
+    }
+
     fn begin(&self, requests: Vec<LoadRequest>) -> Result<wit::Load> {
         let loading = self.0.borrow_mut().begin(&requests)?;
         let LoadRequest { target, .. } = one::only(requests, TOGETHER).map_err(Error::internal)?;
@@ -177,8 +189,8 @@ impl<D: Destination> wit::GuestWriter for WriterExport<D> {
         }
     }
 
-    fn reject(&self, rejects: Vec<Reject>) -> Result<()> {
-        self.loading.borrow_mut().reject(&rejects)
+    fn reject(&self, origin: RejectOrigin, rejects: Vec<Reject>) -> Result<()> {
+        self.loading.borrow_mut().reject(origin, &rejects)
     }
 
     fn refused(&self) -> Refused {

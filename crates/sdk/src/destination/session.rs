@@ -10,8 +10,9 @@ use rapidbyte_wire::one;
 use super::{Commit, Destination, Load, TOGETHER};
 use crate::log;
 use crate::{
-    Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, Error, LoadRequest, Part, Plan, Presence,
-    Progress, Receipt, Refused, Reject, Result, RowLimit, Target, Worker,
+    Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, Error, KeptReject, LoadRequest, Part,
+    Plan, Presence, Progress, Receipt, Refused, Reject, RejectOrigin, Result, RowLimit, Target,
+    Worker,
 };
 
 /// A destination, called as the host calls it: by the component's export, and natively by tests.
@@ -119,6 +120,17 @@ impl<D: Destination> Session<D> {
         self.0.beat(presence)
     }
 
+    /// As [`Destination::rejects`].
+    pub fn rejects(
+        &mut self,
+        to: &str,
+        pipeline: &str,
+        after: Option<&str>,
+        with_data: bool,
+    ) -> Result<Vec<KeptReject>> {
+        self.0.rejects(to, pipeline, after, with_data)
+    }
+
     /// Begins the load of the one stream that is asked for.
     pub fn begin(&mut self, requests: &[LoadRequest]) -> Result<Loading<D>> {
         let LoadRequest { target, run } = one::only(requests, TOGETHER).map_err(Error::internal)?;
@@ -190,10 +202,10 @@ impl<D: Destination> Loading<D> {
     }
 
     /// As [`Load::reject`].
-    pub fn reject(&mut self, rejects: &[Reject]) -> Result<()> {
+    pub fn reject(&mut self, origin: RejectOrigin, rejects: &[Reject]) -> Result<()> {
         self.run(|it| {
             it.ensure_writing()?;
-            it.call(|load| load.reject(rejects))
+            it.call(|load| load.reject(origin, rejects))
         })
     }
 

@@ -27,6 +27,7 @@ fn request(cursor: Option<&str>) -> ReadRequest {
         batch_bytes: 1 << 20,
         max_record_bytes: 1 << 20,
         keeps_rejects: false,
+        records: None,
     }
 }
 

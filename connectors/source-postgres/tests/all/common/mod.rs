@@ -34,6 +34,7 @@ pub fn request(stream: &str) -> ReadRequest {
         batch_bytes: 1 << 20,
         max_record_bytes: 64 << 20,
         keeps_rejects: false,
+        records: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Records that do not become rows of the target: the source cannot read them, or the destination does not take them.
 //! The destination keeps them. Here they are counted and compared with the limits of the operator.
 
-use rapidbyte_runtime::Reject;
+use rapidbyte_runtime::{Reject, RejectOrigin};
 use rapidbyte_wire::counted;
 
 use super::{Pump, Written};
@@ -51,10 +51,15 @@ impl Rejected {
 }
 
 impl Pump<'_> {
-    /// Gives rejects of the source to the destination.
-    pub(super) fn reject(&mut self, member: usize, rejects: &[Reject]) -> Result<(), Stopped> {
+    /// Gives rejects of the stages before to the destination.
+    pub(super) fn reject(
+        &mut self,
+        member: usize,
+        origin: RejectOrigin,
+        rejects: &[Reject],
+    ) -> Result<(), Stopped> {
         let number = self.of(member)?.number;
-        let kept = self.destination.reject(number, rejects);
+        let kept = self.destination.reject(number, origin, rejects);
         kept.map_err(|e| self.failed(e))?;
         self.count(member, rejects.len() as u64, rejects)
     }

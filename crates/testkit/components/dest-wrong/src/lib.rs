@@ -401,6 +401,16 @@ impl GuestSession for Session {
         Ok(false)
     }
 
+    fn rejects(
+        &self,
+        _to: String,
+        _pipeline: String,
+        _after: Option<String>,
+        _with_data: bool,
+    ) -> Result<Vec<wit::KeptReject>> {
+        Ok(Vec::new())
+    }
+
     fn begin(&self, requests: Vec<LoadRequest>) -> Result<wit::Load> {
         let request = one::only(requests, TOGETHER).map_err(Error::internal)?;
         let LoadRequest { target, run } = request;
@@ -680,7 +690,7 @@ impl GuestWriter for Writing {
         Ok(())
     }
 
-    fn reject(&self, _: Vec<wit::Reject>) -> Result<()> {
+    fn reject(&self, _: wit::RejectOrigin, _: Vec<wit::Reject>) -> Result<()> {
         Ok(())
     }
 

@@ -358,6 +358,7 @@ mod tests {
             batch_bytes: 1,
             max_record_bytes: 1,
             keeps_rejects: false,
+            records: None,
         };
         let session = Misbehave(config("read_error"));
         assert!(GuestSession::read(&session, vec![request]).is_err());

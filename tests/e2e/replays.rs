@@ -1,0 +1,411 @@
+//! Rejects are listed, shown and replayed: a record that has landed is never applied twice.
+
+use rapidbyte_testkit::postgres::Client;
+use serde_json::{Value, json};
+
+use crate::network::until;
+use crate::rejects::{ALLOWED, APPEND, Loaded, SCHEMA, document};
+use crate::support::Ended;
+
+/// Without a key: a record that lands twice is seen.
+const OPEN: &str = "CREATE TABLE raw.t (id bigint NOT NULL, name text, total float8, CONSTRAINT low CHECK (total < 100))";
+const REPAIR: &str = "ALTER TABLE raw.t DROP CONSTRAINT low";
+const ROWS: &str = "id,name,total\n1,a,1.5\nx,b,2\n3,c\n4,d,4\n5,e,500\n,h,8\n";
+
+impl Loaded {
+    fn rejects(&self, verb: &str, more: &[&str]) -> Ended {
+        let arguments = [&["rejects", verb, "p.yaml"], more].concat();
+        self.folder.rapidbyte(&arguments)
+    }
+
+    fn shown(&self, verb: &str, more: &[&str]) -> Value {
+        let more = [&["--output", "json"], more].concat();
+        document(&self.rejects(verb, &more), 0)
+    }
+
+    /// Replays the stream as it is, or the repaired records of `fixed.jsonl`.
+    fn replay(&self, more: &[&str], code: i32) -> Value {
+        let more = [&["--stream", "t", "--output", "json"], more].concat();
+        document(&self.rejects("replay", &more), code)
+    }
+
+    fn rejected(&self) -> String {
+        self.text("SELECT string_agg(location, ' ' ORDER BY location) FROM raw.bad")
+    }
+}
+
+fn loaded() -> Loaded {
+    let loaded = Loaded::new(OPEN);
+    loaded.folder.write("t.csv", ROWS);
+    document(&loaded.run(ALLOWED, APPEND), 0);
+    assert_eq!(loaded.ids(), "1 4");
+    loaded
+}
+
+fn change(client: &mut Client, sql: &str) {
+    client.batch_execute(sql).expect("a statement");
+}
+
+#[test]
+fn kept_rejects_are_counted_and_shown_with_what_to_do() {
+    let loaded = Loaded::new(OPEN);
+    loaded.folder.write("t.csv", ROWS);
+    let none = loaded.run("", APPEND);
+    assert_eq!(none.code, Some(4), "{none:?}");
+    let failed = document(&loaded.rejects("list", &["--output", "json"]), 2);
+    assert_eq!(failed["error"]["code"], "no_rejects", "{failed:#}");
+    // The table does not exist yet.
+    loaded.with("plan", ALLOWED, SCHEMA, APPEND, None);
+    assert_eq!(loaded.shown("list", &[])["rejects"], 0);
+    let empty = loaded.rejects("list", &[]);
+    assert_eq!(empty.stdout, "raw.bad has no rejects of p\n");
+    document(&loaded.run(ALLOWED, APPEND), 0);
+    let listed = loaded.shown("list", &[]);
+    let group = |code: &str, column: Value| {
+        let groups = listed["groups"].as_array().expect("groups");
+        let is_it = |one: &&Value| one["code"] == code && one["column"] == column;
+        groups.iter().find(is_it).map(|one| one["rejects"].clone())
+    };
+    assert_eq!(listed["rejects"], 4, "{listed:#}");
+    for (code, column) in [
+        ("csv_ragged_row", Value::Null),
+        ("value_does_not_fit", json!("id")),
+        ("pg_23514", Value::Null),
+        ("pg_23502", json!("id")),
+    ] {
+        assert_eq!(group(code, column), Some(json!(1)), "{code} {listed:#}");
+    }
+    let text = loaded.rejects("list", &[]).stdout;
+    assert!(
+        text.starts_with("4 rejects of p in raw.bad; the newest: row 4: "),
+        "{text}"
+    );
+    assert!(
+        text.contains("rapidbyte rejects replay p.yaml --stream t"),
+        "{text}"
+    );
+    let ragged = loaded.shown("show", &["--code", "csv_ragged_row"]);
+    let one = &ragged["rejects"][0];
+    assert_eq!(
+        (&one["record"], &one["location"], &one["origin"]),
+        (&json!("3,c"), &json!("t.csv:4"), &json!("source"))
+    );
+    assert_eq!(ragged["rejects"].as_array().map(Vec::len), Some(1));
+    let some = loaded.shown("show", &["--limit", "1", "--column", "id"]);
+    assert_eq!(
+        some["rejects"].as_array().map(Vec::len),
+        Some(1),
+        "{some:#}"
+    );
+    assert_eq!(some["complete"], false);
+    let text = loaded.rejects("show", &["--stream", "t"]).stdout;
+    assert!(
+        text.contains("t.csv:4 [csv_ragged_row] refused by the source"),
+        "{text}"
+    );
+    let lines = loaded.rejects("show", &["--jsonl"]).stdout;
+    assert_eq!(lines.lines().count(), 4, "{lines}");
+    assert!(
+        lines.contains(r#""record":{"id":5,"name":"e","total":500.0}"#),
+        "{lines}"
+    );
+    assert_eq!(
+        loaded.shown("show", &["--stream", "u"])["rejects"],
+        json!([])
+    );
+}
+
+#[test]
+fn repaired_records_land_once_and_the_others_stay() {
+    let loaded = loaded();
+    let lines = loaded.rejects("show", &["--jsonl"]).stdout;
+    let fixed = lines
+        .replace("\"x,b,2\"", "\"2,b,2\"")
+        .replace("\"3,c\"", "\"3,c,three\"")
+        .replace("\"total\":500.0", "\"total\":50");
+    let some: Vec<&str> = fixed
+        .lines()
+        .filter(|line| !line.contains("pg_23502"))
+        .collect();
+    assert_eq!(some.len(), 3, "{fixed}");
+    loaded.folder.write("fixed.jsonl", some.join("\n"));
+    let from = ["--from", "fixed.jsonl"];
+    let replayed = loaded.replay(&from, 0);
+    let counts = [
+        &replayed["replayed"],
+        &replayed["rows"],
+        &replayed["rejected"],
+    ];
+    assert_eq!(counts, [&json!(3), &json!(2), &json!(1)], "{replayed:#}");
+    assert_eq!(loaded.ids(), "1 2 4 5");
+    assert_eq!(loaded.text("SELECT total FROM raw.t WHERE id = 5"), "50");
+    // It failed again, at its place of before.
+    let bad = loaded.bad();
+    assert!(
+        bad.contains("t.csv:4|total|value_does_not_fit|3,c,three"),
+        "{bad}"
+    );
+    assert_eq!(loaded.rejected(), "row 4 t.csv:4");
+    // The same file once more.
+    let again = loaded.replay(&from, 4);
+    assert_eq!(again["error"]["code"], "reject_missing", "{again:#}");
+    assert!(
+        again["error"]["location"]
+            .as_str()
+            .expect("a place")
+            .starts_with("fixed.jsonl:")
+    );
+    assert_eq!(
+        (loaded.ids(), loaded.rejected()),
+        ("1 2 4 5".into(), "row 4 t.csv:4".into())
+    );
+    // The next run is as if nothing was replayed.
+    document(&loaded.run(ALLOWED, APPEND), 0);
+    assert_eq!(loaded.ids(), "1 1 2 4 4 5");
+}
+
+#[test]
+fn stored_records_are_replayed_after_their_target_or_a_step_was_repaired() {
+    let loaded = loaded();
+    change(&mut loaded.client(), REPAIR);
+    let replayed = loaded.replay(&[], 0);
+    let counts = [
+        &replayed["replayed"],
+        &replayed["rows"],
+        &replayed["rejected"],
+    ];
+    assert_eq!(counts, [&json!(4), &json!(1), &json!(3)], "{replayed:#}");
+    assert_eq!(
+        (loaded.ids(), loaded.rejected()),
+        ("1 4 5".into(), "row 2 t.csv:3 t.csv:4".into())
+    );
+    change(
+        &mut loaded.client(),
+        "ALTER TABLE raw.t ALTER id DROP NOT NULL",
+    );
+    assert_eq!(loaded.replay(&[], 0)["rows"], 1);
+    assert_eq!(loaded.rejected(), "t.csv:3 t.csv:4");
+    // A limit that more of them break: nothing changes.
+    loaded.with(
+        "plan",
+        "rejects: { max_rows: 1, to: raw.bad }\n",
+        SCHEMA,
+        APPEND,
+        None,
+    );
+    let failed = loaded.replay(&[], 4);
+    assert_eq!(failed["error"]["code"], "too_many_rejects", "{failed:#}");
+    assert_eq!(loaded.text("SELECT count(*) FROM raw.bad"), "2");
+
+    let loaded = Loaded::new("");
+    loaded
+        .folder
+        .write("t.csv", "id,name,total\n1,a,4\n2,b,x\n3,c,0\n");
+    let source = "schema: { id: int64, name: string, total: string }";
+    let pipeline = |steps: &str| {
+        loaded.with("plan", ALLOWED, source, APPEND, None);
+        let file = loaded.folder.read("p.yaml");
+        let streams = format!("streams:\n  - name: t\n    transforms: {steps}");
+        loaded
+            .folder
+            .write("p.yaml", file.replace("streams: [t]", &streams));
+    };
+    pipeline(r#"[{ cast: { total: int32 } }, { set: { part: "12 / total" } }]"#);
+    document(
+        &loaded
+            .folder
+            .rapidbyte(&["run", "p.yaml", "--output", "json"]),
+        0,
+    );
+    assert_eq!(loaded.ids(), "1");
+    pipeline(
+        r#"[{ filter: "total <> '0'" }, { set: { total: "'4'" } }, { cast: { total: int32 } }, { set: { part: "12 / total" } }]"#,
+    );
+    let replayed = loaded.replay(&[], 0);
+    let counts = [
+        &replayed["replayed"],
+        &replayed["rows"],
+        &replayed["rejected"],
+    ];
+    // The filter drops one of them.
+    assert_eq!(counts, [&json!(2), &json!(1), &json!(0)], "{replayed:#}");
+    assert_eq!(
+        (loaded.ids(), loaded.rejected()),
+        ("1 2".into(), "none".into())
+    );
+    assert_eq!(loaded.replay(&[], 0)["replayed"], 0);
+}
+
+#[test]
+fn records_are_read_with_the_header_of_their_file() {
+    let loaded = Loaded::new(OPEN);
+    let source = "schema: { id: int64, name: string, total: float64 }, delimiter: \";\"";
+    loaded
+        .folder
+        .write("t.csv", "name;total;id\n\"a;1\";1;1\n\"b\n2\";2;x\n");
+    document(&loaded.with("run", ALLOWED, source, APPEND, None), 0);
+    let lines = loaded.rejects("show", &["--jsonl"]).stdout;
+    loaded
+        .folder
+        .write("fixed.jsonl", lines.replace("2;x", "2;2"));
+    assert_eq!(loaded.replay(&["--from", "fixed.jsonl"], 0)["rows"], 1);
+    assert_eq!(loaded.text("SELECT name FROM raw.t WHERE id = 2"), "b\n2");
+}
+
+#[test]
+fn a_replay_that_cannot_be_exact_is_refused_and_changes_nothing() {
+    let loaded = loaded();
+    let refused = |more: &[&str], exit: i32, code: &str| {
+        let failed = loaded.replay(more, exit);
+        assert_eq!(failed["error"]["code"], code, "{failed:#}");
+        assert_eq!(loaded.ids(), "1 4");
+        assert_eq!(loaded.text("SELECT count(*) FROM raw.bad"), "4");
+    };
+    let from = ["--from", "fixed.jsonl"];
+    refused(&from, 2, "replay_file_unreadable");
+    for (lines, exit, code) in [
+        ("{broken", 2, "replay_file_invalid"),
+        (r#"{"id":"1"}"#, 2, "replay_file_invalid"),
+        (
+            "{\"id\":\"1\",\"record\":\"2,b,2\"}\n{\"id\":\"1\",\"record\":\"2,b,2\"}",
+            2,
+            "replay_file_invalid",
+        ),
+        (r#"{"id":"99","record":"2,b,2"}"#, 4, "reject_missing"),
+        // The quote never ends.
+        (
+            r#"{"id":"1","record":"\"2,b,2"}"#,
+            4,
+            "csv_unterminated_quote",
+        ),
+    ] {
+        loaded.folder.write("fixed.jsonl", lines);
+        refused(&from, exit, code);
+    }
+    let of_row = loaded.text("SELECT min(id) FROM raw.bad WHERE origin = 'destination'");
+    let text = format!(r#"{{"id":"{of_row}","record":{{"other":1}}}}"#);
+    loaded.folder.write("fixed.jsonl", text);
+    refused(&from, 4, "record_does_not_fit");
+    let unknown = document(
+        &loaded.rejects("replay", &["--stream", "u", "--output", "json"]),
+        2,
+    );
+    assert_eq!(unknown["error"]["code"], "unknown_stream", "{unknown:#}");
+    change(
+        &mut loaded.client(),
+        "UPDATE raw.bad SET record_is_cut = true WHERE location = 't.csv:3'",
+    );
+    refused(&[], 4, "record_incomplete");
+    loaded.with("plan", ALLOWED, SCHEMA, " }\n  write_mode: replace", None);
+    refused(&[], 2, "replay_not_possible");
+}
+
+#[test]
+fn a_replay_that_is_killed_lands_each_record_exactly_once() {
+    let loaded = Loaded::new(OPEN);
+    let mut client = loaded.client();
+    let rows = "id,name,total\n1,a,1\n2,b,200\n3,c,300\n";
+    loaded.folder.write("t.csv", rows);
+    document(&loaded.run(ALLOWED, APPEND), 0);
+    let saved = "CREATE TABLE raw.saved AS TABLE raw.bad; ALTER TABLE raw.saved DROP id";
+    change(&mut client, &format!("{REPAIR}; {saved}"));
+    for fault in [
+        "dest-postgres.opened=kill",
+        "dest-postgres.writing=kill",
+        "dest-postgres.flushed=kill",
+        "dest-postgres.committing=kill",
+        "dest-postgres.checkpointing=kill",
+        "dest-postgres.commit_sent=kill",
+        "dest-postgres.commit_sent=error",
+        "dest-postgres.committed=kill",
+        "engine.committed=kill",
+    ] {
+        let columns = "rejected_at, pipeline, run_id, stream, target, origin, location, column_name, code, message, \
+                       record, record_bytes, record_is_cut";
+        change(
+            &mut client,
+            &format!(
+                "DELETE FROM raw.t WHERE id > 1; DELETE FROM raw.bad; \
+                 INSERT INTO raw.bad ({columns}) SELECT {columns} FROM raw.saved"
+            ),
+        );
+        let arguments = ["rejects", "replay", "p.yaml", "--stream", "t"];
+        let mut command = loaded.folder.command(&arguments);
+        let killed = command.env("RAPIDBYTE_FAULTS", fault).output();
+        let killed = killed.expect("the program starts");
+        let is_killed = killed.status.code().is_none();
+        assert_eq!(is_killed, fault.ends_with("kill"), "{fault} {killed:?}");
+        if is_killed {
+            // The server may still be at the end of the transaction.
+            let busy = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                        AND application_name = 'rapidbyte'";
+            until(
+                || {
+                    client
+                        .query_one(busy, &[])
+                        .expect("a count")
+                        .get::<_, i64>(0)
+                        == 0
+                },
+                "the killed session has ended",
+            );
+        }
+        let rows = loaded.text("SELECT count(*) FROM raw.t");
+        let bad = loaded.text("SELECT count(*) FROM raw.bad");
+        let whole = [("1", "2"), ("3", "0")];
+        let is_whole = whole.contains(&(rows.as_str(), bad.as_str()));
+        assert!(is_whole, "{fault}: {rows} rows and {bad} rejects");
+        if bad != "0" {
+            loaded.replay(&[], 0);
+        }
+        let left = (loaded.ids(), loaded.rejected());
+        assert_eq!(left, ("1 2 3".into(), "none".into()), "{fault}");
+    }
+}
+
+#[test]
+fn of_two_replays_at_once_one_lands_the_records() {
+    let loaded = Loaded::new(OPEN);
+    loaded
+        .folder
+        .write("t.csv", "id,name,total\n1,a,1\n2,b,200\n3,c,300\n");
+    document(&loaded.run(ALLOWED, APPEND), 0);
+    let mut client = loaded.client();
+    change(&mut client, REPAIR);
+    let mut held = loaded.client();
+    let mut held = held.transaction().expect("a transaction");
+    held.execute("SELECT FROM raw.bad FOR UPDATE", &[])
+        .expect("locks");
+    let replay = || {
+        let arguments = [
+            "rejects", "replay", "p.yaml", "--stream", "t", "--output", "json",
+        ];
+        let mut command = loaded.folder.command(&arguments);
+        command.stdout(std::process::Stdio::piped());
+        command.spawn().expect("a program")
+    };
+    let both = [replay(), replay()];
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    until(
+        || {
+            client
+                .query_one(waiting, &[])
+                .expect("a count")
+                .get::<_, i64>(0)
+                == 2
+        },
+        "both replays wait for the rejects",
+    );
+    held.rollback().expect("the end");
+    let both = both.map(|child| Ended::from(child.wait_with_output().expect("an end")));
+    let (done, refused): (Vec<&Ended>, Vec<&Ended>) =
+        both.iter().partition(|one| one.code == Some(0));
+    assert_eq!((done.len(), refused.len()), (1, 1), "{both:?}");
+    let failed = document(refused[0], 4);
+    assert_eq!(failed["error"]["code"], "reject_missing", "{failed:#}");
+    assert_eq!(document(done[0], 0)["rows"], 2);
+    assert_eq!(
+        (loaded.ids(), loaded.rejected()),
+        ("1 2 3".into(), "none".into())
+    );
+}
