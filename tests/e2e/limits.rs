@@ -1,7 +1,7 @@
 //! Limits that take minutes or gigabytes as the program has them, with small ones.
 
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rapidbyte_runtime::{
@@ -11,12 +11,16 @@ use rapidbyte_runtime::{
 
 use crate::support::{Ended, Folder, testkit};
 
-/// The runtime lives as long as the connector is used: its ticks stop a busy guest.
-fn misbehave() -> (Runtime, Connector) {
-    let runtime = Runtime::new(None, |_| ()).expect("a runtime");
-    let origin = Origin::File(testkit("source-misbehave").into());
-    let connector = runtime.load(&origin).expect("a connector");
-    (runtime, connector)
+/// Compiled once for all tests. The runtime lives as long as the connector is used: its ticks stop a busy guest.
+fn misbehave() -> &'static Connector {
+    static LOADED: OnceLock<(Runtime, Connector)> = OnceLock::new();
+    let (_runtime, connector) = LOADED.get_or_init(|| {
+        let runtime = Runtime::new(None, |_| ()).expect("a runtime");
+        let origin = Origin::File(testkit("source-misbehave").into());
+        let connector = runtime.load(&origin).expect("a connector");
+        (runtime, connector)
+    });
+    connector
 }
 
 fn sandbox(memory: &Arc<MemoryBudget>, limits: Limits) -> Sandbox {
@@ -70,7 +74,7 @@ fn a_guest_that_computes_without_progress_is_stopped() {
         ..Limits::default()
     };
     let memory = MemoryBudget::new(64 << 20);
-    let (_runtime, connector) = misbehave();
+    let connector = misbehave();
     let mut source = connector.source(sandbox(&memory, limits)).expect("it");
     let error = read(&mut source, "loop").expect_err("no end");
     assert_eq!(error.code, "no_progress");
@@ -87,7 +91,7 @@ fn more_than_a_call_may_hand_over_is_refused_by_its_size() {
         ..Limits::default()
     };
     let memory = MemoryBudget::new(1 << 30);
-    let (_runtime, connector) = misbehave();
+    let connector = misbehave();
     let mut source = connector.source(sandbox(&memory, limits)).expect("it");
     let error = read(&mut source, "huge_garbage").expect_err("300 MB");
     assert_eq!(error.code, "too_large");
@@ -96,7 +100,7 @@ fn more_than_a_call_may_hand_over_is_refused_by_its_size() {
 
 #[test]
 fn a_budget_is_shared_and_given_back() {
-    let (_runtime, connector) = misbehave();
+    let connector = misbehave();
     let memory = MemoryBudget::new(512 << 20);
     let sandbox = || sandbox(&memory, Limits::default());
     for _ in 0..3 {

@@ -4,9 +4,11 @@
 //! what a call does, what `cabi_realloc` answers, what lies at an address of memory, which functions
 //! there are.
 
+use std::sync::OnceLock;
+
 use arrow_schema::{DataType, Field, Schema};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
-use wit_parser::Resolve;
+use wit_parser::{Resolve, WorldId};
 
 const CONTRACT: &str = include_str!("../../wit/rapidbyte.wit");
 const SOURCE: &str = include_str!("source.wat");
@@ -154,11 +156,29 @@ impl Guest {
     /// The component.
     pub fn build(&self) -> Vec<u8> {
         let mut wasm = wat::parse_str(self.module()).unwrap_or_else(|e| panic!("{e}"));
-        let (from, to) = self.contract;
-        let contract = CONTRACT.replace(from, if from.is_empty() { "" } else { to });
+        // Parsing takes most of the time, and nearly all guests have the same contract.
+        static WORLDS: [OnceLock<(Resolve, WorldId)>; 2] = [const { OnceLock::new() }; 2];
+        let at = &WORLDS[usize::from(self.world == "source")];
+        let changed;
+        let (resolve, world) = match self.contract.0 {
+            "" => at.get_or_init(|| self.world_of(CONTRACT)),
+            from => {
+                changed = self.world_of(&CONTRACT.replace(from, self.contract.1));
+                &changed
+            }
+        };
+        embed_component_metadata(&mut wasm, resolve, *world, StringEncoding::UTF8)
+            .expect("metadata");
+        let mut encoder = ComponentEncoder::default();
+        let encoder = encoder.module(&wasm).expect("a module");
+        encoder.encode().unwrap_or_else(|e| panic!("{e:#}"))
+    }
+
+    /// The world of a guest under this contract.
+    fn world_of(&self, contract: &str) -> (Resolve, WorldId) {
         let mut resolve = Resolve::default();
         resolve
-            .push_str("contract.wit", &contract)
+            .push_str("contract.wit", contract)
             .expect("a contract");
         let world = format!(
             "package test:hostile; {STANDARD} world hostile {{ import wasi:io/poll@0.2.0; \
@@ -172,11 +192,7 @@ impl Guest {
         let world = resolve
             .select_world(&[package], Some("hostile"))
             .expect("it");
-        embed_component_metadata(&mut wasm, &resolve, world, StringEncoding::UTF8)
-            .expect("metadata");
-        let mut encoder = ComponentEncoder::default();
-        let encoder = encoder.module(&wasm).expect("a module");
-        encoder.encode().unwrap_or_else(|e| panic!("{e:#}"))
+        (resolve, world)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use crate::step::{Failure, Steps, is_installed};
+use crate::step::{Aside, Failure, Steps, is_installed};
 use crate::workspace::{TARGET, Workspace};
 use crate::{c_compiler, fuzz, toolchain};
 
@@ -23,8 +23,15 @@ pub fn lint(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     let profile = workspace.host_profile();
     let mut host = workspace.cargo(["clippy", "--profile", profile, "--workspace"]);
     host.args(["--all-targets", "--", "-D", "warnings"]);
-    steps.program("lint: clippy, host and native tests", host)?;
-    components(workspace, steps)?;
+    // Neither keeps two cores busy by itself: each waits for single crates.
+    let components = components(workspace, steps)?;
+    let host = steps.program("lint: clippy, host and native tests", host);
+    if let Some(components) = components {
+        steps.step(&format!("lint: clippy, connectors for {TARGET}"), || {
+            components.end()
+        })?;
+    }
+    host?;
     let mut docs = workspace.cargo(["doc", "--profile", profile, "--workspace", "--no-deps"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
     steps.program("lint: documentation", docs)?;
@@ -32,14 +39,14 @@ pub fn lint(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     dependencies(workspace, steps)
 }
 
-/// Clippy for the target that connectors are built for: export macros expand only there.
-fn components(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
+/// Starts clippy for the target that connectors are built for: export macros expand only there.
+fn components(workspace: &Workspace, steps: &mut Steps) -> Result<Option<Aside>, Failure> {
     let mut all = workspace.connectors()?;
     all.extend(workspace.testkit_components()?);
     all.extend(workspace.parts().0);
     if all.is_empty() {
         steps.note("lint: no connectors yet");
-        return Ok(());
+        return Ok(None);
     }
     let compiler = c_compiler::setup(workspace, steps)?;
     let mut clippy = workspace.cargo_for_connectors("clippy");
@@ -48,7 +55,7 @@ fn components(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
         clippy.args(["-p", &component.name]);
     }
     clippy.args(["--", "-D", "warnings"]);
-    steps.program(&format!("lint: clippy, connectors for {TARGET}"), clippy)
+    Aside::start(&clippy).map(Some)
 }
 
 /// Licences, banned crates and sources, by `deny.toml`.

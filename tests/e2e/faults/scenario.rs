@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rapidbyte_testkit::postgres::Client;
 
@@ -175,6 +176,10 @@ fn count(client: &mut Client) -> i64 {
     row.expect("a count").get(0)
 }
 
+/// The time until a [`Reader`] looks again. A destination takes longer between two commits. Without a pause the
+/// reader and its server take as much CPU time as the run.
+const LOOKS_AGAIN: Duration = Duration::from_millis(1);
+
 /// Somebody who looks at the target all the time.
 struct Reader {
     done: Arc<AtomicBool>,
@@ -191,6 +196,7 @@ impl Reader {
             while !ends.load(Ordering::Relaxed) {
                 let rows = client.query_one("SELECT count(*) FROM raw.t", &[]);
                 seen.insert(rows.ok().map(|row| row.get(0)));
+                std::thread::sleep(LOOKS_AGAIN);
             }
             seen
         });
