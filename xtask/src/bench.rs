@@ -50,7 +50,7 @@ pub fn bench(
 ) -> Result<(), Failure> {
     let settings = parse(arguments)?;
     if settings.build {
-        build::with_testkit(workspace, steps)?;
+        build::with_testkit(workspace, steps, build::Host::Program)?;
     }
     let bench = Bench::new(workspace, settings)?;
     let mut figures = Vec::new();

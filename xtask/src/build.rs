@@ -8,7 +8,8 @@ use crate::{bundle, c_compiler, python, toolchain};
 
 /// Leaves the program with its connectors beside it, compiled ahead of time.
 pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
-    with_components(workspace, steps, "connectors", &complete(workspace)?)?;
+    let all = complete(workspace)?;
+    with_components(workspace, steps, "connectors", &all, Host::Program)?;
     compile(workspace, steps, "bundled connectors", Vec::new())
 }
 
@@ -17,7 +18,7 @@ pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
 pub fn program(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     let mut connectors = workspace.bundled()?;
     connectors.retain(|connector| QUICK_START.contains(&connector.name.as_str()));
-    with_components(workspace, steps, "connectors", &connectors)
+    with_components(workspace, steps, "connectors", &connectors, Host::Program)
 }
 
 /// The connectors of the pipelines that the demo runs.
@@ -30,12 +31,22 @@ fn complete(workspace: &Workspace) -> Result<Vec<Component>, Failure> {
     Ok(all)
 }
 
-/// Builds all components in one step, so that cargo compiles what they share once, and the program.
+/// What is built for this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Host {
+    /// The program.
+    Program,
+    /// The program and all test programs. In one step they keep both ends of the build busy.
+    Tests,
+}
+
+/// Builds all components in one step, so that cargo compiles what they share once, and what is asked for of the host.
 fn with_components(
     workspace: &Workspace,
     steps: &mut Steps,
     what: &str,
     all: &[Component],
+    host: Host,
 ) -> Result<(), Failure> {
     toolchain::setup(workspace, steps)?;
     components(workspace, steps, what, all)?;
@@ -52,9 +63,13 @@ fn with_components(
     // Naming the package instead of the workspace would resolve other features for some
     // dependencies than `cargo test --workspace` does, and the two would compile them twice.
     let profile = workspace.host_profile();
+    let (name, arguments): (_, &[&str]) = match host {
+        Host::Program => ("host", &["build", "--bin", "rapidbyte"]),
+        Host::Tests => ("host and tests", &["test", "--no-run"]),
+    };
     steps.program(
-        &format!("build: host, profile {profile} (the first time takes minutes)"),
-        workspace.cargo_for_host(&["build", "--bin", "rapidbyte"]),
+        &format!("build: {name}, profile {profile} (the first time takes minutes)"),
+        workspace.cargo_for_host(arguments),
     )
 }
 
@@ -137,11 +152,11 @@ pub fn with_names(
 }
 
 /// [`build`], and the components that only tests use in `target/testkit`, compiled ahead of time.
-pub fn with_testkit(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
+pub fn with_testkit(workspace: &Workspace, steps: &mut Steps, host: Host) -> Result<(), Failure> {
     let mut kit = workspace.testkit_components()?;
     let mut all = complete(workspace)?;
     all.extend_from_slice(&kit);
-    with_components(workspace, steps, "connectors and test kit", &all)?;
+    with_components(workspace, steps, "connectors and test kit", &all, host)?;
     compile(workspace, steps, "bundled connectors", Vec::new())?;
     // Authors begin with the template, so the tests treat it as an author's connector.
     let template = workspace.connectors()?.into_iter();

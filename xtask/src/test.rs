@@ -42,7 +42,12 @@ pub fn with(
     let server = postgres::programs_folder(workspace, steps)?;
     let pooler = pgbouncer::program(workspace, steps).unwrap_or_default();
     let columnar_python = columnar::interpreter(workspace, steps).unwrap_or_default();
-    build::with_testkit(workspace, steps)?;
+    let is_all = selection.targets.is_empty() && selection.filters.is_empty();
+    let host = match is_all {
+        true => build::Host::Tests,
+        false => build::Host::Program,
+    };
+    build::with_testkit(workspace, steps, host)?;
     let python = python::validator(workspace, steps)?;
     let componentize = python::tools(workspace, steps)?;
     let javascript = javascript::tools(workspace, steps);
@@ -69,7 +74,7 @@ pub fn with(
             .envs(variables.iter().map(|(name, value)| (*name, value)));
         program
     };
-    if selection.targets.is_empty() && selection.filters.is_empty() {
+    if is_all {
         return all(steps, cargo);
     }
     let mut program = cargo(&[]);
@@ -79,10 +84,6 @@ pub fn with(
 
 /// All tests. The tests of whole pipelines take most of the time and sometimes wait, so the others run at the same time.
 fn all(steps: &mut Steps, cargo: impl Fn(&[&str]) -> Command) -> Result<(), Failure> {
-    steps.program(
-        "build: tests (shares the host's dependencies)",
-        cargo(&["--no-run"]),
-    )?;
     let others = ["--lib", "--bins", "--test", "[!e]*", "--test", "e[!2]*"];
     let others = Aside::start(&cargo(&others))?;
     let pipelines = steps.program("test: whole pipelines", cargo(&["--test", "e2e"]));

@@ -39,7 +39,7 @@ pub fn parts(
     arguments: &[String],
 ) -> Result<(), Failure> {
     let server = crate::postgres::programs_folder(workspace, steps)?;
-    build::with_testkit(workspace, steps)?;
+    build::with_testkit(workspace, steps, build::Host::Program)?;
     // With the features that the program was built with, so that nothing is compiled twice.
     let mut program = workspace.cargo(["bench", "--workspace", "--bench", "parts", "--"]);
     program
