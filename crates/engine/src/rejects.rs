@@ -233,10 +233,9 @@ fn refuse(document: &Document, stream: &str) -> Result<(), Failure> {
     }
     if document.rejects.to.is_some() && rejects(document).is_none() {
         let text = "rejects allows no reject, and a record of a replay may fail again";
-        return Err(
-            Failure::at_key(document, "rejects", "replay_not_possible", text)
-                .hint("set max_rows to 1 or more"),
-        );
+        let key = "rejects";
+        return Err(Failure::at_key(document, key, "replay_not_possible", text)
+            .hint("set max_rows to 1 or more"));
     }
     Ok(())
 }
