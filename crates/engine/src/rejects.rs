@@ -195,6 +195,8 @@ pub fn replay(
     kept.each(true, |mut kept| {
         // Records that failed again come once more.
         if !replaying.replayed.contains(base(&kept.run_id)) && wanted(&mut kept) {
+            // A run may have kept it a moment ago.
+            ensure_whole(&kept, stream)?;
             let size = kept.reject.data.len() + REJECT_BYTES;
             if bytes + size > replaying.max_bytes {
                 replaying.run_all(&mut groups)?;
