@@ -195,6 +195,8 @@ pub fn replay(
     kept.each(true, |mut kept| {
         // Records that failed again come once more.
         if !replaying.replayed.contains(base(&kept.run_id)) && wanted(&mut kept) {
+            // A run may have kept it a moment ago.
+            ensure_whole(&kept, stream)?;
             let size = kept.reject.data.len() + REJECT_BYTES;
             if bytes + size > replaying.max_bytes {
                 replaying.run_all(&mut groups)?;
@@ -233,10 +235,9 @@ fn refuse(document: &Document, stream: &str) -> Result<(), Failure> {
     }
     if document.rejects.to.is_some() && rejects(document).is_none() {
         let text = "rejects allows no reject, and a record of a replay may fail again";
-        return Err(
-            Failure::at_key(document, "rejects", "replay_not_possible", text)
-                .hint("set max_rows to 1 or more"),
-        );
+        let key = "rejects";
+        return Err(Failure::at_key(document, key, "replay_not_possible", text)
+            .hint("set max_rows to 1 or more"));
     }
     Ok(())
 }

@@ -14,6 +14,8 @@ use crate::setup;
 
 /// Rejects that `show` prints unless the operator asks for more.
 const SHOWN: u64 = 20;
+/// Bytes of the records in one JSON document. `--jsonl` has no such limit.
+const MAX_SHOWN_BYTES: usize = 16 << 20;
 /// Bytes of a file of repaired records.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
@@ -195,14 +197,15 @@ fn show(
     output: &Output,
 ) -> Result<(), Failure> {
     with_kept(pipeline, common, output, |document, kept| {
-        let mut shown = 0;
+        let (mut shown, mut bytes) = (0, 0);
         let mut documents = Vec::new();
         let mut is_all = true;
         kept.each(true, |kept| {
             if !wanted.has(&kept) {
                 return Ok(true);
             }
-            if shown == limit {
+            bytes += kept.reject.data.len() + kept.reject.message.len();
+            if shown == limit || (!jsonl && bytes > MAX_SHOWN_BYTES) {
                 is_all = false;
                 return Ok(false);
             }
@@ -229,7 +232,7 @@ fn show(
             ));
         }
         if !is_all {
-            output.text("More are kept: show them with --limit N.");
+            output.text("More are kept: show them with --limit ROWS, or all of them with --jsonl.");
         }
         output.document(&json!({
             "status": "ok",
