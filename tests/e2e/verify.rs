@@ -186,7 +186,7 @@ fn rows_without_a_key_are_counted_each_time_they_occur() {
     );
     let ended = shop.folder.rapidbyte(&["verify", "p.yaml"]);
     assert!(
-        ended.stdout.contains("a row  is only in the target"),
+        ended.stdout.contains("  1 row is only in the target"),
         "{}",
         ended.stdout
     );
@@ -240,6 +240,42 @@ fn values_are_compared_in_the_types_of_the_target() {
     assert_eq!(differing(&shop.verify(&[], 1)), ["2 only_in_target "]);
     shop.sql("UPDATE raw.t SET loaded = now() WHERE id = 2");
     shop.verify(&[], 0);
+}
+
+#[test]
+fn documents_keep_their_declaration_and_texts_are_read_by_the_type_of_the_target() {
+    let declared = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><a/>";
+    let mut shop = Shop::new(&format!(
+        "CREATE DOMAIN doc AS xml;
+         CREATE TABLE t (id int PRIMARY KEY, x xml, l xml[], d doc);
+         INSERT INTO t VALUES (1, '{declared}', ARRAY['{declared}'::xml], '{declared}');
+         CREATE TABLE u (id text PRIMARY KEY, n text, l text, c text);
+         INSERT INTO u VALUES ('1.0', '1.50', '{{1.50,2}}', '{{a}}'), ('2', '100', NULL, NULL);
+         CREATE TABLE raw.u (id numeric(6, 2) PRIMARY KEY, n numeric(5, 1), l numeric(5, 1)[], c char(3)[])"
+    ));
+    shop.copy("public.t", "replace");
+    shop.verify(&[], 0);
+    for (set, column) in [
+        ("x = '<a/>'", "x"),
+        ("l = ARRAY['<a/>'::xml]", "l"),
+        ("d = '<a/>'", "d"),
+    ] {
+        shop.copy("public.t", "replace");
+        shop.sql(&format!("UPDATE raw.t SET {set}"));
+        assert_eq!(
+            differing(&shop.verify(&[], 1)),
+            [format!("1 changed {column}")]
+        );
+    }
+    shop.copy("public.u", "replace");
+    shop.verify(&[], 0);
+    shop.sql(
+        "UPDATE raw.u SET n = 1.6, l = '{1.5}' WHERE id = 1; UPDATE raw.u SET n = 10 WHERE id = 2",
+    );
+    assert_eq!(
+        differing(&shop.verify(&[], 1)),
+        ["1 changed n,l", "2 changed n"]
+    );
 }
 
 #[test]
@@ -301,6 +337,15 @@ fn streams_that_cannot_be_compared_are_refused_by_name() {
         &["has 4 rows, and the source has 2 rows", "append"],
     );
     shop.copy("public.t", "replace");
+    for choice in [["--select", "public.t.id"], ["--exclude", "public.t.v"]] {
+        let verified = shop.verify(&choice, 2);
+        assert_eq!(
+            verified["error"]["code"], "unsupported_verify",
+            "{verified:#}"
+        );
+    }
+    let verified = shop.verify(&["--receipt", "none/r.json"], 3);
+    assert_eq!(verified["error"]["code"], "receipt_not_written");
     shop.pipeline(
         "{ name: public.t, transforms: [{ upper: [v] }] }",
         "replace",

@@ -19,7 +19,7 @@ pub(crate) struct Existing<'a> {
 }
 
 impl<'a> Existing<'a> {
-    /// Errors: `no_target`; `target_would_change`; those of a plan.
+    /// Errors: `no_target`; `target_would_change`; the errors of a plan.
     pub(crate) fn new(
         client: &mut Client,
         settings: &Settings,
@@ -80,7 +80,14 @@ impl<'a> Existing<'a> {
             let is_flag = *self.schema.field(at).data_type() == DataType::Boolean;
             (at, is_flag)
         });
-        let recipe = Recipe::new(&self.columns(), key.unwrap_or_default(), deleted);
+        let casts = |at: usize| {
+            let place = match &self.decided.kept {
+                None => Some(at),
+                Some(kept) => kept.iter().position(|kept| *kept == at),
+            };
+            place.is_some_and(|place| self.decided.cast.contains(&place))
+        };
+        let recipe = Recipe::new(&self.columns(), casts, key.unwrap_or_default(), deleted);
         recipe.to_json().map_err(convert)
     }
 

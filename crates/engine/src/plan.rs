@@ -93,6 +93,8 @@ pub struct StreamPlan {
     pub progress: Option<Progress>,
     /// The run adds columns to its target, and reads it from its first row to fill them.
     pub backfills: bool,
+    /// The columns that the arguments leave out.
+    pub(crate) left_out: Vec<String>,
     /// The transforms of its rows, in order.
     pub transforms: Vec<Step>,
     /// The columns that the destination gets, under their new names.
@@ -544,6 +546,7 @@ fn place(
         increment,
         progress,
         backfills,
+        left_out,
         keys,
         read_schema: ipc::encode_schema(&read).map_err(broken)?,
         transforms,

@@ -121,7 +121,7 @@ pub struct Replayed {
     pub runs: Vec<String>,
 }
 
-/// What a stream moves instead of the rows of its source.
+/// The rows that a stream moves instead of the rows of its source.
 #[derive(Clone)]
 pub(crate) enum Replay {
     /// The source parses these records.

@@ -195,8 +195,8 @@ impl Verified {
             ),
         };
         Some(Failure::new(Class::Run, "rows_differ", text).hint(
-            "if the source has changed since the last run, run the pipeline and compare again; if it has not, another \
-             writer has changed the target",
+            "if the source has changed since the last run, run the pipeline and compare again; `rapidbyte explain \
+             rows_differ` lists other reasons",
         ))
     }
 }
@@ -668,6 +668,12 @@ fn refuse(plan: &Plan, stream: &StreamPlan) -> Result<Vec<String>, Failure> {
     if !stream.transforms.is_empty() {
         let text = "its transforms make other rows of the rows of the source".to_owned();
         return refused(text, "leave the stream out with --exclude");
+    }
+    if let Some(column) = stream.left_out.first() {
+        let text = format!(
+            "--select or --exclude leaves out the column {column}, and rows would be equal that differ in it"
+        );
+        return refused(text, "choose whole streams");
     }
     if stream.placed.is_new {
         let text = format!("{} does not exist", stream.location);

@@ -1,7 +1,7 @@
 //! Digests of rows that two servers compute by themselves, to compare a table with its copy.
 //!
 //! The digest of a row has 128 bits: two calls of `hashtextextended` on the row's text, with the seeds 0 and 1. The
-//! function is no cryptographic one: digests find accidents, not an attacker. The values of a row have the form that a
+//! function is not cryptographic: digests find accidents, not an attacker. The values of a row have the form that a
 //! [`Recipe`] gives them: each is cast to the type that it has in the target, so that a widened column is equal to its
 //! original. A digest does not depend on the order of the rows, and sums of digests belong to buckets of rows whose
 //! digests begin with the same bits. So two sums that differ lead to the rows that differ, without an index, a key or a
@@ -9,10 +9,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::builtin::{self, BPCHAR, NUMERIC, TEXT, VARCHAR, numeric_typmod};
+use crate::builtin::{self, BPCHAR, NUMERIC, TEXT, VARCHAR, XML, numeric_typmod};
 use crate::error::{Owner, PgError};
 use crate::ident::{qualified, quote_ident, quote_literal};
-use crate::model::{Column, PgType};
+use crate::model::{Column, Kind, PgType};
 
 /// The name of the form of these digests. The number changes with anything that changes a digest.
 pub const FORM: &str = "postgresql-1";
@@ -51,18 +51,27 @@ struct Shape {
     /// Digits after the point, of a numeric.
     #[serde(skip_serializing_if = "Option::is_none")]
     scale: Option<i16>,
+    /// A numeric, or an array, that the server makes of a text: the whole type, with its modifier.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cast: Option<String>,
 }
 
 impl Recipe {
-    /// The recipe for a target with these columns, one for each column of the stream.
+    /// The recipe for a target with these columns, one for each column of the stream. `casts` says whether the server
+    /// makes the values of a column of texts.
     pub fn new(
         columns: &[Option<&Column>],
+        casts: impl Fn(usize) -> bool,
         key: Vec<usize>,
         deleted: Option<(usize, bool)>,
     ) -> Self {
         Self {
             form: FORM.to_owned(),
-            columns: columns.iter().map(|column| column.map(Shape::of)).collect(),
+            columns: columns
+                .iter()
+                .enumerate()
+                .map(|(at, column)| column.map(|column| Shape::of(column, casts(at))))
+                .collect(),
             key,
             deleted,
         }
@@ -107,10 +116,8 @@ impl Recipe {
             conditions.push(format!("{} {test}", quote_ident(&column.name)));
         }
         let key_type = |at: usize| {
-            self.columns[at]
-                .as_ref()
-                .map(Shape::sql)
-                .unwrap_or_default()
+            let shape = self.columns[at].as_ref();
+            shape.map(Shape::key_type).unwrap_or_default()
         };
         Digested {
             from,
@@ -131,14 +138,16 @@ impl Recipe {
 }
 
 impl Shape {
-    fn of(column: &Column) -> Self {
+    fn of(column: &Column, is_cast: bool) -> Self {
         let (ty, typmod) = column.stripped();
         // Numbers of other objects are shown as names, which are other objects on another server.
         let name = match builtin::is_reg(ty.oid) {
             true => "oid",
             false => &ty.name,
         };
+        let is_made = is_cast && ty.is_builtin() && (ty.oid == NUMERIC.oid || !is_scalar(ty));
         Self {
+            cast: is_made.then(|| column.type_text.clone()),
             ty: is_scalar(ty).then(|| name.to_owned()),
             scale: (ty.oid == NUMERIC.oid)
                 .then(|| numeric_typmod(typmod).map(|(_, scale)| scale))
@@ -155,13 +164,37 @@ impl Shape {
         }
     }
 
+    /// The type of [`Shape::value`].
+    fn key_type(&self) -> String {
+        match self.cast {
+            Some(_) => qualified("pg_catalog", "text"),
+            None => self.sql(),
+        }
+    }
+
     /// The value of a column in this form.
     fn value(&self, column: &Column) -> String {
         let name = quote_ident(&column.name);
         let (ty, typmod) = column.stripped();
         let Some(to) = self.ty.as_deref() else {
-            return format!("{name}::pg_catalog.text");
+            let is_documents =
+                matches!(&ty.kind, Kind::Array { element } if element.oid == XML.oid);
+            return match self.cast.as_deref() {
+                // The text of an array leaves the declaration of a document out.
+                Some("xml[]") => format!("{name}::xml[]::pg_catalog.text[]::pg_catalog.text"),
+                _ if is_documents => format!("{name}::pg_catalog.text[]::pg_catalog.text"),
+                Some(cast) => format!("{name}::{cast}::pg_catalog.text"),
+                None => format!("{name}::pg_catalog.text"),
+            };
         };
+        if self.cast.is_some() {
+            // A text may have other zeros at its end than the modifier gives the value.
+            let text = format!("{name}::{}::pg_catalog.text", self.sql());
+            return format!(
+                "CASE WHEN pg_catalog.strpos({text}, '.') > 0 THEN \
+                 pg_catalog.rtrim(pg_catalog.rtrim({text}, '0'), '.') ELSE {text} END"
+            );
+        }
         if to == BPCHAR.name {
             return format!("pg_catalog.rtrim({name}::pg_catalog.text, ' ')");
         }
@@ -192,12 +225,13 @@ impl Shape {
 
 /// A built-in type whose text is the same on every server, and that a value of another type can be cast to.
 fn is_scalar(ty: &PgType) -> bool {
-    ty.is_builtin() && builtin::by_oid(ty.oid).is_some()
+    let is_array = matches!(ty.kind, Kind::Array { .. });
+    ty.is_builtin() && !is_array && builtin::by_oid(ty.oid).is_some()
 }
 
-/// A type whose values are compared as texts, whatever its length.
+/// A type whose values are compared as texts, whatever its length. Only a cast keeps the declaration of a document.
 fn is_text(name: &str) -> bool {
-    [TEXT.name, VARCHAR.name, "name"].contains(&name)
+    [TEXT.name, VARCHAR.name, XML.name, "name"].contains(&name)
 }
 
 /// Rows whose digests a server computes.

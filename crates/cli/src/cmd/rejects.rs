@@ -137,7 +137,7 @@ fn list(
     })
 }
 
-/// What is wrong, and what to do.
+/// Says what is wrong, and what to do.
 fn list_text(
     document: &Document,
     pipeline: &Pipeline,
@@ -390,7 +390,7 @@ fn read_repaired(path: &Path) -> Result<Vec<Repaired>, Failure> {
         let place = format!("{shown}:{number}");
         let (id, record) = repaired_of(&line).map_err(|why| invalid(&place, &why))?;
         if !known.insert(id.clone()) {
-            let why = format!("the reject {id} stands in an earlier line, too");
+            let why = format!("the reject {id} is in an earlier line, too");
             return Err(invalid(&place, &why));
         }
         repaired.push(Repaired { id, record, place });

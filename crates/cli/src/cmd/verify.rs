@@ -26,6 +26,9 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
         ..Narrowing::default()
     };
     let sample = arguments.sample.unwrap_or(Sample::ALL);
+    if let Some(path) = &arguments.receipt {
+        check(path)?;
+    }
     let mut prepared = Prepared::narrowed(document, &host, &narrowing).map_err(&redacted)?;
     let told = |compared: &Compared| output.text(&text_of(compared, sample, output));
     let verified = verify::verify(&mut prepared, &host, sample, told).map_err(&redacted)?;
@@ -74,13 +77,30 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     }
 }
 
+/// Refuses a file that cannot be there, before anything is compared.
+fn check(path: &Path) -> Result<(), Failure> {
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    match folder.is_dir() && !path.is_dir() {
+        true => Ok(()),
+        false => Err(not_written(
+            path,
+            "it is not a file of a directory that exists",
+        )),
+    }
+}
+
 fn write(path: &Path, receipt: &Value) -> Result<(), Failure> {
     let text = format!("{receipt:#}\n");
-    std::fs::write(path, text).map_err(|error| {
-        let text = format!("cannot write {}: {error}", path.display());
-        Failure::new(Class::Environment, "receipt_not_written", text)
-            .hint("name a file in a folder that you can write to; the comparison itself has ended")
-    })
+    std::fs::write(path, text).map_err(|error| not_written(path, &error.to_string()))
+}
+
+fn not_written(path: &Path, why: &str) -> Failure {
+    let text = format!("cannot write {}: {why}", path.display());
+    Failure::new(Class::Environment, "receipt_not_written", text)
+        .hint("name a file in a directory that you can write to")
 }
 
 /// A line for a stream, and below it the rows that differ.
@@ -119,21 +139,24 @@ fn text_of(compared: &Compared, sample: Sample, output: &Output) -> String {
         count(target.rows),
         compared.seconds
     )];
-    let table = table(
-        &compared
-            .rows
-            .iter()
-            .take(SHOWN)
-            .map(|row| line(compared, row))
-            .collect::<Vec<_>>(),
-        "  ",
-    );
-    lines.extend(table.lines().map(str::to_owned));
-    if compared.rows.len() > SHOWN {
-        lines.push(format!(
-            "  … and {} more, which --output json lists",
-            counted(compared.rows.len() - SHOWN, "row")
-        ));
+    for (difference, place) in [
+        (Difference::Missing, "source"),
+        (Difference::Extra, "target"),
+    ] {
+        let unnamed = compared.rows.iter().filter(|row| row.key.is_empty());
+        let number = unnamed.filter(|row| row.difference == difference).count();
+        if number > 0 {
+            let only = if number == 1 { "is only" } else { "are only" };
+            lines.push(format!("  {} {only} in the {place}", rows(number as u64)));
+        }
+    }
+    let named = compared.rows.iter().filter(|row| !row.key.is_empty());
+    let named: Vec<Vec<String>> = named.map(|row| line(compared, row)).collect();
+    let shown = table(&named[..named.len().min(SHOWN)], "  ");
+    lines.extend(shown.lines().map(str::to_owned));
+    if named.len() > SHOWN {
+        let more = counted(named.len() - SHOWN, "more row");
+        lines.push(format!("  … and {more}, which --output json lists"));
     }
     lines.join("\n")
 }
@@ -143,10 +166,7 @@ fn line(compared: &Compared, row: &verify::Row) -> Vec<String> {
     let key: Vec<String> = values
         .map(|(name, value)| format!("{}={}", one_line(name), one_line(&short(value))))
         .collect();
-    let key = match key.is_empty() {
-        true => "a row".to_owned(),
-        false => key.join(", "),
-    };
+    let key = key.join(", ");
     let columns: Vec<String> = row.columns.iter().map(|name| one_line(name)).collect();
     let what = match row.difference {
         Difference::Changed if columns.is_empty() => "has other values".to_owned(),
