@@ -58,7 +58,7 @@ pub(crate) fn refuse(target: &Target, grows: bool) -> Result<()> {
         .at("rejects"))
 }
 
-/// The error for a question about rejects that stand in files.
+/// The error for a question about rejects in files.
 pub(crate) fn in_files(to: &str) -> Error {
     let text = "dest-file keeps rejects in files, which `rapidbyte rejects` does not read";
     Error::config("rejects_in_files", text)
@@ -250,11 +250,7 @@ impl Keeper {
             "pipeline": self.run.pipeline,
             "run_id": self.run.id,
             "stream": self.place.stream,
-            "origin": match origin {
-                RejectOrigin::Source => "source",
-                RejectOrigin::Transform => "transform",
-                RejectOrigin::Destination => "destination",
-            },
+            "origin": origin.name(),
             "location": reject.location,
             "column": reject.column,
             "code": reject.code,

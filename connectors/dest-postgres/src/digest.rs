@@ -55,16 +55,17 @@ impl<'a> Existing<'a> {
         })
     }
 
+    /// The place of a column of the stream among those that the table takes.
+    fn place(&self, at: usize) -> Option<usize> {
+        match &self.decided.kept {
+            None => Some(at),
+            Some(kept) => kept.iter().position(|kept| *kept == at),
+        }
+    }
+
     /// The columns of the table, one for each column of the stream.
     fn columns(&self) -> Vec<Option<&Column>> {
-        let targets = &self.decided.targets;
-        let column = |at: usize| match &self.decided.kept {
-            None => targets.get(at),
-            Some(kept) => {
-                let place = kept.iter().position(|kept| *kept == at);
-                place.and_then(|place| targets.get(place))
-            }
-        };
+        let column = |at: usize| self.decided.targets.get(self.place(at)?);
         (0..self.schema.fields().len()).map(column).collect()
     }
 
@@ -80,13 +81,8 @@ impl<'a> Existing<'a> {
             let is_flag = *self.schema.field(at).data_type() == DataType::Boolean;
             (at, is_flag)
         });
-        let casts = |at: usize| {
-            let place = match &self.decided.kept {
-                None => Some(at),
-                Some(kept) => kept.iter().position(|kept| *kept == at),
-            };
-            place.is_some_and(|place| self.decided.cast.contains(&place))
-        };
+        let cast = &self.decided.cast;
+        let casts = |at: usize| self.place(at).is_some_and(|place| cast.contains(&place));
         let recipe = Recipe::new(&self.columns(), casts, key.unwrap_or_default(), deleted);
         recipe.to_json().map_err(convert)
     }

@@ -527,7 +527,7 @@ fn as_json((origin, reject): &(RejectOrigin, Reject)) -> serde_json::Value {
             .collect::<String>()
     };
     serde_json::json!({
-        "o": origin_name(*origin),
+        "o": origin.name(),
         "l": reject.location.as_deref().map(text),
         "c": reject.column.as_deref().map(text),
         "k": text(&reject.code),
@@ -536,13 +536,4 @@ fn as_json((origin, reject): &(RejectOrigin, Reject)) -> serde_json::Value {
         "b": record.is_none().then(hex),
         "x": reject.is_cut,
     })
-}
-
-/// An origin as the table has it.
-fn origin_name(origin: RejectOrigin) -> &'static str {
-    match origin {
-        RejectOrigin::Source => "source",
-        RejectOrigin::Transform => "transform",
-        RejectOrigin::Destination => "destination",
-    }
 }

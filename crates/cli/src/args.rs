@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use rapidbyte_authoring::Language;
-use rapidbyte_engine::verify::Sample;
+use rapidbyte_engine::document::Share;
 use rapidbyte_engine::{Class, Failure, Narrowing};
 use rapidbyte_runtime::Kind;
 use serde_json::json;
@@ -256,28 +256,17 @@ pub struct Verify {
     pub exclude: Vec<String>,
     /// Compare about this percentage of the rows, chosen at random.
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
-    pub sample: Option<Sample>,
+    pub sample: Option<Share>,
     /// Write the result as JSON to this file: rows and checksums of both sides, cursors, rows that differ.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub receipt: Option<PathBuf>,
 }
 
 /// A percentage of rows: above 0, at most 100, with at most four digits after the point.
-fn percent(text: &str) -> Result<Sample, String> {
-    let due = "expected a percentage above 0 and at most 100, such as 5 or 0.5, with at most four digits after the point";
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty()
-        || !is_number(whole)
-        || !is_number(part)
-        || part.len() > 4
-        || text.ends_with('.')
-    {
-        return Err(due.into());
-    }
-    let millionths = format!("{whole}{part:0<4}").parse::<u32>().ok();
-    let within = millionths.filter(|millionths| (1..=Sample::ALL.0).contains(millionths));
-    within.map(Sample).ok_or_else(|| due.into())
+fn percent(text: &str) -> Result<Share, String> {
+    Share::of_percent(text).ok_or_else(|| {
+        "expected a percentage above 0 and at most 100, such as 5 or 0.5, with at most four digits after the point".into()
+    })
 }
 
 /// What of a pipeline is moved this time.

@@ -14,6 +14,7 @@ use rapidbyte_runtime::{
 };
 use rapidbyte_wire::{counted, ipc};
 
+use crate::document::Share;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::plan::{Plan, Prepared, StreamPlan};
@@ -38,36 +39,20 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// All buckets of the first question.
 const ALL: u32 = 1 << BITS;
 
-/// The share of the rows to compare, in millionths. Less than all of them is a sample.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sample(pub u32);
-
-impl Sample {
-    /// All rows.
-    pub const ALL: Self = Self(1_000_000);
-
-    /// The buckets to compare: neighbours, from a random one on. `None`: all.
-    fn buckets(self) -> Option<Buckets> {
-        if self >= Self::ALL {
-            return None;
-        }
-        let wanted = u64::from(self.0) * u64::from(ALL);
-        let wanted = u32::try_from(wanted.div_ceil(1_000_000))
-            .unwrap_or(ALL)
-            .clamp(1, ALL);
-        let random = RandomState::new().hash_one(0_u8) % u64::from(ALL);
-        let first = u32::try_from(random).unwrap_or(0);
-        Some(Buckets {
-            bits: BITS,
-            numbers: (first..first + wanted).map(|number| number % ALL).collect(),
-        })
+/// The buckets of a sample with about this share of the rows: neighbours, from a random one on. `None`: all.
+fn sampled(share: Share) -> Option<Buckets> {
+    if share == Share::WHOLE {
+        return None;
     }
-}
-
-impl PartialOrd for Sample {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.0.cmp(&other.0))
-    }
+    let wanted = u64::from(share.millionths()) * u64::from(ALL);
+    let wanted = wanted.div_ceil(u64::from(Share::WHOLE.millionths()));
+    let wanted = u32::try_from(wanted).unwrap_or(ALL).clamp(1, ALL);
+    let random = RandomState::new().hash_one(0_u8) % u64::from(ALL);
+    let first = u32::try_from(random).unwrap_or(0);
+    Some(Buckets {
+        bits: BITS,
+        numbers: (first..first + wanted).map(|number| number % ALL).collect(),
+    })
 }
 
 /// The rows of one side.
@@ -209,7 +194,7 @@ impl Verified {
 pub fn verify(
     prepared: &mut Prepared,
     host: &Host,
-    sample: Sample,
+    sample: Share,
     mut compared: impl FnMut(&Compared),
 ) -> Result<Verified, Failure> {
     let _counted = host.usage.of_thread();
@@ -406,9 +391,9 @@ impl<'a> Sides<'a> {
         )
     }
 
-    fn compare(&self, sample: Sample) -> Result<Compared, Failure> {
+    fn compare(&self, sample: Share) -> Result<Compared, Failure> {
         let begun = Instant::now();
-        let within = sample.buckets();
+        let within = sampled(sample);
         let (source, target) = self.sums(within.as_ref(), BITS)?;
         let mut compared = Compared {
             stream: self.stream.name.clone(),
@@ -582,15 +567,12 @@ impl<'a> Sides<'a> {
     }
 
     fn differing_columns(&self, one: &DigestedRow, other: &DigestedRow) -> Vec<String> {
-        let recipe: Recipe = serde_json::from_str(&self.recipe).unwrap_or_default();
-        let counted = recipe
+        let digests = one.columns.iter().zip(&other.columns);
+        let differing = self
             .columns
             .iter()
-            .enumerate()
-            .filter(|(_, shape)| !shape.is_null());
-        let names = counted.filter_map(|(at, _)| self.columns.get(at));
-        let digests = one.columns.iter().zip(&other.columns);
-        let differing = names.zip(digests).filter(|(_, (one, other))| one != other);
+            .zip(digests)
+            .filter(|(_, (one, other))| one != other);
         differing.map(|(name, _)| name.clone()).collect()
     }
 }
@@ -637,12 +619,6 @@ impl Differing {
         self.numbers.truncate(fits);
         is_cut
     }
-}
-
-/// The part of a recipe that says which columns count. The connectors know the rest.
-#[derive(Default, serde::Deserialize)]
-struct Recipe {
-    columns: Vec<serde_json::Value>,
 }
 
 const UNSUPPORTED: &str = "unsupported_verify";

@@ -121,7 +121,7 @@ impl Recipe {
         };
         Digested {
             from,
-            values: (0..self.columns.len()).filter_map(value).collect(),
+            values: (0..self.columns.len()).map(value).collect(),
             key: self
                 .key
                 .iter()
@@ -238,7 +238,8 @@ fn is_text(name: &str) -> bool {
 #[derive(Debug, Clone)]
 pub struct Digested<'a> {
     from: &'a str,
-    values: Vec<String>,
+    /// One for each column of the recipe. `None`: the column does not count.
+    values: Vec<Option<String>>,
     /// Values and their types.
     key: Vec<(String, String)>,
     conditions: Vec<String>,
@@ -248,7 +249,7 @@ impl Digested<'_> {
     /// Returns number, rows and both sums of each bucket with a number of `bits` bits. `within`: only rows of these
     /// buckets, by their bits and numbers. A server whose texts are not UTF-8 `recodes` them.
     pub fn buckets(&self, bits: u8, within: Option<(u8, &[u32])>, recodes: bool) -> String {
-        let (rows, number) = (self.digests(&[], recodes), number(bits));
+        let (rows, number) = (self.digests(&[], None, recodes), number(bits));
         let place = within.map(|(bits, numbers)| format!(" WHERE {}", is_in(bits, numbers)));
         format!(
             "SELECT {number} AS n, pg_catalog.count(*), pg_catalog.sum(h), pg_catalog.sum(l) FROM ({rows}) AS d{} GROUP BY 1",
@@ -258,84 +259,80 @@ impl Digested<'_> {
 
     /// Returns both halves and the values of the key of at most `max` rows of these buckets.
     pub fn rows(&self, bits: u8, numbers: &[u32], max: u32, recodes: bool) -> String {
-        let key: Vec<String> = self
-            .key
-            .iter()
-            .enumerate()
-            .map(|(at, (value, _))| format!("{value}::pg_catalog.text AS k{at}"))
-            .collect();
-        let columns: String = (0..key.len()).map(|at| format!(", k{at}")).collect();
-        let (rows, place) = (self.digests(&key, recodes), is_in(bits, numbers));
-        format!("SELECT h, l{columns} FROM ({rows}) AS d WHERE {place} LIMIT {max}")
+        let (rows, place) = (
+            self.digests(&self.key_texts(), None, recodes),
+            is_in(bits, numbers),
+        );
+        format!("SELECT * FROM ({rows}) AS d WHERE {place} LIMIT {max}")
     }
 
-    /// The same of the rows with these keys, and then a digest of each value.
+    /// The same of the rows with these keys, and then a digest of each column: 0 for one that does not count.
     pub fn of_keys(&self, keys: &[Vec<String>], max: u32, recodes: bool) -> String {
+        let digest = |value: &Option<String>| match value {
+            Some(value) => hash(&encoded(&row(value), recodes), 0),
+            None => "0".to_owned(),
+        };
+        let digests: Vec<String> = self.values.iter().map(digest).collect();
+        let digests = digests.join(", ");
+        // An array has no limit of columns.
+        let columns = format!("ARRAY[{digests}]::pg_catalog.int8[]::pg_catalog.text AS c");
+        let mut more = self.key_texts();
+        more.push(columns);
+        let rows = self.digests(&more, Some(self.is_one_of(keys)), recodes);
+        format!("SELECT * FROM ({rows}) AS d LIMIT {max}")
+    }
+
+    /// The values of the key as `k0`, `k1` and so on.
+    fn key_texts(&self) -> Vec<String> {
+        let key = self.key.iter().enumerate();
+        key.map(|(at, (value, _))| format!("{value}::pg_catalog.text AS k{at}"))
+            .collect()
+    }
+
+    /// The condition that a row has one of these keys.
+    fn is_one_of(&self, keys: &[Vec<String>]) -> String {
+        if keys.is_empty() || self.key.is_empty() {
+            return "false".to_owned();
+        }
         let literal = |(text, (_, ty)): (&String, &(String, String))| {
             format!("{}::{ty}", quote_literal(&text.replace('\0', "")))
         };
-        let list: Vec<String> = keys
-            .iter()
-            .map(|key| {
-                let values: Vec<String> = key.iter().zip(&self.key).map(literal).collect();
-                format!("({})", values.join(", "))
-            })
-            .collect();
+        let list = keys.iter().map(|key| {
+            let values: Vec<String> = key.iter().zip(&self.key).map(literal).collect();
+            format!("({})", values.join(", "))
+        });
         let columns: Vec<&str> = self.key.iter().map(|(value, _)| value.as_str()).collect();
-        let mut more: Vec<String> = self
-            .key
-            .iter()
-            .enumerate()
-            .map(|(at, (value, _))| format!("{value}::pg_catalog.text AS k{at}"))
-            .collect();
-        let texts = self
-            .values
-            .iter()
-            .map(|value| format!("ROW({value})::pg_catalog.text"));
-        let digests: Vec<String> = texts
-            .map(|text| hash(&encoded(&text, recodes), 0))
-            .collect();
-        // An array has no limit of columns.
-        more.push(format!(
-            "ARRAY[{}]::pg_catalog.int8[]::pg_catalog.text AS c",
-            digests.join(", ")
-        ));
-        let mut of_keys = self.clone();
-        of_keys
-            .conditions
-            .push(match keys.is_empty() || self.key.is_empty() {
-                true => "false".to_owned(),
-                false => format!("({}) IN ({})", columns.join(", "), list.join(", ")),
-            });
-        let names: String = (0..self.key.len()).map(|at| format!(", k{at}")).collect();
-        format!(
-            "SELECT h, l{names}, c FROM ({}) AS d LIMIT {max}",
-            of_keys.digests(&more, recodes)
-        )
+        let list: Vec<String> = list.collect();
+        format!("({}) IN ({})", columns.join(", "), list.join(", "))
     }
 
-    /// The halves of the digest of each row as `h` and `l`, and `more`. OFFSET keeps the server from computing an
-    /// expression again for each use.
-    fn digests(&self, more: &[String], recodes: bool) -> String {
+    /// The halves of the digest of each row as `h` and `l`, and `more`. `place` is a further condition. OFFSET keeps the
+    /// server from computing an expression again for each use.
+    fn digests(&self, more: &[String], place: Option<String>, recodes: bool) -> String {
         let names = more
             .iter()
             .map(|one| one.rsplit(' ').next().unwrap_or_default());
         let names: String = names.map(|name| format!(", {name}")).collect();
         let more: String = more.iter().map(|one| format!(", {one}")).collect();
-        let text = encoded(
-            &format!("ROW({})::pg_catalog.text", self.values.join(", ")),
-            recodes,
-        );
-        let place = match self.conditions.is_empty() {
+        let values: Vec<&str> = self.values.iter().flatten().map(String::as_str).collect();
+        let text = encoded(&row(&values.join(", ")), recodes);
+        let conditions = self.conditions.iter().chain(&place);
+        let conditions: Vec<&str> = conditions.map(String::as_str).collect();
+        let place = match conditions.is_empty() {
             true => String::new(),
             // A condition may end in a comment.
-            false => format!(" WHERE ({}\n)", self.conditions.join("\n) AND (")),
+            false => format!(" WHERE ({}\n)", conditions.join("\n) AND (")),
         };
         let (high, low, from) = (hash("x", 0), hash("x", 1), self.from);
         format!(
             "SELECT {high} AS h, {low} AS l{names} FROM (SELECT {text} AS x{more} FROM {from}{place} OFFSET 0) AS r OFFSET 0"
         )
     }
+}
+
+/// The text of a row with these values.
+fn row(values: &str) -> String {
+    format!("ROW({values})::pg_catalog.text")
 }
 
 /// The condition that the rows lie on one side of some values, which are compared as a whole. `columns` are the columns of

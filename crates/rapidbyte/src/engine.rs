@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rapidbyte_engine::document::Share;
 use rapidbyte_engine::plan::{self, Checked, Discovered};
-use rapidbyte_engine::verify::{Sample, Verified};
+use rapidbyte_engine::verify::{self, Verified};
 use rapidbyte_engine::{
     Class, Failure, Host, Narrowing, OnStreamFailure, Plan, Prepared, Report, Usage,
 };
@@ -197,14 +198,13 @@ impl Engine {
         &self,
         pipeline: &Pipeline,
         narrowing: &Narrowing,
-        sample: Sample,
+        sample: Share,
         control: &Control,
     ) -> Result<Verified, Failure> {
         let host = self.host(control);
         let prepared = Prepared::narrowed(pipeline.document.clone(), &host, narrowing);
-        let verified = prepared.and_then(|mut prepared| {
-            rapidbyte_engine::verify::verify(&mut prepared, &host, sample, |_| {})
-        });
+        let verified =
+            prepared.and_then(|mut prepared| verify::verify(&mut prepared, &host, sample, |_| {}));
         let mut verified = redacted(pipeline, verified)?;
         for failure in &mut verified.failures {
             failure.redact(&pipeline.document);

@@ -127,6 +127,7 @@ pub use control::Control;
 pub use engine::{Engine, EngineBuilder, History, RunOptions};
 pub use pipeline::Pipeline;
 pub use places::{connector_dirs, user_cache};
+pub use rapidbyte_engine::document::Share;
 pub use rapidbyte_engine::plan::Checked;
 pub use rapidbyte_engine::verify;
 pub use rapidbyte_engine::{

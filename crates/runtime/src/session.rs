@@ -157,7 +157,7 @@ impl Default for SchemaChanges {
     }
 }
 
-/// What both sides digest rows by.
+/// The recipe and the limits by which both sides digest rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Digests<'a> {
     /// The answer of the destination's `digest-recipe`.

@@ -252,6 +252,17 @@ impl<'a> Commit<'a> {
     }
 }
 
+impl RejectOrigin {
+    /// The stage as places of rejects write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Source => "source",
+            Self::Transform => "transform",
+            Self::Destination => "destination",
+        }
+    }
+}
+
 impl Refused {
     /// Reports at most this many rejects; the others are counted.
     pub const MAX_FIRST: usize = 10;

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use rapidbyte_engine::verify::{self, Compared, Difference, Sample, Sum};
+use rapidbyte_engine::document::Share;
+use rapidbyte_engine::verify::{self, Compared, Difference, Sum};
 use rapidbyte_engine::{Class, Failure, Narrowing, Prepared};
 use rapidbyte_wire::counted;
 use serde_json::{Value, json};
@@ -25,7 +26,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
         exclude: arguments.exclude.clone(),
         ..Narrowing::default()
     };
-    let sample = arguments.sample.unwrap_or(Sample::ALL);
+    let sample = arguments.sample.unwrap_or(Share::WHOLE);
     if let Some(path) = &arguments.receipt {
         check(path)?;
     }
@@ -52,7 +53,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
         "pipeline": prepared.plan.document.pipeline,
         "verified_at": utc(SystemTime::now()),
         "program": env!("CARGO_PKG_VERSION"),
-        "sample_percent": f64::from(sample.0) / 10_000.0,
+        "sample_percent": f64::from(sample.millionths()) / 10_000.0,
         "connectors": {
             "source": prepared.plan.source.connector.name(),
             "destination": prepared.plan.destination.connector.name(),
@@ -104,14 +105,14 @@ fn not_written(path: &Path, why: &str) -> Failure {
 }
 
 /// A line for a stream, and below it the rows that differ.
-fn text_of(compared: &Compared, sample: Sample, output: &Output) -> String {
+fn text_of(compared: &Compared, sample: Share, output: &Output) -> String {
     let (source, target) = (compared.source, compared.target);
     let name = format!(
         "{} → {}",
         one_line(&compared.stream),
         one_line(&compared.location)
     );
-    let of = match (sample < Sample::ALL, compared.limits.is_empty()) {
+    let of = match (sample != Share::WHOLE, compared.limits.is_empty()) {
         (true, _) => " in the sample",
         (false, false) => " up to the cursor",
         (false, true) => "",

@@ -16,8 +16,16 @@ const WHOLE: u32 = 1_000_000;
 pub struct Share(u32);
 
 impl Share {
+    /// All rows.
+    pub const WHOLE: Self = Self(WHOLE);
     /// One of ten.
     pub(super) const TENTH: Self = Self(WHOLE / 10);
+
+    /// Reads a percentage above 0 and at most 100, with at most four digits behind its point.
+    pub fn of_percent(text: &str) -> Option<Self> {
+        let parts = fixed(text, 4).filter(|parts| *parts > 0 && !text.ends_with('.'));
+        parts.map(Self)
+    }
 
     /// The share in millionths.
     pub fn millionths(self) -> u32 {
@@ -55,7 +63,7 @@ pub(super) fn share() -> Kind<Share> {
     };
     Kind::new(schema, |at| {
         let text = at.text()?;
-        millionths(&text.text).map(Share).ok_or_else(|| {
+        fixed(&text.text, 6).map(Share).ok_or_else(|| {
             let message = format!("{at} cannot be {}", text.shown());
             at.bad_value(message).hint(
                 "write a share from 0 to 1, with at most six digits behind the point, such as 0.1",
@@ -64,20 +72,21 @@ pub(super) fn share() -> Kind<Share> {
     })
 }
 
-fn millionths(text: &str) -> Option<u32> {
+/// A number of at most one million, of a text with at most so many digits behind its point, without the point.
+fn fixed(text: &str, places: usize) -> Option<u32> {
     let (whole, digits) = text.split_once('.').unwrap_or((text, ""));
     let is_number =
         !whole.is_empty() && [whole, digits].concat().bytes().all(|b| b.is_ascii_digit());
-    if !is_number || digits.len() > 6 {
+    if !is_number || digits.len() > places {
         return None;
     }
-    let parts = format!("{whole}{digits:0<6}").parse::<u32>().ok()?;
+    let parts = format!("{whole}{digits:0<places$}").parse::<u32>().ok()?;
     (parts <= WHOLE).then_some(parts)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Share, millionths};
+    use super::{Share, fixed};
 
     #[test]
     fn a_share_is_read_exactly() {
@@ -97,9 +106,29 @@ mod tests {
             ("10%", None),
             ("", None),
         ] {
-            assert_eq!(millionths(text), parts, "{text:?}");
+            assert_eq!(fixed(text, 6), parts, "{text:?}");
         }
     }
+
+    #[test]
+    fn a_percentage_is_read_exactly() {
+        for (text, parts) in [
+            ("5", Some(50_000)),
+            ("0.5", Some(5_000)),
+            ("0.0001", Some(1)),
+            ("100", Some(1_000_000)),
+            ("0", None),
+            ("101", None),
+            ("0.00001", None),
+            ("5.", None),
+            (".5", None),
+            ("x", None),
+        ] {
+            let share = Share::of_percent(text).map(Share::millionths);
+            assert_eq!(share, parts, "{text:?}");
+        }
+    }
+
     #[test]
     fn a_share_is_exceeded_by_the_first_row_too_many() {
         for (share, part, all, expected) in [
