@@ -57,6 +57,7 @@ fn read(source: &mut Source, how: &str) -> Result<Event, ConnectorError> {
         max_record_bytes: 1 << 20,
         keeps_rejects: false,
         records: None,
+        rows: None,
     };
     source.read(&[request]).map_err(failed)?;
     loop {

@@ -44,6 +44,7 @@ mod query;
 mod questions;
 mod races;
 mod rejects;
+mod repairs;
 mod repeats;
 mod replays;
 mod report;

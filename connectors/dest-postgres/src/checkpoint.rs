@@ -287,8 +287,19 @@ pub(crate) struct Lease {
     knows_origins: bool,
     /// The result of [`origins::filled`], which the next commit writes.
     pub origins: Option<String>,
-    /// The rejects that the run replays. They take the place of the row: nothing is fenced, and no cursor moves.
-    pub claim: Option<Claim>,
+    /// The run moves no stream: it fences nothing, and moves no cursor.
+    pub aside: Option<Aside>,
+}
+
+/// A run that writes beside the runs that move the stream.
+#[derive(Debug)]
+pub(crate) enum Aside {
+    /// It replays these rejects.
+    Replay(Claim),
+    /// It repairs single rows.
+    Repair,
+    /// It stages rows that only its session sees.
+    Staging,
 }
 
 /// The effect of a commit on its target table.
@@ -571,7 +582,7 @@ pub(crate) fn fence(
         knows_target,
         knows_origins,
         origins: None,
-        claim: None,
+        aside: None,
     };
     if has_older {
         // A newer run may have ended this session in the meantime.
@@ -802,8 +813,8 @@ pub(crate) fn differs(table: &str, error: Error) -> Error {
 }
 
 impl Lease {
-    /// The right to replay rejects.
-    pub(crate) fn of_replay(key: Key, run: &Run, claim: Claim) -> Self {
+    /// The right to write rows beside the runs that move the stream.
+    pub(crate) fn beside(key: Key, run: &Run, aside: Aside) -> Self {
         Self {
             key,
             run_id: run.id.clone(),
@@ -812,7 +823,7 @@ impl Lease {
             knows_target: false,
             knows_origins: false,
             origins: None,
-            claim: Some(claim),
+            aside: Some(aside),
         }
     }
 
@@ -831,7 +842,7 @@ impl Lease {
 
     /// A statement that fails if a newer run has fenced, and until the end of the transaction keeps one from fencing.
     pub(crate) fn hold(&self) -> String {
-        if self.claim.is_some() {
+        if self.aside.is_some() {
             return "SELECT 1".to_owned();
         }
         format!(
@@ -890,8 +901,10 @@ impl Lease {
     /// The last statement of a commit. It fails if a newer run has fenced or if `seq` has changed. Then the server does
     /// not run a COMMIT that follows in the same send.
     pub(crate) fn advance(&self, cursor: Option<&str>, complete: bool, fills: Fills) -> String {
-        if let Some(claim) = &self.claim {
-            return claim.removal();
+        match &self.aside {
+            Some(Aside::Replay(claim)) => return claim.removal(),
+            Some(Aside::Repair | Aside::Staging) => return "SELECT 1".to_owned(),
+            None => {}
         }
         // A complete run removes its backend: nobody has to end the backend of a run that has nothing more to do.
         let backend = match complete {
@@ -926,8 +939,10 @@ impl Lease {
     /// Why the server refused [`Lease::advance`]: `run_superseded`, `checkpoint_changed`, or `error` if it is neither.
     /// The transaction is rolled back.
     pub(crate) fn refused(&self, client: &mut Client, error: Error) -> Error {
-        if let Some(claim) = &self.claim {
-            return claim.refused(client, error);
+        match &self.aside {
+            Some(Aside::Replay(claim)) => return claim.refused(client, error),
+            Some(Aside::Repair | Aside::Staging) => return error,
+            None => {}
         }
         match self.look(client) {
             Ok(Some(found)) if (found.epoch, found.seq) == (self.epoch, self.seq) => error,
@@ -940,8 +955,11 @@ impl Lease {
     /// happen, it never will, because this call raises the epoch. Errors: `run_superseded`, `checkpoint_changed`, and
     /// the errors of the connection.
     pub(crate) fn settle(&mut self, client: &mut Client, settings: &Settings) -> Result<bool> {
-        if let Some(claim) = &self.claim {
-            return claim.has_happened(client);
+        match &self.aside {
+            Some(Aside::Replay(claim)) => return claim.has_happened(client),
+            // A repair that comes again has the same effect, and staged rows are gone with their session.
+            Some(Aside::Repair | Aside::Staging) => return Ok(false),
+            None => {}
         }
         let sql = format!(
             "UPDATE {} AS c SET epoch = c.epoch + 1, updated_at = pg_catalog.clock_timestamp() \

@@ -39,6 +39,8 @@ pub(crate) struct Decision {
     pub clear: Option<String>,
     /// For replace: the rows go to a new table, and nothing is cleared.
     pub swap: Option<Swap>,
+    /// The rows go to the temporary table of staged rows instead.
+    pub stages: bool,
     /// The columns to fill, in the schema's order, with the table's own types.
     pub targets: Vec<Column>,
     /// Which of the targets the server reads from text.
@@ -267,6 +269,7 @@ fn fresh(
         lock: None,
         clear: None,
         swap: None,
+        stages: false,
         targets,
         cast,
         columns,
@@ -457,6 +460,7 @@ fn existing(
         lock,
         clear,
         swap,
+        stages: false,
         targets,
         cast,
         columns,

@@ -2,6 +2,7 @@
 
 use rapidbyte_pg::Column;
 use rapidbyte_pg::digest::{self, PROOF, PROVEN, Recipe, SETTINGS};
+use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_pg_client::{Client, buckets, digested_rows};
 use rapidbyte_sdk::prelude::*;
 
@@ -11,11 +12,63 @@ use crate::decide::Decision;
 use crate::load::Place;
 use crate::look::{Within, local_settings};
 
+/// The temporary table of staged rows.
+const STAGED: &str = "rapidbyte_rows";
+
+/// The name of the temporary table of staged rows.
+pub(crate) fn staged() -> Name {
+    Name {
+        schema: "pg_temp".to_owned(),
+        table: STAGED.to_owned(),
+    }
+}
+
+/// The statements that make the temporary table of staged rows.
+pub(crate) fn make_staged(name: &Name) -> String {
+    format!(
+        "DROP TABLE IF EXISTS {}; CREATE TEMPORARY TABLE {STAGED} (LIKE {name})",
+        staged()
+    )
+}
+
 /// A target that is there, and whose columns no run would change.
 pub(crate) struct Existing<'a> {
     name: &'a Name,
     schema: SchemaRef,
     decided: Decision,
+}
+
+/// Refuses a target that a run would make or change. Errors: `no_target`; `target_would_change`; the errors of a plan.
+pub(crate) fn ensure_settled(decided: &Decision, name: &Name) -> Result<()> {
+    if decided.makes_table() {
+        let text = format!("{name} does not exist");
+        return Err(Error::schema("no_target", text)
+            .hint("run the pipeline first: `rapidbyte run PIPELINE`"));
+    }
+    decided.ensure_loadable(name)?;
+    if let Some(statement) = decided.prelude.first() {
+        let text = format!(
+            "{name} does not have the columns of the stream yet: a run would first do {statement}"
+        );
+        return Err(
+            Error::schema("target_would_change", text).hint("run the pipeline, and then compare")
+        );
+    }
+    Ok(())
+}
+
+/// The place of a column of the stream among those that the table takes.
+fn place(decided: &Decision, at: usize) -> Option<usize> {
+    match &decided.kept {
+        None => Some(at),
+        Some(kept) => kept.iter().position(|kept| *kept == at),
+    }
+}
+
+/// The columns of the table, one for each column of the stream.
+pub(crate) fn columns<'a>(schema: &Schema, decided: &'a Decision) -> Vec<Option<&'a Column>> {
+    let column = |at: usize| decided.targets.get(place(decided, at)?);
+    (0..schema.fields().len()).map(column).collect()
 }
 
 impl<'a> Existing<'a> {
@@ -35,19 +88,7 @@ impl<'a> Existing<'a> {
             is_made: false,
         };
         let decided = place.decide(client, Within::Own)?;
-        if decided.makes_table() {
-            let text = format!("{name} does not exist");
-            return Err(Error::schema("no_target", text)
-                .hint("run the pipeline first: `rapidbyte run PIPELINE`"));
-        }
-        decided.ensure_loadable(name)?;
-        if let Some(statement) = decided.prelude.first() {
-            let text = format!(
-                "{name} does not have the columns of the stream yet: a run would first do {statement}"
-            );
-            return Err(Error::schema("target_would_change", text)
-                .hint("run the pipeline, and then compare"));
-        }
+        ensure_settled(&decided, name)?;
         Ok(Self {
             name,
             schema,
@@ -55,18 +96,8 @@ impl<'a> Existing<'a> {
         })
     }
 
-    /// The place of a column of the stream among those that the table takes.
-    fn place(&self, at: usize) -> Option<usize> {
-        match &self.decided.kept {
-            None => Some(at),
-            Some(kept) => kept.iter().position(|kept| *kept == at),
-        }
-    }
-
-    /// The columns of the table, one for each column of the stream.
     fn columns(&self) -> Vec<Option<&Column>> {
-        let column = |at: usize| self.decided.targets.get(self.place(at)?);
-        (0..self.schema.fields().len()).map(column).collect()
+        columns(&self.schema, &self.decided)
     }
 
     /// The form of each value.
@@ -82,7 +113,7 @@ impl<'a> Existing<'a> {
             (at, is_flag)
         });
         let cast = &self.decided.cast;
-        let casts = |at: usize| self.place(at).is_some_and(|place| cast.contains(&place));
+        let casts = |at: usize| place(&self.decided, at).is_some_and(|place| cast.contains(&place));
         let recipe = Recipe::new(&self.columns(), casts, key.unwrap_or_default(), deleted);
         recipe.to_json().map_err(convert)
     }
@@ -112,11 +143,29 @@ impl<'a> Existing<'a> {
         }
         let merge = self.decided.merge.as_ref();
         conditions.extend(merge.and_then(|merge| merge.compare.as_ref()?.is_living()));
-        let from = format!("{} AS t", self.name);
+        let from = match target.stages {
+            true => self.staged(target, &columns),
+            false => format!("{} AS t", self.name),
+        };
         let rows = recipe.rows(&from, &columns, conditions);
         let begin = format!("BEGIN READ ONLY; {}; {SETTINGS}", local_settings());
         let answer = client.digests(&begin, (PROOF, PROVEN), |recodes| question(rows, recodes));
         answer.map_err(|error| error.in_stream(&target.stream))
+    }
+
+    /// The staged rows: with `upsert` the last of each key. A new table has its rows in the order in which they came.
+    fn staged(&self, target: &Target, columns: &[Option<&Column>]) -> String {
+        let staged = staged();
+        let key = target.primary_key.iter().filter_map(|name| {
+            let at = self.schema.index_of(name).ok()?;
+            Some(quote_ident(&columns.get(at).copied().flatten()?.name))
+        });
+        let key: Vec<String> = key.collect();
+        if target.write_mode != WriteMode::Upsert || key.is_empty() {
+            return format!("{staged} AS t");
+        }
+        let key = key.join(", ");
+        format!("(SELECT DISTINCT ON ({key}) * FROM {staged} ORDER BY {key}, ctid DESC) AS t")
     }
 
     /// The sums of the buckets of the rows.

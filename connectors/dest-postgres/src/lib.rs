@@ -40,7 +40,7 @@ use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 
-use checkpoint::{Key, Lease};
+use checkpoint::{Aside, Key, Lease};
 use config::Name;
 pub use config::{Config, LoadMethod, ReplaceMethod};
 use digest::Existing;
@@ -259,9 +259,14 @@ impl Destination for Postgres {
         let what = "fencing older runs";
         let name = settings.name_of(target)?;
         let rejects = rejects::table(settings, target, &name)?;
-        let (lease, progress) = match Claim::of(target, &run.pipeline, rejects.as_ref())? {
-            Some(claim) => {
-                let lease = Lease::of_replay(key, run, claim);
+        let aside = match &target.repairs {
+            _ if target.stages => Some(Aside::Staging),
+            Some(_) => Some(Aside::Repair),
+            None => Claim::of(target, &run.pipeline, rejects.as_ref())?.map(Aside::Replay),
+        };
+        let (lease, progress) = match aside {
+            Some(aside) => {
+                let lease = Lease::beside(key, run, aside);
                 (lease, Progress::unfenced(&run.id))
             }
             None => checkpoint::fence(&mut client, settings, key, run)

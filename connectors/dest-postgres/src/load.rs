@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use rapidbyte_pg::Column;
+use rapidbyte_pg::digest::{Recipe, SETTINGS, SETTINGS_AS_SET};
 use rapidbyte_pg::form;
 use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_pg_client::{Client, Rows, TransactionStatus};
@@ -12,12 +13,13 @@ use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
 use crate::changes;
-use crate::checkpoint::{self, Fills, Lease};
+use crate::checkpoint::{self, Aside, Fills, Lease};
 use crate::commit;
 use crate::config::{Name, Settings};
 use crate::convert;
 use crate::decide::{Decision, decide, lock_prelude, new_columns};
 use crate::deletes::Compared;
+use crate::digest;
 use crate::home::{Home, given_up};
 use crate::lock::{self, Lock, Mode};
 use crate::look::{Wanted, Within, local_settings, look};
@@ -98,7 +100,14 @@ impl TableLoad {
     ) -> Result<Self> {
         Ok(Self {
             home: home.clone(),
-            target: target.clone(),
+            target: match target.stages {
+                // They are only added: whoever compares them picks the last of each key.
+                true => Target {
+                    write_mode: WriteMode::Append,
+                    ..target.clone()
+                },
+                false => target.clone(),
+            },
             lock: planned,
             schema: target.arrow_schema()?,
             name,
@@ -120,6 +129,9 @@ impl TableLoad {
     /// Prepares the table in a transaction and is ready for rows behind `cursor`. Nothing is
     /// visible before the commit, apart from schemas and types that were missing.
     fn open(&mut self, mut client: Client, cursor: Option<&str>) -> Result<()> {
+        if self.target.stages {
+            return self.open_staged(client);
+        }
         if let Some(keeper) = &self.keeper {
             rejects::make(&mut client, keeper.table())?;
         }
@@ -156,6 +168,24 @@ impl TableLoad {
             self.lock = Some(Lock::of(&self.name, Mode::Add));
         }
         Ok(())
+    }
+
+    /// Makes a temporary table like the target, and is ready for rows. Errors: `unsupported_verify` behind a pooler; as of
+    /// [`digest::ensure_settled`].
+    fn open_staged(&mut self, mut client: Client) -> Result<()> {
+        if client.is_pgbouncer() {
+            let text = "a pooler is in between, and the rows have to be staged in one session of the server";
+            return Err(Error::config("unsupported_verify", text)
+                .hint("compare through a direct connection to the server"));
+        }
+        let decided = self.explained(self.place().decide(&mut client, Within::Own))?;
+        digest::ensure_settled(&decided, &self.name)?;
+        let begin = begin(&client, &self.home.settings);
+        let mut decided = self.explained(self.place().decide(&mut client, opening(&begin)))?;
+        digest::ensure_settled(&decided, &self.name)?;
+        client.execute(&digest::make_staged(&self.name))?;
+        decided.stages = true;
+        self.take_rows(client, decided)
     }
 
     fn place(&self) -> Place<'_> {
@@ -211,10 +241,13 @@ impl TableLoad {
         if !matches!(first, First::Make(_)) {
             self.refuse_lost_rows(client)?;
         }
-        if let Some(claim) = &self.lease.claim {
+        if let Some(Aside::Replay(claim)) = &self.lease.aside {
             claim.hold(client)?;
         }
         failpoint("dest-postgres.opened")?;
+        if let (First::Fill, Some(rows)) = (first, &self.target.repairs) {
+            self.remove(client, &decided, rows)?;
+        }
         if let (First::Fill, Some(swap)) = (first, &decided.swap) {
             if swap.make(client)? {
                 decided.is_frozen = true;
@@ -232,6 +265,25 @@ impl TableLoad {
             failpoint("dest-postgres.cleared")?;
         }
         Ok(decided)
+    }
+
+    /// Deletes the rows with these keys. Errors: `rows_kept` if some of them stay.
+    fn remove(&self, client: &mut Client, decided: &Decision, rows: &KeyedRows) -> Result<()> {
+        if rows.keys.is_empty() {
+            return Ok(());
+        }
+        let name = &self.name;
+        let columns = digest::columns(&self.schema, decided);
+        let recipe = Recipe::parse(&rows.recipe, columns.len()).map_err(convert)?;
+        let has_key = recipe.has_key(&columns, &rows.keys);
+        let remove = format!(
+            "{SETTINGS}; {DEFERRED}; {OWN_PATH}; DELETE FROM {name} AS t WHERE {has_key}; {NO_PATH}; \
+             SELECT EXISTS (SELECT FROM {name} AS t WHERE {has_key})::text; {SETTINGS_AS_SET}"
+        );
+        let removed = client.query_all(&remove);
+        let [left] = removed.map_err(|e| self.explain(client, still_referenced(e)))?;
+        ensure_empty(name, &left)?;
+        failpoint("dest-postgres.removed")
     }
 
     /// Refuses to add rows behind a cursor whose rows somebody took out of the table during the run. The open

@@ -2,7 +2,7 @@
 //! load reaches them. Fault tests end the process there ([`rapidbyte_sdk::log::failpoint`]).
 
 /// Every name that is reached in this connector.
-pub const POINTS: [&str; 24] = [
+pub const POINTS: [&str; 25] = [
     // A run asks how far a stream is. It changes nothing.
     "dest-postgres.asked",
     // The table of checkpoints is missing and about to be made.
@@ -25,6 +25,8 @@ pub const POINTS: [&str; 24] = [
     "dest-postgres.opened",
     // Replace: the older rows are deleted in the transaction.
     "dest-postgres.cleared",
+    // A repair: the rows with the keys are deleted in the transaction.
+    "dest-postgres.removed",
     // Upsert: the temporary table is there.
     "dest-postgres.stage_made",
     // Rows are about to be sent.

@@ -21,6 +21,7 @@ use crate::config::{Name, Settings};
 use crate::convert;
 use crate::decide::{Decision, Method};
 use crate::deletes::{Compared, Comparison};
+use crate::digest;
 use crate::inserts::{self, INSERT_BYTES};
 use crate::load::Place;
 use crate::lock;
@@ -149,7 +150,9 @@ impl Sink {
         let kept = kept.transpose()?;
         let schema = kept.as_ref().unwrap_or(schema);
         let columns = &decided.targets;
+        let staged = digest::staged();
         let filled = decided.swap.as_ref().map_or(name, Swap::new_table);
+        let filled = if decided.stages { &staged } else { filled };
         let mut copy = copy_statement(filled, columns, decided.is_frozen);
         let mut stage = None;
         let mut method = match decided.method {
@@ -166,9 +169,9 @@ impl Sink {
                 let encoder = Encoder::new(schema, columns).map_err(convert)?;
                 Rows::Copy(encoder)
             }
-            Method::Insert { staged } => {
+            Method::Insert { staged: is_staged } => {
                 let (parameter, statement) =
-                    inserts::prepare(&mut client, name, schema, columns, staged)?;
+                    inserts::prepare(&mut client, filled, schema, columns, is_staged)?;
                 Rows::Insert(parameter, statement)
             }
         };

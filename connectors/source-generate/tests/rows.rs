@@ -88,6 +88,7 @@ fn request(batch_bytes: u32) -> ReadRequest {
         max_record_bytes: 64 << 20,
         keeps_rejects: false,
         records: None,
+        rows: None,
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) fn limits(
     client: &mut Client,
     settings: &Settled,
     selection: &Selection,
+    snapshot: Option<&str>,
 ) -> Result<Vec<RowLimit>> {
     let (Some(increment), Some(json)) = (&selection.increment, &selection.cursor) else {
         return Ok(Vec::new());
@@ -41,7 +42,8 @@ pub(crate) fn limits(
         LateRows::Exact => None,
     };
     let mut upper = columns.clone();
-    if let Some(below) = below(client, settings, selection, &columns, (&values, lag))? {
+    let begin = session::beginning(client, settings, snapshot);
+    if let Some(below) = below(client, &begin, selection, &columns, (&values, lag))? {
         values = vec![below];
         upper.truncate(1);
     }
@@ -61,12 +63,12 @@ pub(crate) fn limits(
 /// The value that lies the lag below the first value of the cursor; none without a lag. Errors: `unsupported_verify`.
 fn below(
     client: &mut Client,
-    settings: &Settled,
+    begin: &str,
     selection: &Selection,
     fields: &[String],
     (values, lag): (&[String], Option<&str>),
 ) -> Result<Option<String>> {
-    client.execute(&session::beginning(client, settings, None))?;
+    client.execute(begin)?;
     let seen = look_up(client, selection)?;
     let keys = order::keys(client, &seen.relation, &seen.described.columns, fields)?;
     if let Some(key) = keys.iter().find(|key| key.field.collation.is_some()) {
@@ -88,6 +90,22 @@ fn below(
     Ok(below)
 }
 
+/// A question about the rows of a selection.
+pub(crate) struct Asked<'a> {
+    pub(crate) settings: &'a Settled,
+    pub(crate) selection: &'a Selection,
+    /// The server's name of the snapshot that has the rows. `None`: the rows as they are now.
+    pub(crate) snapshot: Option<&'a str>,
+    pub(crate) recipe: &'a str,
+    pub(crate) limits: &'a [RowLimit],
+}
+
+impl Asked<'_> {
+    fn beginning(&self, client: &Client) -> String {
+        session::beginning(client, self.settings, self.snapshot)
+    }
+}
+
 /// The rows of a selection.
 struct Chosen {
     relation: Relation,
@@ -98,14 +116,15 @@ struct Chosen {
 
 impl Chosen {
     /// Looks up the rows. Leaves no transaction.
-    fn new(
-        client: &mut Client,
-        settings: &Settled,
-        selection: &Selection,
-        recipe: &str,
-        limits: &[RowLimit],
-    ) -> Result<Self> {
-        client.execute(&session::beginning(client, settings, None))?;
+    fn new(client: &mut Client, asked: &Asked<'_>) -> Result<Self> {
+        let Asked {
+            settings,
+            selection,
+            recipe,
+            limits,
+            ..
+        } = *asked;
+        client.execute(&asked.beginning(client))?;
         let seen = look_up(client, selection);
         if client.is_usable() {
             client.execute("ROLLBACK")?;
@@ -133,15 +152,13 @@ impl Chosen {
 /// The sums of the buckets of a selection.
 pub(crate) fn sums(
     client: &mut Client,
-    settings: &Settled,
-    selection: &Selection,
-    (recipe, limits): (&str, &[RowLimit]),
+    asked: &Asked<'_>,
     within: Option<&Buckets>,
     bits: u8,
 ) -> Result<Vec<Bucket>> {
-    let chosen = Chosen::new(client, settings, selection, recipe, limits)?;
+    let chosen = Chosen::new(client, asked)?;
     let within = within.map(|buckets| (buckets.bits, buckets.numbers.as_slice()));
-    let answer = chosen.ask(client, settings, selection, |rows, recodes| {
+    let answer = chosen.ask(client, asked, |rows, recodes| {
         rows.buckets(bits, within, recodes)
     })?;
     buckets(&answer)
@@ -150,23 +167,16 @@ pub(crate) fn sums(
 /// The digests of single rows of a selection.
 pub(crate) fn rows(
     client: &mut Client,
-    settings: &Settled,
-    selection: &Selection,
-    (recipe, limits): (&str, &[RowLimit]),
+    asked: &Asked<'_>,
     rows: &ChosenRows,
     max: u32,
 ) -> Result<Vec<DigestedRow>> {
-    let chosen = Chosen::new(client, settings, selection, recipe, limits)?;
+    let chosen = Chosen::new(client, asked)?;
     let is_of_keys = matches!(rows, ChosenRows::Keys(_));
-    let answer = chosen.ask(
-        client,
-        settings,
-        selection,
-        |digested, recodes| match rows {
-            ChosenRows::Of(buckets) => digested.rows(buckets.bits, &buckets.numbers, max, recodes),
-            ChosenRows::Keys(keys) => digested.of_keys(keys, max, recodes),
-        },
-    )?;
+    let answer = chosen.ask(client, asked, |digested, recodes| match rows {
+        ChosenRows::Of(buckets) => digested.rows(buckets.bits, &buckets.numbers, max, recodes),
+        ChosenRows::Keys(keys) => digested.of_keys(keys, max, recodes),
+    })?;
     digested_rows(&answer, chosen.recipe.key_columns(), is_of_keys)
 }
 
@@ -174,16 +184,15 @@ impl Chosen {
     fn ask(
         &self,
         client: &mut Client,
-        settings: &Settled,
-        selection: &Selection,
+        asked: &Asked<'_>,
         question: impl FnOnce(digest::Digested<'_>, bool) -> String,
     ) -> Result<rapidbyte_pg_client::Rows> {
-        let begin = format!("{}; {SETTINGS}", session::beginning(client, settings, None));
+        let begin = format!("{}; {SETTINGS}", asked.beginning(client));
         let columns: Vec<Option<&Column>> = self.columns.iter().map(Some).collect();
         let from = self.relation.sql();
         let rows = self.recipe.rows(&from, &columns, self.conditions.clone());
         let answer = client.digests(&begin, (PROOF, PROVEN), |recodes| question(rows, recodes));
-        answer.map_err(|error| match &selection.filter {
+        answer.map_err(|error| match &asked.selection.filter {
             Some(filter) if crate::read::is_of_filter(&error) => wrong_filter(error, filter),
             _ => error,
         })

@@ -27,6 +27,7 @@ use rapidbyte_sdk::prelude::*;
 
 pub use config::Config;
 use config::Settled;
+use digest::Asked;
 use error::about;
 pub use read::Rows;
 use relation::Relation;
@@ -142,35 +143,55 @@ impl Source for Postgres {
         Ok(token)
     }
 
-    fn digest_limits(&mut self, selection: &Selection) -> Result<Vec<RowLimit>> {
-        self.digesting(selection, |client, settings| {
-            digest::limits(client, settings, selection)
+    fn digest_limits(
+        &mut self,
+        selection: &Selection,
+        snapshot: Option<&str>,
+    ) -> Result<Vec<RowLimit>> {
+        self.digesting(selection, snapshot, |client, settings, snapshot| {
+            digest::limits(client, settings, selection, snapshot)
         })
     }
 
     fn digest(
         &mut self,
         selection: &Selection,
+        snapshot: Option<&str>,
         recipe: &str,
         limits: &[RowLimit],
         within: Option<&Buckets>,
         bits: u8,
     ) -> Result<Vec<Bucket>> {
-        self.digesting(selection, |client, settings| {
-            digest::sums(client, settings, selection, (recipe, limits), within, bits)
+        self.digesting(selection, snapshot, |client, settings, snapshot| {
+            let asked = Asked {
+                settings,
+                selection,
+                snapshot,
+                recipe,
+                limits,
+            };
+            digest::sums(client, &asked, within, bits)
         })
     }
 
     fn digest_rows(
         &mut self,
         selection: &Selection,
+        snapshot: Option<&str>,
         recipe: &str,
         limits: &[RowLimit],
         rows: &ChosenRows,
         max: u32,
     ) -> Result<Vec<DigestedRow>> {
-        self.digesting(selection, |client, settings| {
-            digest::rows(client, settings, selection, (recipe, limits), rows, max)
+        self.digesting(selection, snapshot, |client, settings, snapshot| {
+            let asked = Asked {
+                settings,
+                selection,
+                snapshot,
+                recipe,
+                limits,
+            };
+            digest::rows(client, &asked, rows, max)
         })
     }
 
@@ -194,31 +215,42 @@ impl Drop for Postgres {
 }
 
 impl Postgres {
-    /// Lets `ask` ask for digests on a connection without a transaction.
+    /// Lets `ask` ask for digests on a connection without a transaction. Without a snapshot they are of now, and the
+    /// one that is held ends.
     fn digesting<T>(
         &mut self,
         selection: &Selection,
-        ask: impl FnOnce(&mut Client, &Settled) -> Result<T>,
+        snapshot: Option<&str>,
+        ask: impl FnOnce(&mut Client, &Settled, Option<&str>) -> Result<T>,
     ) -> Result<T> {
-        // The moment of a run is of no use to digests: they are of now.
-        let held = self.coordinator.take().map(|held| held.client);
+        let held = match snapshot {
+            None => self.coordinator.take().map(|held| held.client),
+            Some(_) => None,
+        };
         if let Some(mut client) = held.filter(Client::is_usable) {
             client.send_rollback()?;
             let relations = Vec::new();
             self.idle = Some(Idle { client, relations });
         }
-        let idle = self.idle.take().filter(|idle| idle.client.is_usable());
+        let at = snapshot.map(|token| session::at(&self.settings, token));
+        let (settings, snapshot) = match at.transpose()? {
+            Some((settings, snapshot)) => (settings, Some(snapshot)),
+            None => (self.settings.clone(), None),
+        };
+        let idle = self.idle.take().filter(|idle| {
+            idle.client.is_usable() && settings.connection.hosts.contains(idle.client.host())
+        });
         let Idle {
             mut client,
             relations,
         } = match idle {
             Some(idle) => idle,
             None => Idle {
-                client: session::connect(&self.settings)?,
+                client: session::connect(&settings)?,
                 relations: Vec::new(),
             },
         };
-        let answer = ask(&mut client, &self.settings);
+        let answer = ask(&mut client, &settings, snapshot.as_deref());
         if client.is_usable() {
             self.idle = Some(Idle { client, relations });
         }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use rapidbyte_pg::copy::Decoder;
+use rapidbyte_pg::digest::Recipe;
 use rapidbyte_pg::form::{form, schema, select_expression};
 use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_pg::{Column, NATIVE_FORM, Table, catalog};
@@ -110,7 +111,7 @@ impl Rows {
         log::failpoint("source-postgres.read")?;
         let stream = &request.stream;
         let is_held = open.is_some();
-        let selection = Selection {
+        let mut selection = Selection {
             stream: stream.clone(),
             columns: request.columns.clone(),
             filter: request.filter.clone(),
@@ -141,7 +142,7 @@ impl Rows {
         let prepared = prepare(
             &mut client,
             settings,
-            &selection,
+            (&mut selection, request.rows.as_ref()),
             seen,
             native,
             was_tried,
@@ -373,11 +374,11 @@ fn lost_rows(sent: u64, came: u64) -> Error {
     )
 }
 
-/// Looks up the stream, unless it was `seen`, and holds what its read needs.
+/// Looks up the stream, unless it was `seen`, and holds what its read needs. `rows` become a condition of the selection.
 fn prepare(
     client: &mut Client,
     settings: &Settled,
-    selection: &Selection,
+    (selection, rows): (&mut Selection, Option<&KeyedRows>),
     seen: Option<Seen>,
     native: bool,
     was_tried: bool,
@@ -392,6 +393,18 @@ fn prepare(
     };
     let table = described.table();
     relation.refuse_unreadable(settings)?;
+    if let Some(rows) = rows {
+        let wanted = selection.columns.as_deref();
+        let columns = relation::choose(described.columns.clone(), wanted)?;
+        let columns: Vec<Option<&Column>> = columns.iter().map(Some).collect();
+        let recipe = Recipe::parse(&rows.recipe, columns.len()).map_err(convert)?;
+        let keys = recipe.has_key(&columns, &rows.keys);
+        selection.filter = Some(match &selection.filter {
+            // A condition may end in a comment.
+            Some(filter) => format!("({filter}\n) AND {keys}"),
+            None => keys,
+        });
+    }
     settings.fix_numerics(&mut described.columns, native);
     let columns = described.columns;
     let queries = queries(

@@ -215,8 +215,8 @@ pub(crate) fn renew(client: &mut Client, settings: &Settled) -> Result<()> {
     Ok(())
 }
 
-/// Connects and begins the transaction of one reader, under the session's snapshot.
-pub(crate) fn join(settings: &Settled, token: &str) -> Result<Client> {
+/// The settings that lead to the server of a snapshot, and that server's name of it.
+pub(crate) fn at(settings: &Settled, token: &str) -> Result<(Settled, String)> {
     let token: Token = serde_json::from_str(token)
         .map_err(|error| Error::internal(format!("the snapshot's token: {error}")))?;
     let mut settings = settings.clone();
@@ -232,8 +232,14 @@ pub(crate) fn join(settings: &Settled, token: &str) -> Result<Client> {
         );
         return Err(Error::internal(text));
     }
+    Ok((settings, token.snapshot))
+}
+
+/// Connects and begins the transaction of one reader, under the session's snapshot.
+pub(crate) fn join(settings: &Settled, token: &str) -> Result<Client> {
+    let (settings, snapshot) = at(settings, token)?;
     let mut client = connect(&settings)?;
-    begin(&mut client, &settings, Some(&token.snapshot)).map_err(|error| {
+    begin(&mut client, &settings, Some(&snapshot)).map_err(|error| {
         match error.code.as_str() {
             // Invalid parameter, undefined object: which of them depends on the version.
             "pg_22023" | "pg_42704" => Error::new(

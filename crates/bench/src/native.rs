@@ -109,6 +109,7 @@ fn read_all(
         max_record_bytes: MAX_RECORD_BYTES,
         keeps_rejects: false,
         records: None,
+        rows: None,
     };
     let reader = source.read(&request).map_err(Failure::of_connector)?;
     let encoder = ipc::Encoder::new(&reader.schema())?;
@@ -295,6 +296,8 @@ impl Job {
             schema_changes: SchemaChanges::default(),
             rejects: None,
             deletes: None,
+            repairs: None,
+            stages: false,
         }
     }
 }

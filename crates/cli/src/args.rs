@@ -116,13 +116,14 @@ Examples:
   rapidbyte plan pipelines/quickstart.yaml
   rapidbyte plan shop.yaml --select 'public.*' --exclude '*.email'")]
     Plan(Plan),
-    /// Compare the rows of targets with the rows of their sources, and change nothing.
+    /// Compare the rows of targets with the rows of their sources; with --repair, move rows that differ again.
     #[command(after_help = "\
 The exit code is 0 if all rows are equal, and 1 if rows differ.
 
 Examples:
   rapidbyte verify shop.yaml
   rapidbyte verify shop.yaml --select public.orders
+  rapidbyte verify shop.yaml --select public.orders --repair
   rapidbyte verify shop.yaml --receipt receipts/shop.json
   rapidbyte verify shop.yaml --sample 5 --output json")]
     Verify(Verify),
@@ -260,6 +261,9 @@ pub struct Verify {
     /// Write the result as JSON to this file: rows and checksums of both sides, cursors, rows that differ.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub receipt: Option<PathBuf>,
+    /// Move rows that differ again, by their keys, and delete rows of the target that the source does not have.
+    #[arg(long)]
+    pub repair: bool,
 }
 
 /// A percentage of rows: above 0, at most 100, with at most four digits after the point.

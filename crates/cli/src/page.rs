@@ -71,6 +71,7 @@ impl Page<'_> {
                 body += &schema_changes(&report.streams);
                 body += &rejects(&report.streams);
                 body += &deletes(&report.streams);
+                body += &comparisons(&report.streams);
                 body += &waterfall(report);
                 body += &streams(report);
             }
@@ -312,6 +313,24 @@ fn deletes(streams: &[StreamReport]) -> String {
     bullets(
         "Deletes",
         "The run compared the keys of these targets with those of the source.",
+        items,
+    )
+}
+
+/// The comparisons at the end of the run.
+fn comparisons(streams: &[StreamReport]) -> String {
+    let items = streams.iter().filter_map(|stream| {
+        let verified = stream.verified.as_ref()?;
+        let text = format!(
+            "{verified}; {}, checksum {}",
+            counted(verified.rows, "row"),
+            verified.checksum
+        );
+        Some((stream.name.as_str(), text))
+    });
+    bullets(
+        "Comparison",
+        "At its end the run compared these targets with the source, as of the snapshot that it read.",
         items,
     )
 }
@@ -696,6 +715,7 @@ mod tests {
             rejected: 0,
             rejects: Vec::new(),
             deleted: None,
+            verified: None,
             start_secs: 0.0,
             wall_secs: n as f64,
             source: stage(),

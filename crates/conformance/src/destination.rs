@@ -200,6 +200,8 @@ impl<'b> Subject<'b> {
             schema_changes: SchemaChanges::default(),
             rejects: None,
             deletes: None,
+            repairs: None,
+            stages: false,
         }
     }
 

@@ -214,6 +214,7 @@ fn read(mut source: Source, name: &str, enough: usize) -> Result<RecordBatch, Tr
         max_record_bytes: 16 << 20,
         keeps_rejects: false,
         records: None,
+        rows: None,
     };
     let broken = |text: String| Trouble::Broken(format!("the peer reads {name}: {text}"));
     let schemas = source.read(&[request]).map_err(trouble)?;

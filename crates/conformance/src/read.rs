@@ -109,6 +109,7 @@ impl Asked {
             max_record_bytes: self.max_record_bytes,
             keeps_rejects: false,
             records: None,
+            rows: None,
         }
     }
 }

@@ -245,5 +245,7 @@ fn target(document: &Document, stream: &str, is_incremental: bool) -> Result<Tar
         schema_changes: SchemaChanges::default(),
         rejects: None,
         deletes: None,
+        repairs: None,
+        stages: false,
     })
 }

@@ -53,7 +53,7 @@ use serde_json::{Map, Value};
 
 pub use changes::{DroppedColumn, NewColumn, Renamed, SchemaChanges, TypeChange};
 pub use deletes::{Deletes, DeletesAction, DeletesMode};
-pub use delivery::{Checkpoint, OnStreamFailure, Retry, WhenRunning};
+pub use delivery::{Checkpoint, OnStreamFailure, Retry, Verify, WhenRunning};
 pub use environment::Environment;
 pub use error::{DocumentError, Location, code};
 pub use keys::{Destination, Document, Source, WriteMode};

@@ -479,6 +479,8 @@ fn place(
         },
         rejects: rejects(document),
         deletes: deletes::asked(document, asked),
+        repairs: None,
+        stages: false,
     };
     identify(document, entry, (&read, &renamed), &schema, &mut target)?;
     let after = (&schema, relation.source_types.as_slice());

@@ -10,11 +10,11 @@ use std::collections::{HashMap, HashSet};
 use arrow_schema::Schema;
 use rapidbyte_formats::{Decoder, Format, FormatError, Limits};
 use rapidbyte_runtime::{
-    Batch, Clock, Destination, KeptReject, Reject, RejectOrigin, SyncMode, WriteMode,
+    Batch, Clock, Destination, KeptReject, KeyedRows, Reject, RejectOrigin, SyncMode, WriteMode,
 };
 use rapidbyte_wire::{counted, ipc};
 
-use crate::document::Document;
+use crate::document::{Document, Verify};
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::known_as::base;
@@ -128,6 +128,8 @@ pub(crate) enum Replay {
     Records(Vec<Reject>),
     /// The source is not asked.
     Rows(Vec<Batch>),
+    /// The source reads the rows with these keys, which are repaired.
+    Keys(KeyedRows),
 }
 
 /// Replays the rejects of a stream: the `repaired` ones, or all of them as they are.
@@ -242,9 +244,11 @@ fn refuse(document: &Document, stream: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The pipeline without the limit on the share of rejects: all records of a replay failed before.
+/// The pipeline without the limit on the share of rejects, because all records of a replay failed before, and without
+/// a comparison at the end.
 fn for_replay(document: &Document) -> Document {
     let mut document = document.clone();
+    document.verify = Verify::Off;
     let limits = &mut document.rejects;
     if limits.max_share.take().is_some() && limits.max_rows.is_none() {
         limits.max_rows = Some(u64::MAX);
@@ -421,8 +425,8 @@ impl Replaying<'_> {
     }
 }
 
-/// Makes the plan of a stream the plan of a replay.
-fn as_replay(stream: &mut StreamPlan, replay: Replay, ids: Vec<String>) {
+/// Makes the plan of a stream the plan of a replay or a repair.
+pub(crate) fn as_replay(stream: &mut StreamPlan, replay: Replay, ids: Vec<String>) {
     stream.replay = Some(replay);
     stream.sync_mode = SyncMode::FullRefresh;
     (stream.increment, stream.progress, stream.keys) = (None, None, None);

@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::document::DeletesAction;
+use crate::verify::Compared;
 
 /// One finished run.
 #[derive(Debug, Clone, Serialize)]
@@ -160,6 +161,9 @@ pub struct StreamReport {
     /// The stream that it was read and committed together with, which has the times of their stages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub together_with: Option<String>,
+    /// With `verify: after_run`: the comparison with the source at the end of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verified: Option<VerifiedReport>,
     /// The statements that changed the columns of its target before its rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub schema_changes: Vec<String>,
@@ -174,6 +178,54 @@ pub struct StreamReport {
     pub transforms: Vec<TransformReport>,
     /// The writing stage; its phases sum to its wall time.
     pub destination: StageReport,
+}
+
+/// The comparison of a stream with its target, at the end of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct VerifiedReport {
+    /// Whether both sides have the same rows.
+    pub equal: bool,
+    /// Rows of the source that were compared: of an incremental stream those up to the cursor.
+    pub rows: u64,
+    /// The checksum of these rows: 32 hexadecimal digits.
+    pub checksum: String,
+    /// Rows that differ, as far as they were looked for.
+    pub differing: u64,
+    /// There are more of them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub has_more: bool,
+    /// The time that the comparison took.
+    pub seconds: f64,
+}
+
+impl VerifiedReport {
+    pub(crate) fn of(compared: &Compared) -> Self {
+        Self {
+            equal: compared.is_equal(),
+            rows: compared.source.rows,
+            checksum: compared.source.checksum(),
+            differing: compared.rows.len() as u64,
+            has_more: compared.has_more,
+            seconds: compared.seconds,
+        }
+    }
+}
+
+impl fmt::Display for VerifiedReport {
+    /// Writes `equal to the source` or `3 rows differ from the source`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.equal {
+            return f.write_str("equal to the source");
+        }
+        let at_least = if self.has_more { "at least " } else { "" };
+        let differ = if self.differing == 1 {
+            "differs"
+        } else {
+            "differ"
+        };
+        let rows = counted(self.differing, "row");
+        write!(f, "{at_least}{rows} {differ} from the source")
+    }
 }
 
 /// A record that was kept as a reject.

@@ -23,6 +23,7 @@ use crate::progress::{Progress, StreamProgress, StreamState};
 use crate::report::{ConnectorReport, Report, Side, StageReport, StreamReport, Warning, add};
 use crate::stage::Sessions;
 use crate::usage::cpu_time;
+use crate::verify::after_run;
 use rustix::time::ClockId;
 use stream::{Moved, Moving};
 
@@ -50,6 +51,18 @@ pub fn progress(plan: &Plan) -> Arc<Progress> {
 /// visible.
 pub fn run(
     mut prepared: Prepared,
+    host: &Host,
+    progress: &Arc<Progress>,
+    history: Option<&State>,
+    turn: Option<Turn>,
+    tell: impl FnOnce(Result<&Report, &Failure>),
+) -> Result<(), Failure> {
+    run_on(&mut prepared, host, progress, history, turn, tell)
+}
+
+/// The same, and leaves the sessions that are still open.
+pub(crate) fn run_on(
+    prepared: &mut Prepared,
     host: &Host,
     progress: &Arc<Progress>,
     history: Option<&State>,
@@ -133,8 +146,8 @@ pub fn run(
         resumes: active.as_ref().is_some_and(ActiveRun::goes_on),
         progress,
     });
-    let moved = Beat::begin(&prepared, host, &ledger.run).and_then(|beat| {
-        let moved = move_all(&mut prepared, host, progress, &ledger);
+    let moved = Beat::begin(prepared, host, &ledger.run).and_then(|beat| {
+        let moved = move_all(prepared, host, progress, &ledger);
         // Before anybody hears of the end: whoever begins the next run then is not refused.
         drop(beat);
         moved
@@ -248,7 +261,10 @@ fn move_all(
     let start = Instant::now();
     let begun = start.checked_sub(Duration::from_secs_f64(planned.wall_secs));
     let begun = begun.unwrap_or(start);
-    let moved = match move_streams(prepared, host, progress, &taken, begun, ledger) {
+    let moved = move_streams(prepared, host, progress, &taken, begun, ledger);
+    let total = planned.wall_secs + start.elapsed().as_secs_f64();
+    let moved = moved.and_then(|moved| verified(prepared, host, &taken, moved));
+    let moved = match moved {
         Ok(moved) => moved,
         Err(mut failure) => {
             let skipped = skipped(&failure.streams.reports, &ledger.run.id, host);
@@ -268,7 +284,7 @@ fn move_all(
         status: "ok",
         pipeline: plan.document.pipeline.clone(),
         run_id: ledger.run.id.clone(),
-        total_secs: planned.wall_secs + start.elapsed().as_secs_f64(),
+        total_secs: total,
         plan_secs: planned.wall_secs,
         limit: plan.limit,
         rows: streams.iter().map(|stream| stream.rows).sum(),
@@ -288,6 +304,27 @@ fn move_all(
         },
         streams,
     })
+}
+
+/// Compares the targets with the source, if the pipeline wants that.
+fn verified(
+    prepared: &Prepared,
+    host: &Host,
+    taken: &Taken,
+    mut moved: Vec<Moved>,
+) -> Result<Vec<Moved>, Failure> {
+    let reports = moved.iter_mut();
+    let reports = reports.map(|moved| (&mut moved.report, moved.is_of_snapshot));
+    match after_run(prepared, host, &taken.snapshot, reports) {
+        Ok(()) => Ok(moved),
+        Err(mut failure) => {
+            let reports: Vec<StreamReport> = moved.into_iter().map(|moved| moved.report).collect();
+            failure.streams.committed = reports.iter().map(|report| report.name.clone()).collect();
+            failure.streams.reports = reports;
+            failure.streams.warnings = prepared.plan.streams.iter().flat_map(warnings).collect();
+            Err(failure)
+        }
+    }
 }
 
 fn connector(stage: &Stage) -> ConnectorReport {

@@ -18,6 +18,7 @@ use rapidbyte_runtime::{
 use rapidbyte_wire::ipc;
 
 use crate::compress::Frame;
+use crate::document::Verify;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::ledger::{self, Ledger};
@@ -160,7 +161,9 @@ impl Work<'_> {
         let mut members = self.members.iter();
         let is_once = |stream: &StreamPlan| stream.increment.is_none() && stream.keys.is_none();
         let is_whole = members.all(|member| is_once(member.stream));
-        let is_alone = is_whole && !self.has_others();
+        // A comparison at the end needs the snapshot.
+        let is_kept = self.plan.document.verify == Verify::AfterRun;
+        let is_alone = is_whole && !self.has_others() && !is_kept;
         is_alone.then(|| self.held.take_coordinator()).flatten()
     }
 

@@ -123,8 +123,8 @@ impl Asking<'_> {
         let is_known = failure.class == Class::Cancelled || failure.code == CODE;
         let supports_checkpoints = self.plan.destination.spec.supports_checkpoints;
         let was_let_in = self.ledger.of(&self.stream.name).was_let_in;
-        // A replay fences nothing, and its rejects protect its rows.
-        let is_replay = self.stream.replay.is_some();
+        // A replay fences nothing, and its rejects protect its rows. Staged rows need no protection.
+        let is_replay = self.stream.replay.is_some() || self.stream.target.stages;
         if is_known
             || is_replay
             || !supports_checkpoints

@@ -3,9 +3,16 @@
 //! Each side digests its rows in its own system: 128 bits for each row, which are added up. Rows whose digests begin with
 //! the same bits are a bucket. The buckets that differ lead to the rows that differ, in a few questions and without an
 //! order that both systems would have to share.
+//!
+//! A repair moves the rows that differ once more, by their keys, in one commit for at most 1,000 rows.
+
+mod after;
+mod repair;
+mod staged;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rapidbyte_runtime::{
@@ -38,6 +45,9 @@ const MAX_TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 /// All buckets of the first question.
 const ALL: u32 = 1 << BITS;
+
+pub(crate) use after::{after_run, refuse_after_run};
+pub use repair::Repair;
 
 /// The buckets of a sample with about this share of the rows: neighbours, from a random one on. `None`: all.
 fn sampled(share: Share) -> Option<Buckets> {
@@ -130,6 +140,8 @@ pub struct Compared {
     pub has_more: bool,
     /// Rows that the source changed after the cursor. They do not count.
     pub newer: u64,
+    /// The rows that differed and were moved again: at most 20,000. `rows` has those that still differ.
+    pub repaired: Vec<Row>,
     /// The time that the comparison took.
     pub seconds: f64,
 }
@@ -138,14 +150,6 @@ impl Compared {
     /// Both sides have the same rows, except rows that the source changed after the cursor.
     pub fn is_equal(&self) -> bool {
         self.rows.is_empty() && !self.has_more
-    }
-
-    /// How many rows differ in a certain way.
-    pub fn count(&self, difference: Difference) -> usize {
-        self.rows
-            .iter()
-            .filter(|row| row.difference == difference)
-            .count()
     }
 }
 
@@ -161,33 +165,38 @@ pub struct Verified {
 impl Verified {
     /// The failure of the command. `None` if all rows are equal.
     pub fn failure(&self) -> Option<Failure> {
-        let differing: Vec<&str> = self
-            .streams
-            .iter()
-            .filter(|one| !one.is_equal())
-            .map(|one| one.stream.as_str())
-            .collect();
-        if differing.is_empty() {
-            let first = self.failures.first()?.clone();
-            return Some(first);
-        }
-        let text = match differing.as_slice() {
-            [one] => format!("the target does not have the rows of the source in {one}"),
-            several => format!(
-                "the targets do not have the rows of the source in {} streams: {}",
-                several.len(),
-                several.join(", ")
-            ),
-        };
-        Some(Failure::new(Class::Run, "rows_differ", text).hint(
-            "if the source has changed since the last run, run the pipeline and compare again; `rapidbyte explain \
-             rows_differ` lists other reasons",
-        ))
+        let differing = rows_differ(&self.streams);
+        let differing = differing.map(|failure| {
+            failure.hint(
+                "if the source has changed since the last run, run the pipeline and compare again; `rapidbyte explain \
+                 rows_differ` lists other reasons",
+            )
+        });
+        differing.or_else(|| self.failures.first().cloned())
     }
 }
 
-/// Compares the rows of all streams of a plan with the rows of their targets. Changes nothing. `compared` gets each
-/// result as it is known.
+/// The failure for streams that differ. `None` if all are equal.
+fn rows_differ(streams: &[Compared]) -> Option<Failure> {
+    let differing: Vec<&str> = streams
+        .iter()
+        .filter(|one| !one.is_equal())
+        .map(|one| one.stream.as_str())
+        .collect();
+    let text = match differing.as_slice() {
+        [] => return None,
+        [one] => format!("the target does not have the rows of the source in {one}"),
+        several => format!(
+            "the targets do not have the rows of the source in {} streams: {}",
+            several.len(),
+            several.join(", ")
+        ),
+    };
+    Some(Failure::new(Class::Run, "rows_differ", text))
+}
+
+/// Compares the rows of all streams of a plan with the rows of their targets. Changes nothing unless it repairs.
+/// `compared` gets each result as it is known.
 ///
 /// # Errors
 /// A failure that stops the whole comparison. A stream that cannot be compared is in [`Verified::failures`].
@@ -195,6 +204,7 @@ pub fn verify(
     prepared: &mut Prepared,
     host: &Host,
     sample: Share,
+    repair: Repair,
     mut compared: impl FnMut(&Compared),
 ) -> Result<Verified, Failure> {
     let _counted = host.usage.of_thread();
@@ -210,8 +220,17 @@ pub fn verify(
     let refused: BTreeSet<usize> = taken.refused.iter().map(|(index, _)| *index).collect();
     let streams = prepared.plan.streams.iter().enumerate();
     for (_, stream) in streams.filter(|(index, _)| !refused.contains(index)) {
-        let sides = Sides::new(prepared, stream, host);
-        match sides.and_then(|sides| sides.compare(sample)) {
+        let within = sampled(sample);
+        let sides = match repair {
+            Repair::Nothing => Ok(()),
+            Repair::Rows => repair::refuse(&prepared.plan, stream),
+        };
+        let sides = sides.and_then(|()| Sides::new(prepared, stream, host));
+        let answer = sides.and_then(|sides| match repair {
+            Repair::Nothing => sides.compare(within.as_ref()),
+            Repair::Rows => sides.repair(within.as_ref()),
+        });
+        match answer {
             Ok(one) => {
                 compared(&one);
                 verified.streams.push(one);
@@ -225,13 +244,34 @@ pub fn verify(
     Ok(verified)
 }
 
+/// How the rows of a stream are compared.
+#[derive(Debug)]
+struct Way {
+    /// The forms of digests that both sides have.
+    forms: Vec<String>,
+    /// The source does not digest its rows, or transforms make other rows of them: all rows are read, and staged where
+    /// the target is.
+    is_staged: bool,
+}
+
+/// The side that has the rows of the source.
+enum Origin {
+    /// The session that holds the snapshot of the plan.
+    Source,
+    /// A session of the destination that staged the rows.
+    Staged(Box<Mutex<Destination>>),
+}
+
 /// Both sides of a stream.
 struct Sides<'a> {
     prepared: &'a Prepared,
     stream: &'a StreamPlan,
     host: &'a Host,
+    origin: Origin,
     selection: Selection,
     target: &'a Target,
+    /// The snapshot that has the rows of the source. `None`: as they are now.
+    snapshot: Option<&'a str>,
     recipe: String,
     /// For the source.
     limits: Vec<RowLimit>,
@@ -251,13 +291,31 @@ impl<'a> Sides<'a> {
         host: &'a Host,
     ) -> Result<Self, Failure> {
         let plan = &prepared.plan;
-        let forms = refuse(plan, stream)?;
+        let way = Way::of(plan, stream)?;
+        refuse_missing(stream)?;
         let selection = stream.selection(plan.full_refresh);
+        let mut sides = Self::of(prepared, stream, host, (selection, None), &way)?;
+        if way.is_staged {
+            sides.origin =
+                Origin::Staged(Box::new(Mutex::new(staged::stage(prepared, stream, host)?)));
+        }
+        Ok(sides)
+    }
+
+    fn of(
+        prepared: &'a Prepared,
+        stream: &'a StreamPlan,
+        host: &'a Host,
+        (selection, snapshot): (Selection, Option<&'a str>),
+        way: &Way,
+    ) -> Result<Self, Failure> {
         let mut sides = Self {
             prepared,
             stream,
             host,
+            origin: Origin::Source,
             target: &stream.target,
+            snapshot,
             recipe: String::new(),
             limits: Vec::new(),
             target_limits: Vec::new(),
@@ -269,10 +327,12 @@ impl<'a> Sides<'a> {
                 .collect(),
             selection,
         };
-        sides.recipe = sides.of_target(|writer, target, _| writer.digest_recipe(target, &forms))?;
+        sides.recipe =
+            sides.of_target(|writer, target, _| writer.digest_recipe(target, &way.forms))?;
         if stream.sync_mode == SyncMode::Incremental {
-            sides.limits =
-                sides.of_source(|source, selection, _| source.digest_limits(selection))?;
+            sides.limits = sides.of_source(|source, selection, digests| {
+                source.digest_limits(selection, digests.snapshot)
+            })?;
             sides.target_limits = sides.renamed()?;
         }
         Ok(sides)
@@ -306,6 +366,7 @@ impl<'a> Sides<'a> {
         ask: impl FnOnce(&mut Source, &Selection, Digests<'_>) -> rapidbyte_runtime::Result<T>,
     ) -> Result<T, Failure> {
         let digests = Digests {
+            snapshot: self.snapshot,
             recipe: &self.recipe,
             limits: &self.limits,
         };
@@ -321,6 +382,7 @@ impl<'a> Sides<'a> {
         ask: impl FnOnce(&mut Destination, &Target, Digests<'_>) -> rapidbyte_runtime::Result<T>,
     ) -> Result<T, Failure> {
         let digests = Digests {
+            snapshot: None,
             recipe: &self.recipe,
             limits: &self.target_limits,
         };
@@ -350,16 +412,33 @@ impl<'a> Sides<'a> {
         })
     }
 
+    /// Asks the session that staged the rows of the source.
+    fn of_staged<T>(
+        &self,
+        session: &Mutex<Destination>,
+        ask: impl FnOnce(&mut Destination, &Target, Digests<'_>) -> rapidbyte_runtime::Result<T>,
+    ) -> Result<T, Failure> {
+        let target = staged::target(self.target);
+        let digests = Digests {
+            snapshot: None,
+            recipe: &self.recipe,
+            limits: &[],
+        };
+        let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = ask(&mut session, &target, digests);
+        self.answered(Some(answer), "destination")
+    }
+
     /// Asks both sides at the same time.
     fn both<T: Send>(
         &self,
-        source: impl FnOnce(&mut Source, &Selection, Digests<'_>) -> rapidbyte_runtime::Result<T> + Send,
+        source: impl FnOnce() -> Result<T, Failure> + Send,
         target: impl FnOnce(&mut Destination, &Target, Digests<'_>) -> rapidbyte_runtime::Result<T>,
     ) -> Result<(T, T), Failure> {
         std::thread::scope(|scope| {
             let asking = scope.spawn(|| {
                 let _counted = self.host.usage.of_thread();
-                self.of_source(source)
+                source()
             });
             let target = self.of_target(target);
             let source = asking
@@ -374,10 +453,17 @@ impl<'a> Sides<'a> {
         within: Option<&Buckets>,
         bits: u8,
     ) -> Result<(Vec<Bucket>, Vec<Bucket>), Failure> {
-        self.both(
-            |source, selection, digests| source.digest(selection, &digests, within, bits),
-            |writer, target, digests| writer.digest(target, &digests, within, bits),
-        )
+        let source = || match &self.origin {
+            Origin::Source => self.of_source(|source, selection, digests| {
+                source.digest(selection, &digests, within, bits)
+            }),
+            Origin::Staged(session) => self.of_staged(session, |writer, target, digests| {
+                writer.digest(target, &digests, within, bits)
+            }),
+        };
+        self.both(source, |writer, target, digests| {
+            writer.digest(target, &digests, within, bits)
+        })
     }
 
     fn rows(
@@ -385,16 +471,23 @@ impl<'a> Sides<'a> {
         rows: &ChosenRows,
         max: u32,
     ) -> Result<(Vec<DigestedRow>, Vec<DigestedRow>), Failure> {
-        self.both(
-            |source, selection, digests| source.digest_rows(selection, &digests, rows, max),
-            |writer, target, digests| writer.digest_rows(target, &digests, rows, max),
-        )
+        let source = || match &self.origin {
+            Origin::Source => self.of_source(|source, selection, digests| {
+                source.digest_rows(selection, &digests, rows, max)
+            }),
+            Origin::Staged(session) => self.of_staged(session, |writer, target, digests| {
+                writer.digest_rows(target, &digests, rows, max)
+            }),
+        };
+        self.both(source, |writer, target, digests| {
+            writer.digest_rows(target, &digests, rows, max)
+        })
     }
 
-    fn compare(&self, sample: Share) -> Result<Compared, Failure> {
+    /// `within`: only rows of these buckets.
+    fn compare(&self, within: Option<&Buckets>) -> Result<Compared, Failure> {
         let begun = Instant::now();
-        let within = sampled(sample);
-        let (source, target) = self.sums(within.as_ref(), BITS)?;
+        let (source, target) = self.sums(within, BITS)?;
         let mut compared = Compared {
             stream: self.stream.name.clone(),
             location: self.stream.location.clone(),
@@ -406,6 +499,7 @@ impl<'a> Sides<'a> {
             rows: Vec::new(),
             has_more: false,
             newer: 0,
+            repaired: Vec::new(),
             seconds: 0.0,
         };
         self.refuse_other_rows(&compared)?;
@@ -623,49 +717,84 @@ impl Differing {
 
 const UNSUPPORTED: &str = "unsupported_verify";
 
-/// The forms of digests that both sides have. Refuses a stream that cannot be compared.
-fn refuse(plan: &Plan, stream: &StreamPlan) -> Result<Vec<String>, Failure> {
-    let refused = |text: String, hint: &str| {
-        let failure = Failure::new(Class::Config, UNSUPPORTED, text).hint(hint);
-        Err(failure.in_stream(&stream.name))
-    };
-    let (source, destination) = (&plan.source, &plan.destination);
-    let forms = source.spec.digest_forms.iter();
-    let forms = forms.filter(|form| destination.spec.digest_forms.contains(form));
-    let forms: Vec<String> = forms.cloned().collect();
-    if forms.is_empty() {
-        let text = format!(
-            "{} and {} do not compute the same digests of rows",
-            source.connector.name(),
-            destination.connector.name()
-        );
-        return refused(text, "compare copies from PostgreSQL to PostgreSQL");
+impl Way {
+    /// Refuses a stream that cannot be compared.
+    fn of(plan: &Plan, stream: &StreamPlan) -> Result<Self, Failure> {
+        let (source, destination) = (&plan.source, &plan.destination);
+        if destination.spec.digest_forms.is_empty() {
+            let text = format!(
+                "{} does not compute digests of rows",
+                destination.connector.name()
+            );
+            let hint = "compare copies in PostgreSQL";
+            return Err(unsupported(stream, &text, hint));
+        }
+        if let Some(column) = stream.left_out.first() {
+            let text = format!(
+                "--select or --exclude leaves out the column {column}, and rows would be equal that differ in it"
+            );
+            return Err(unsupported(stream, &text, "choose whole streams"));
+        }
+        let forms = source.spec.digest_forms.iter();
+        let forms = forms.filter(|form| destination.spec.digest_forms.contains(form));
+        let forms: Vec<String> = forms.cloned().collect();
+        if !forms.is_empty() && stream.transforms.is_empty() {
+            return Ok(Self {
+                forms,
+                is_staged: false,
+            });
+        }
+        let why = match stream.transforms.is_empty() {
+            true => format!(
+                "{} does not compute digests of rows",
+                source.connector.name()
+            ),
+            false => "its transforms make other rows of the rows of the source".to_owned(),
+        };
+        let leave_out = "leave the stream out with --exclude";
+        if stream.sync_mode == SyncMode::Incremental {
+            let text =
+                format!("{why}, and all rows of an incremental stream would have to be read");
+            return Err(unsupported(stream, &text, leave_out));
+        }
+        if stream.target.deleted_field.is_some() {
+            let text = format!("{why}, and deleted_field takes some rows out of the target");
+            return Err(unsupported(stream, &text, leave_out));
+        }
+        Ok(Self {
+            forms: destination.spec.digest_forms.clone(),
+            is_staged: true,
+        })
     }
-    if !stream.transforms.is_empty() {
-        let text = "its transforms make other rows of the rows of the source".to_owned();
-        return refused(text, "leave the stream out with --exclude");
+}
+
+const RUN_FIRST: &str = "run the pipeline first: `rapidbyte run PIPELINE`";
+
+fn unsupported(stream: &StreamPlan, text: &str, hint: &str) -> Failure {
+    let failure = Failure::new(Class::Config, UNSUPPORTED, text).hint(hint);
+    failure.in_stream(&stream.name)
+}
+
+/// Refuses a stream without a target.
+fn is_there(stream: &StreamPlan) -> Result<(), Failure> {
+    if !stream.placed.is_new {
+        return Ok(());
     }
-    if let Some(column) = stream.left_out.first() {
-        let text = format!(
-            "--select or --exclude leaves out the column {column}, and rows would be equal that differ in it"
-        );
-        return refused(text, "choose whole streams");
-    }
-    if stream.placed.is_new {
-        let text = format!("{} does not exist", stream.location);
-        let failure = Failure::new(Class::Contract, "no_target", text);
-        let failure = failure.hint("run the pipeline first: `rapidbyte run PIPELINE`");
-        return Err(failure.in_stream(&stream.name));
-    }
-    let has_cursor = stream
-        .progress
-        .as_ref()
-        .is_some_and(|progress| progress.cursor.is_some());
+    let text = format!("{} does not exist", stream.location);
+    let failure = Failure::new(Class::Contract, "no_target", text).hint(RUN_FIRST);
+    Err(failure.in_stream(&stream.name))
+}
+
+/// Refuses a stream that no run has moved.
+fn refuse_missing(stream: &StreamPlan) -> Result<(), Failure> {
+    is_there(stream)?;
+    let progress = stream.progress.as_ref();
+    let has_cursor = progress.is_some_and(|progress| progress.cursor.is_some());
     if stream.sync_mode == SyncMode::Incremental && !has_cursor {
-        let text = "no run has committed a cursor of the stream".to_owned();
-        return refused(text, "run the pipeline first: `rapidbyte run PIPELINE`");
+        let text = "no run has committed a cursor of the stream";
+        return Err(unsupported(stream, text, RUN_FIRST));
     }
-    Ok(forms)
+    Ok(())
 }
 
 /// Rows by their keys.

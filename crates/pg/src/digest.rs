@@ -20,6 +20,9 @@ pub const FORM: &str = "postgresql-1";
 /// Settings of a transaction that digests, in addition to [`crate::catalog::SESSION_SETTINGS`].
 pub const SETTINGS: &str = "SET LOCAL lc_monetary = 'C'; SET LOCAL xmlbinary = 'base64'";
 
+/// Takes [`SETTINGS`] back, in a transaction that does more.
+pub const SETTINGS_AS_SET: &str = "SET LOCAL lc_monetary = DEFAULT; SET LOCAL xmlbinary = DEFAULT";
+
 /// Returns one text, [`PROVEN`], if the server computes digests as other servers do. One with the other order of bytes
 /// in a number does not.
 pub const PROOF: &str =
@@ -129,6 +132,12 @@ impl Recipe {
                 .collect(),
             conditions,
         }
+    }
+
+    /// The condition that a row has one of these keys, each a list of the texts of [`Digested::rows`]. `columns` as for
+    /// [`Recipe::rows`].
+    pub fn has_key(&self, columns: &[Option<&Column>], keys: &[Vec<String>]) -> String {
+        self.rows("", columns, Vec::new()).is_one_of(keys)
     }
 
     /// How many columns the key has.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rapidbyte_engine::document::Share;
 use rapidbyte_engine::plan::{self, Checked, Discovered};
-use rapidbyte_engine::verify::{self, Verified};
+use rapidbyte_engine::verify::{self, Repair, Verified};
 use rapidbyte_engine::{
     Class, Failure, Host, Narrowing, OnStreamFailure, Plan, Prepared, Report, Usage,
 };
@@ -189,8 +189,8 @@ impl Engine {
         redacted(pipeline, prepared.map(|prepared| prepared.plan))
     }
 
-    /// Compares the rows of targets with the rows of their sources. Changes nothing. [`Verified::failure`] says whether
-    /// rows differ.
+    /// Compares the rows of targets with the rows of their sources. Changes nothing, unless it repairs rows that differ.
+    /// [`Verified::failure`] says whether rows differ.
     ///
     /// # Errors
     /// An error that stops the whole comparison. A stream that cannot be compared is in [`Verified::failures`].
@@ -199,12 +199,13 @@ impl Engine {
         pipeline: &Pipeline,
         narrowing: &Narrowing,
         sample: Share,
+        repair: Repair,
         control: &Control,
     ) -> Result<Verified, Failure> {
         let host = self.host(control);
         let prepared = Prepared::narrowed(pipeline.document.clone(), &host, narrowing);
-        let verified =
-            prepared.and_then(|mut prepared| verify::verify(&mut prepared, &host, sample, |_| {}));
+        let verified = prepared
+            .and_then(|mut prepared| verify::verify(&mut prepared, &host, sample, repair, |_| {}));
         let mut verified = redacted(pipeline, verified)?;
         for failure in &mut verified.failures {
             failure.redact(&pipeline.document);

@@ -124,8 +124,12 @@ impl Source {
     }
 
     /// As [`SourceSession::digest_limits`].
-    pub fn digest_limits(&mut self, selection: &Selection) -> Result<Vec<RowLimit>> {
-        self.session.digest_limits(selection)
+    pub fn digest_limits(
+        &mut self,
+        selection: &Selection,
+        snapshot: Option<&str>,
+    ) -> Result<Vec<RowLimit>> {
+        self.session.digest_limits(selection, snapshot)
     }
 
     /// As [`SourceSession::digest`].

@@ -39,7 +39,7 @@ pub use bindings::transform::{Plan as TransformPlan, Relation};
 pub use bindings::types::{
     Batch, CheckItem, Error as ConnectorError, ErrorKind, Reject, RejectOrigin,
 };
-pub use bindings::types::{Bucket, Buckets, ChosenRows, DigestedRow, RowLimit};
+pub use bindings::types::{Bucket, Buckets, ChosenRows, DigestedRow, KeyedRows, RowLimit};
 pub use bindings::types::{Run, Spec, Stream, SyncMode, WriteMode};
 pub use cancel::{Cancel, Registration};
 pub use checked::{Destination, Source, Standing, Transform};

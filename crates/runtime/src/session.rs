@@ -71,8 +71,12 @@ pub trait SourceSession: Session {
 
     /// The rows of an incremental stream that a destination with the cursor of the selection has. This and the next two
     /// are called only for a source whose spec has `digest_forms`.
-    fn digest_limits(&mut self, selection: &Selection) -> Result<Vec<RowLimit>> {
-        let _ = selection;
+    fn digest_limits(
+        &mut self,
+        selection: &Selection,
+        snapshot: Option<&str>,
+    ) -> Result<Vec<RowLimit>> {
+        let _ = (selection, snapshot);
         Err(self.refuse("session.digest-limits", no_digests()))
     }
 
@@ -157,9 +161,11 @@ impl Default for SchemaChanges {
     }
 }
 
-/// The recipe and the limits by which both sides digest rows.
+/// Which rows both sides digest, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct Digests<'a> {
+    /// For a source: the rows as of the snapshot with this name. `None`: as they are now.
+    pub snapshot: Option<&'a str>,
     /// The answer of the destination's `digest-recipe`.
     pub recipe: &'a str,
     /// The rows that count.

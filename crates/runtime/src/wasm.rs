@@ -282,12 +282,16 @@ impl SourceSession for WasmSource {
             })
     }
 
-    fn digest_limits(&mut self, selection: &Selection) -> Result<Vec<RowLimit>> {
+    fn digest_limits(
+        &mut self,
+        selection: &Selection,
+        snapshot: Option<&str>,
+    ) -> Result<Vec<RowLimit>> {
         let session = self.session();
         let guest = self.bindings.rapidbyte_connector_source().session();
         self.instance
             .call("session.digest-limits", Kind::Query, |s| {
-                guest.call_digest_limits(s, session, selection)
+                guest.call_digest_limits(s, session, selection, snapshot)
             })
     }
 
@@ -300,9 +304,15 @@ impl SourceSession for WasmSource {
     ) -> Result<Vec<Bucket>> {
         let session = self.session();
         let guest = self.bindings.rapidbyte_connector_source().session();
-        let Digests { recipe, limits } = asked;
+        let Digests {
+            snapshot,
+            recipe,
+            limits,
+        } = *asked;
         self.instance.call("session.digest", Kind::Query, |s| {
-            guest.call_digest(s, session, selection, recipe, limits, within, bits)
+            guest.call_digest(
+                s, session, selection, snapshot, recipe, limits, within, bits,
+            )
         })
     }
 
@@ -315,9 +325,13 @@ impl SourceSession for WasmSource {
     ) -> Result<Vec<DigestedRow>> {
         let session = self.session();
         let guest = self.bindings.rapidbyte_connector_source().session();
-        let Digests { recipe, limits } = asked;
+        let Digests {
+            snapshot,
+            recipe,
+            limits,
+        } = *asked;
         self.instance.call("session.digest-rows", Kind::Query, |s| {
-            guest.call_digest_rows(s, session, selection, recipe, limits, rows, max)
+            guest.call_digest_rows(s, session, selection, snapshot, recipe, limits, rows, max)
         })
     }
 
@@ -529,7 +543,7 @@ impl DestinationSession for WasmDestination {
     ) -> Result<Vec<Bucket>> {
         let session = self.session();
         let guest = self.bindings.rapidbyte_connector_destination().session();
-        let Digests { recipe, limits } = asked;
+        let Digests { recipe, limits, .. } = asked;
         self.instance.call("session.digest", Kind::Query, |s| {
             guest.call_digest(s, session, target, recipe, limits, within, bits)
         })
@@ -544,7 +558,7 @@ impl DestinationSession for WasmDestination {
     ) -> Result<Vec<DigestedRow>> {
         let session = self.session();
         let guest = self.bindings.rapidbyte_connector_destination().session();
-        let Digests { recipe, limits } = asked;
+        let Digests { recipe, limits, .. } = asked;
         self.instance.call("session.digest-rows", Kind::Query, |s| {
             guest.call_digest_rows(s, session, target, recipe, limits, rows, max)
         })

@@ -86,8 +86,8 @@ pub use bindings::exports_destination::{
 pub use bindings::exports_source::{Increment, LateRows, ReadRequest, Selection};
 pub use bindings::exports_transform::{Plan as TransformPlan, Relation};
 pub use bindings::types::{
-    Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, Error, ErrorKind, Reject, RejectOrigin,
-    RowLimit, Run, Spec, Stream, SyncMode, WriteMode,
+    Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, Error, ErrorKind, KeyedRows, Reject,
+    RejectOrigin, RowLimit, Run, Spec, Stream, SyncMode, WriteMode,
 };
 
 /// The result of every fallible call of a connector.
@@ -97,10 +97,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub mod prelude {
     pub use crate::{
         Bucket, Buckets, CheckItem, ChosenRows, ColumnPlan, Commit, Destination, DigestedRow,
-        Error, ErrorKind, Event, Fit, Increment, KeptReject, LateRows, Load, LoadRequest, Part,
-        Plan, Presence, Progress, ReadRequest, Reader, Receipt, Refused, Reject, RejectOrigin,
-        Rejects, Relation, Result, RowLimit, Run, SchemaChanges, Selection, Source, Stream,
-        SyncMode, Target, Transform, TransformPlan, Transformer, Worker, WriteMode,
+        Error, ErrorKind, Event, Fit, Increment, KeptReject, KeyedRows, LateRows, Load,
+        LoadRequest, Part, Plan, Presence, Progress, ReadRequest, Reader, Receipt, Refused, Reject,
+        RejectOrigin, Rejects, Relation, Result, RowLimit, Run, SchemaChanges, Selection, Source,
+        Stream, SyncMode, Target, Transform, TransformPlan, Transformer, Worker, WriteMode,
     };
     pub use arrow_array::{self, *};
     pub use arrow_schema::{self, DataType, Field, Schema, SchemaRef};

@@ -83,24 +83,30 @@ pub trait Source: Sized + 'static {
         Ok(String::new())
     }
 
-    /// The rows of an incremental stream that a destination has if it has committed the cursor of the selection. Called
-    /// only with [`Source::DIGEST_FORMS`].
-    fn digest_limits(&mut self, selection: &Selection) -> Result<Vec<RowLimit>> {
-        let _ = selection;
+    /// The rows of an incremental stream that a destination has if it has committed the cursor of the selection.
+    /// `snapshot` as in [`Source::digest`]. Called only with [`Source::DIGEST_FORMS`].
+    fn digest_limits(
+        &mut self,
+        selection: &Selection,
+        snapshot: Option<&str>,
+    ) -> Result<Vec<RowLimit>> {
+        let _ = (selection, snapshot);
         Err(Error::internal(NO_DIGESTS))
     }
 
-    /// Digests the rows of a selection as they are now, and returns the sums of their buckets. `recipe` is the answer of
-    /// a destination with a common form. Called only with [`Source::DIGEST_FORMS`].
+    /// Digests the rows of a selection, and returns the sums of their buckets. `snapshot`: as of the snapshot with this
+    /// name, which this source took; `None`: as they are now, and the source gives up its snapshot. `recipe` is the
+    /// answer of a destination with a common form. Called only with [`Source::DIGEST_FORMS`].
     fn digest(
         &mut self,
         selection: &Selection,
+        snapshot: Option<&str>,
         recipe: &str,
         limits: &[RowLimit],
         within: Option<&Buckets>,
         bits: u8,
     ) -> Result<Vec<Bucket>> {
-        let _ = (selection, recipe, limits, within, bits);
+        let _ = (selection, snapshot, recipe, limits, within, bits);
         Err(Error::internal(NO_DIGESTS))
     }
 
@@ -108,12 +114,13 @@ pub trait Source: Sized + 'static {
     fn digest_rows(
         &mut self,
         selection: &Selection,
+        snapshot: Option<&str>,
         recipe: &str,
         limits: &[RowLimit],
         rows: &ChosenRows,
         max: u32,
     ) -> Result<Vec<DigestedRow>> {
-        let _ = (selection, recipe, limits, rows, max);
+        let _ = (selection, snapshot, recipe, limits, rows, max);
         Err(Error::internal(NO_DIGESTS))
     }
 
@@ -256,32 +263,36 @@ impl<S: Source> wit::GuestSession for SessionExport<S> {
         self.0.borrow_mut().snapshot(&streams)
     }
 
-    fn digest_limits(&self, stream: Selection) -> Result<Vec<RowLimit>> {
-        self.0.borrow_mut().digest_limits(&stream)
+    fn digest_limits(&self, stream: Selection, snapshot: Option<String>) -> Result<Vec<RowLimit>> {
+        let mut source = self.0.borrow_mut();
+        source.digest_limits(&stream, snapshot.as_deref())
     }
 
     fn digest(
         &self,
         stream: Selection,
+        snapshot: Option<String>,
         recipe: String,
         limits: Vec<RowLimit>,
         within: Option<Buckets>,
         bits: u8,
     ) -> Result<Vec<Bucket>> {
         let mut source = self.0.borrow_mut();
-        source.digest(&stream, &recipe, &limits, within.as_ref(), bits)
+        let (snapshot, within) = (snapshot.as_deref(), within.as_ref());
+        source.digest(&stream, snapshot, &recipe, &limits, within, bits)
     }
 
     fn digest_rows(
         &self,
         stream: Selection,
+        snapshot: Option<String>,
         recipe: String,
         limits: Vec<RowLimit>,
         rows: ChosenRows,
         max: u32,
     ) -> Result<Vec<DigestedRow>> {
         let mut source = self.0.borrow_mut();
-        source.digest_rows(&stream, &recipe, &limits, &rows, max)
+        source.digest_rows(&stream, snapshot.as_deref(), &recipe, &limits, &rows, max)
     }
 
     fn read(&self, requests: Vec<ReadRequest>) -> Result<wit::Reader> {

@@ -49,6 +49,8 @@ fn target(write_mode: WriteMode) -> Target {
         schema_changes: SchemaChanges::default(),
         rejects: None,
         deletes: None,
+        repairs: None,
+        stages: false,
     }
 }
 

@@ -50,6 +50,8 @@ fn target(stream: &str, write_mode: WriteMode) -> Target {
         schema_changes: SchemaChanges::default(),
         rejects: None,
         deletes: None,
+        repairs: None,
+        stages: false,
     }
 }
 

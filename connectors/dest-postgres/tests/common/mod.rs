@@ -50,6 +50,8 @@ pub fn target(stream: &str, schema: &Schema, write_mode: WriteMode) -> Target {
         schema_changes: SchemaChanges::default(),
         rejects: None,
         deletes: None,
+        repairs: None,
+        stages: false,
     }
 }
 

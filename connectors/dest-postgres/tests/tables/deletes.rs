@@ -456,6 +456,8 @@ fn missing_privileges_are_named_before_a_row_moves() {
     );
     let plain = Target {
         deletes: None,
+        repairs: None,
+        stages: false,
         ..deleting(ALL)
     };
     to.plan(&plain).unwrap();
@@ -489,6 +491,8 @@ fn a_pipeline_that_began_to_write_the_table_in_the_meantime_is_noticed_in_the_co
     };
     let plain = Target {
         deletes: None,
+        repairs: None,
+        stages: false,
         ..target.clone()
     };
     let mut second = open(&database);
@@ -552,6 +556,8 @@ fn calls_in_the_wrong_order_delete_nothing() {
     loading.abort().unwrap();
     let plain = Target {
         deletes: None,
+        repairs: None,
+        stages: false,
         ..target
     };
     let mut loading = begin(&mut to, &plain).unwrap();

@@ -65,6 +65,7 @@ fn request(columns: Option<&[&str]>) -> ReadRequest {
         max_record_bytes: 64 << 20,
         keeps_rejects: false,
         records: None,
+        rows: None,
     }
 }
 

@@ -90,6 +90,7 @@ fn ids(folder: &Path, path: &str) -> Result<(Vec<i64>, Vec<String>)> {
         max_record_bytes: 1 << 20,
         keeps_rejects: false,
         records: None,
+        rows: None,
     })?;
     let mut ids = Vec::new();
     loop {

@@ -46,6 +46,7 @@ fn request(stream: &str, columns: Option<&[&str]>) -> ReadRequest {
         max_record_bytes: 1 << 20,
         keeps_rejects: false,
         records: None,
+        rows: None,
     }
 }
 

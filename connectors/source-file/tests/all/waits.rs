@@ -32,6 +32,7 @@ fn events(wait: Duration) -> Vec<usize> {
             max_record_bytes: 1 << 20,
             keeps_rejects: false,
             records: None,
+            rows: None,
         })
         .unwrap();
     let mut events = Vec::new();

@@ -86,6 +86,8 @@ impl Guest {
             schema_changes: SchemaChanges::default(),
             rejects: None,
             deletes: None,
+            repairs: None,
+            stages: false,
         };
         destination.plan(&target)?;
         let run = Run {

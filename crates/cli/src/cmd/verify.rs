@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use rapidbyte_engine::document::Share;
-use rapidbyte_engine::verify::{self, Compared, Difference, Sum};
+use rapidbyte_engine::verify::{self, Compared, Difference, Repair, Sum};
 use rapidbyte_engine::{Class, Failure, Narrowing, Prepared};
 use rapidbyte_wire::counted;
 use serde_json::{Value, json};
@@ -32,7 +32,11 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     }
     let mut prepared = Prepared::narrowed(document, &host, &narrowing).map_err(&redacted)?;
     let told = |compared: &Compared| output.text(&text_of(compared, sample, output));
-    let verified = verify::verify(&mut prepared, &host, sample, told).map_err(&redacted)?;
+    let repair = match arguments.repair {
+        true => Repair::Rows,
+        false => Repair::Nothing,
+    };
+    let verified = verify::verify(&mut prepared, &host, sample, repair, told).map_err(&redacted)?;
     let failures: Vec<Failure> = verified.failures.iter().cloned().map(&redacted).collect();
     let failure = verified.failure().map(&redacted);
     let others = failures.iter().filter(|one| {
@@ -121,10 +125,11 @@ fn text_of(compared: &Compared, sample: Share, output: &Output) -> String {
         0 => String::new(),
         newer => format!("; {} changed at the source after the cursor", rows(newer)),
     };
+    let repaired = repaired(compared);
     if compared.is_equal() {
         let equal = output.paint_result("32", "equal");
         return format!(
-            "{name}: {equal}, {}{of}, checksum {} ({:.1} s){newer}",
+            "{name}: {repaired}{equal}, {}{of}, checksum {} ({:.1} s){newer}",
             rows(source.rows),
             source.checksum(),
             compared.seconds
@@ -135,7 +140,7 @@ fn text_of(compared: &Compared, sample: Share, output: &Output) -> String {
     let differ = if found == 1 { "differs" } else { "differ" };
     let differ = output.paint_result("31", &format!("{at_least}{} {differ}", rows(found)));
     let mut lines = vec![format!(
-        "{name}: {differ}; the source has {}, the target {}{of} ({:.1} s){newer}",
+        "{name}: {repaired}{differ}; the source has {}, the target {}{of} ({:.1} s){newer}",
         rows(source.rows),
         count(target.rows),
         compared.seconds
@@ -160,6 +165,26 @@ fn text_of(compared: &Compared, sample: Share, output: &Output) -> String {
         lines.push(format!("  … and {more}, which --output json lists"));
     }
     lines.join("\n")
+}
+
+/// The rows that were repaired, by their differences.
+fn repaired(compared: &Compared) -> String {
+    if compared.repaired.is_empty() {
+        return String::new();
+    }
+    let number = |difference: Difference, what: &str| {
+        let all = compared.repaired.iter();
+        let number = all.filter(|row| row.difference == difference).count();
+        (number > 0).then(|| format!("{} {what}", count(number as u64)))
+    };
+    let parts = [
+        number(Difference::Changed, "changed"),
+        number(Difference::Missing, "added"),
+        number(Difference::Extra, "deleted"),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let all = rows(compared.repaired.len() as u64);
+    format!("{all} repaired ({}), now ", parts.join(", "))
 }
 
 fn line(compared: &Compared, row: &verify::Row) -> Vec<String> {
@@ -207,6 +232,7 @@ fn document_of(compared: &Compared) -> Value {
         "cursor": compared.cursor,
         "rows": compared.rows.iter().map(row).collect::<Vec<_>>(),
         "has_more": compared.has_more,
+        "repaired": compared.repaired.iter().map(row).collect::<Vec<_>>(),
         "newer": compared.newer,
         "seconds": compared.seconds,
     })

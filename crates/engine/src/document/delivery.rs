@@ -82,3 +82,14 @@ words! {
         Replace = "replace",
     }
 }
+
+words! {
+    /// `verify`: whether a run compares its targets with its source.
+    pub enum Verify {
+        /// It does not.
+        #[default]
+        Off = "off",
+        /// At its end, as of the snapshot that it read.
+        AfterRun = "after_run",
+    }
+}

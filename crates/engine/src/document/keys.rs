@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::changes::{SchemaChanges, schema_changes};
 use super::declare::{Key, Keys, Kind, keys, mappings, unknown, words};
 use super::deletes::{Deletes, DeletesMode, deletes};
-use super::delivery::{Checkpoint, OnStreamFailure, Retry, WhenRunning, longest_pause};
+use super::delivery::{Checkpoint, OnStreamFailure, Retry, Verify, WhenRunning, longest_pause};
 use super::error::{Result, code};
 use super::kinds::{mapping, name, names, object, or_variable, variable, word};
 use super::node::{Entry, Node, NodeValue};
@@ -81,6 +81,9 @@ keys! {
         /// While another run of the pipeline is running: fail at once with exit code 5 (refuse, the
         /// default), wait until it ends (wait), or fence it (replace).
         pub when_running: WhenRunning = word().or(WhenRunning::Refuse),
+        /// Compare each target with its source at the end of a run, as of the snapshot that the run read, and
+        /// fail the run with rows_differ if a row differs (after_run), or do not (off, the default).
+        pub verify: Verify = word().or(Verify::Off),
         ;
         /// The folder of the file, absolute after [`Document::load`]: relative paths in a pipeline
         /// begin there.

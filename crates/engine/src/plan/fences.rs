@@ -66,5 +66,7 @@ fn target(document: &Document, stream: &Stream) -> Option<Target> {
         schema_changes: schema_changes(document, stream),
         rejects: rejects(document),
         deletes: None,
+        repairs: None,
+        stages: false,
     })
 }

@@ -19,6 +19,7 @@ use crate::host::Host;
 use crate::narrow::Narrowing;
 use crate::overlap::refuse_remote;
 use crate::retry::until_it_passes;
+use crate::verify::refuse_after_run;
 
 /// A plan that can run at once, because the sessions that made it are still open.
 pub struct Prepared {
@@ -204,6 +205,7 @@ impl Prepared {
             limit: narrowing.limit,
             full_refresh: narrowing.full_refresh,
         };
+        refuse_after_run(&plan)?;
         let sessions = Held {
             coordinator: Mutex::new(Some(coordinator)),
             writer: Mutex::new(Some(writer)),
@@ -242,6 +244,11 @@ impl Held {
     /// Calls `work` with the destination's session. `None` if a stage has taken the session.
     pub(crate) fn with_writer<T>(&self, work: impl FnOnce(&mut Destination) -> T) -> Option<T> {
         lock(&self.writer).as_mut().map(work)
+    }
+
+    /// Gives the destination a new session.
+    pub(crate) fn replace_writer(&self, session: Destination) {
+        *lock(&self.writer) = Some(session);
     }
 
     /// Replaces the session that holds the snapshot.

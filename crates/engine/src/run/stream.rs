@@ -48,6 +48,8 @@ pub(super) struct Moved {
     pub(super) report: StreamReport,
     /// The most linear memory of its instances together.
     pub(super) peak: usize,
+    /// It was read in the snapshot of the run, and not in a later one.
+    pub(super) is_of_snapshot: bool,
 }
 
 /// A group of streams on its way: they are read together and committed together. Mostly it is one stream.
@@ -94,6 +96,7 @@ impl Moving<'_> {
                 Ok(mut moved) => {
                     for one in &mut moved {
                         one.report.attempts = backoff.attempts();
+                        one.is_of_snapshot = moment.own.is_none();
                     }
                     return Ok(moved);
                 }
@@ -353,7 +356,11 @@ impl Moving<'_> {
                 })
                 .collect();
         }
-        let moved = reports.into_iter().map(|report| Moved { report, peak });
+        let moved = reports.into_iter().map(|report| Moved {
+            report,
+            peak,
+            is_of_snapshot: true,
+        });
         moved.collect()
     }
 
@@ -378,6 +385,7 @@ impl Moving<'_> {
             attempts: 1,
             committed_before: tally.skipped,
             together_with: None,
+            verified: None,
             schema_changes: tally.changes,
             start_secs: 0.0,
             wall_secs: wall.as_secs_f64(),

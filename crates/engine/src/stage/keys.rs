@@ -38,6 +38,7 @@ pub(super) fn send_keys(
     let schemas = source.read(&[ReadRequest {
         keeps_rejects: false,
         records: None,
+        rows: None,
         increment: None,
         cursor: None,
         columns: Some(keys.columns.clone()),

@@ -285,6 +285,10 @@ fn request(work: &Work<'_>, stream: &StreamPlan, cursor: Option<String>) -> Read
             Some(Replay::Records(records)) => Some(records.clone()),
             _ => None,
         },
+        rows: match &stream.replay {
+            Some(Replay::Keys(rows)) => Some(rows.clone()),
+            _ => None,
+        },
     }
 }
 

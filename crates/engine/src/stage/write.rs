@@ -420,7 +420,12 @@ impl<'a> Pump<'a> {
             }
         }
         self.commit(true)?;
-        if work.has_others() {
+        if self.written.iter().any(|one| one.stream.target.stages) {
+            // The session has the rows.
+            let mut destination = self.destination;
+            destination.finish();
+            work.held.replace_writer(destination);
+        } else if work.has_others() {
             work.sessions.keep_destination(self.destination);
         }
         Ok(())

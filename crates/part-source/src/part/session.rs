@@ -48,13 +48,14 @@ impl GuestSession for Session {
         Err(unknown(&stream, &[]))
     }
 
-    fn digest_limits(&self, _: Selection) -> Result<Vec<RowLimit>, Error> {
+    fn digest_limits(&self, _: Selection, _: Option<String>) -> Result<Vec<RowLimit>, Error> {
         Err(no_digests())
     }
 
     fn digest(
         &self,
         _: Selection,
+        _: Option<String>,
         _: String,
         _: Vec<RowLimit>,
         _: Option<Buckets>,
@@ -66,6 +67,7 @@ impl GuestSession for Session {
     fn digest_rows(
         &self,
         _: Selection,
+        _: Option<String>,
         _: String,
         _: Vec<RowLimit>,
         _: ChosenRows,

@@ -194,6 +194,8 @@ fn target(stream: &str) -> Target {
         schema_changes: SchemaChanges::default(),
         rejects: None,
         deletes: None,
+        repairs: None,
+        stages: false,
     }
 }
 

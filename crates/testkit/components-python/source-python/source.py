@@ -39,13 +39,13 @@ class Session(contract.Session):
     def describe_query(self, stream: str, query: str, forms: List[str]) -> types.Stream:
         raise NotImplementedError("the host asks sources with supports_queries only")
 
-    def digest_limits(self, stream):
+    def digest_limits(self, stream, snapshot):
         raise NotImplementedError("the host asks sources with digest_forms only")
 
-    def digest(self, stream, recipe, limits, within, bits):
+    def digest(self, stream, snapshot, recipe, limits, within, bits):
         raise NotImplementedError("the host asks sources with digest_forms only")
 
-    def digest_rows(self, stream, recipe, limits, rows, max):
+    def digest_rows(self, stream, snapshot, recipe, limits, rows, max):
         raise NotImplementedError("the host asks sources with digest_forms only")
 
     def snapshot(self, streams: List[contract.Selection]) -> str:

@@ -28,6 +28,8 @@ fn opened(test: &str) -> (Session<Lines>, Target, SchemaRef) {
         schema_changes: SchemaChanges::default(),
         rejects: None,
         deletes: None,
+        repairs: None,
+        stages: false,
     };
     (
         destination::open(&config).expect("a configuration"),

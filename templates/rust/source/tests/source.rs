@@ -28,6 +28,7 @@ fn request(cursor: Option<&str>) -> ReadRequest {
         max_record_bytes: 1 << 20,
         keeps_rejects: false,
         records: None,
+        rows: None,
     }
 }
 

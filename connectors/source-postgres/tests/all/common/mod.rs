@@ -35,6 +35,7 @@ pub fn request(stream: &str) -> ReadRequest {
         max_record_bytes: 64 << 20,
         keeps_rejects: false,
         records: None,
+        rows: None,
     }
 }
 

@@ -62,9 +62,15 @@ fn streams(reports: &[StreamReport]) -> String {
         let deleted = stream.deleted.filter(|deleted| deleted.rows > 0);
         let deleted = deleted.map(|deleted| format!(", {deleted}"));
         let deleted = deleted.unwrap_or_default();
+        let verified = stream.verified.as_ref();
+        let verified = verified.map(|verified| format!(", {verified}"));
+        let verified = verified.unwrap_or_default();
         vec![
             stream.name.clone(),
-            format!("{}{deleted}{rejected}{limited}", rows(stream.rows)),
+            format!(
+                "{}{deleted}{rejected}{verified}{limited}",
+                rows(stream.rows)
+            ),
             bytes(stream.bytes),
             seconds(stream.wall_secs),
             stream.location.clone(),
@@ -235,6 +241,7 @@ mod tests {
             rejected: 0,
             rejects: Vec::new(),
             deleted: None,
+            verified: None,
             start_secs: 0.0,
             wall_secs: n as f64,
             source: stage("source_fetch_secs", 2.5, "channel_wait_secs"),

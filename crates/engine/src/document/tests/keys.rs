@@ -56,6 +56,7 @@ checkpoint: { every_bytes: 8mb, every_rows: 5, every_seconds: 7 }
 retry: { max_attempts: 2, backoff_seconds: 3, max_backoff_seconds: 4 }
 report: { directory: reports, keep: 5 }
 when_running: replace
+verify: after_run
 on_stream_failure: stop
 schema_changes: { new_column: ignore, dropped_column: drop, type_change: rewrite, backfill: true }
 deletes: { mode: compare }
@@ -115,6 +116,7 @@ resources:
         "retry": {"max_attempts": 2, "backoff_seconds": 3, "max_backoff_seconds": 4},
         "report": {"directory": "reports", "keep": 5},
         "when_running": "replace",
+        "verify": "after_run",
         "on_stream_failure": "stop",
         "schema_changes": {"new_column": "ignore", "dropped_column": "drop", "type_change": "rewrite", "backfill": true},
         "deletes": {"mode": "compare", "action": "delete", "max_share": 0.1},
@@ -178,7 +180,7 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
             with("banana: 1\n"),
             "p.yaml:8:1: unknown key \"banana\" (use one of these keys: version, pipeline, \
              source, defaults, destination, schema_changes, rejects, deletes, resources, checkpoint, retry, \
-             on_stream_failure, report, when_running)",
+             on_stream_failure, report, when_running, verify)",
         ),
         (
             source("  streams:\n    - name: a\n      having: x > 1\n"),
@@ -677,6 +679,7 @@ fn checkpoints_and_retries() {
         (2, 60, 60)
     );
     assert_eq!(document.when_running, WhenRunning::Refuse);
+    assert_eq!(document.verify, Verify::Off);
     assert_eq!(
         fails(&with("when_running: waits\n")).to_string(),
         "p.yaml:8:15: when_running cannot be \"waits\" (did you mean \"wait\"?)"

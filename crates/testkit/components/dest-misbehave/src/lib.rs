@@ -324,6 +324,8 @@ mod tests {
             schema_changes: SchemaChanges::default(),
             rejects: None,
             deletes: None,
+            repairs: None,
+            stages: false,
         }
     }
 

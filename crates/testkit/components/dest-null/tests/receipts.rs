@@ -48,6 +48,8 @@ fn receipt(config: &str, batches: &[RecordBatch]) -> Receipt {
         schema_changes: SchemaChanges::default(),
         rejects: None,
         deletes: None,
+        repairs: None,
+        stages: false,
     };
     assert_eq!(destination.plan(&target).unwrap().columns.len(), 3);
     let mut load = destination.begin(&[request(target)]).unwrap();
@@ -134,6 +136,8 @@ fn an_upsert_is_refused() {
         schema_changes: SchemaChanges::default(),
         rejects: None,
         deletes: None,
+        repairs: None,
+        stages: false,
     };
     let error = destination.begin(&[request(target)]).err().unwrap();
     assert_eq!(error.code, "unsupported_write_mode");

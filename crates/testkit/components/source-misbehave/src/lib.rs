@@ -142,13 +142,14 @@ impl GuestSession for Misbehave {
         Err(Error::internal("it has no queries"))
     }
 
-    fn digest_limits(&self, _: Selection) -> Result<Vec<RowLimit>> {
+    fn digest_limits(&self, _: Selection, _: Option<String>) -> Result<Vec<RowLimit>> {
         Err(Error::internal("it has no digests"))
     }
 
     fn digest(
         &self,
         _: Selection,
+        _: Option<String>,
         _: String,
         _: Vec<RowLimit>,
         _: Option<Buckets>,
@@ -160,6 +161,7 @@ impl GuestSession for Misbehave {
     fn digest_rows(
         &self,
         _: Selection,
+        _: Option<String>,
         _: String,
         _: Vec<RowLimit>,
         _: ChosenRows,
@@ -359,6 +361,7 @@ mod tests {
             max_record_bytes: 1,
             keeps_rejects: false,
             records: None,
+            rows: None,
         };
         let session = Misbehave(config("read_error"));
         assert!(GuestSession::read(&session, vec![request]).is_err());

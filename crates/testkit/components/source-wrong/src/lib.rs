@@ -326,13 +326,14 @@ impl GuestSession for Session {
         Err(Error::internal("it has no queries"))
     }
 
-    fn digest_limits(&self, _: Selection) -> Result<Vec<RowLimit>> {
+    fn digest_limits(&self, _: Selection, _: Option<String>) -> Result<Vec<RowLimit>> {
         Err(Error::internal("it has no digests"))
     }
 
     fn digest(
         &self,
         _: Selection,
+        _: Option<String>,
         _: String,
         _: Vec<RowLimit>,
         _: Option<Buckets>,
@@ -344,6 +345,7 @@ impl GuestSession for Session {
     fn digest_rows(
         &self,
         _: Selection,
+        _: Option<String>,
         _: String,
         _: Vec<RowLimit>,
         _: ChosenRows,

@@ -1,0 +1,120 @@
+//! `verify: after_run`: a run compares what it wrote with the snapshot that it read.
+
+use rapidbyte_runtime::{Level, Selection, SyncMode, WriteMode};
+
+use super::{Compared, Sides, Way, rows_differ, unsupported};
+use crate::document::Verify;
+use crate::failure::{Class, Failure};
+use crate::host::Host;
+use crate::plan::{Plan, Prepared, StreamPlan, open_destination, rejects};
+use crate::report::{StreamReport, VerifiedReport};
+
+/// Refuses streams that a run could not compare at its end.
+pub(crate) fn refuse_after_run(plan: &Plan) -> Result<(), Failure> {
+    if !is_wanted(plan) {
+        return Ok(());
+    }
+    for stream in &plan.streams {
+        if Way::of(plan, stream)?.is_staged {
+            let text = "the source does not compute digests, or transforms make other rows of its rows, so a run \
+                        would read all rows twice";
+            let hint = "remove verify: after_run, and compare with `rapidbyte verify PIPELINE`";
+            return Err(unsupported(stream, text, hint));
+        }
+        if rejects(&plan.document).is_some() {
+            let text =
+                "rejects keeps rows out of the target, which a comparison at the end would miss";
+            let hint = "remove rejects, or remove verify: after_run";
+            return Err(unsupported(stream, text, hint));
+        }
+        let is_whole = stream.sync_mode == SyncMode::FullRefresh;
+        if stream.target.write_mode == WriteMode::Append && is_whole {
+            let text = "write_mode: append keeps the rows of earlier runs";
+            let hint = "set write_mode: replace or upsert, or remove verify: after_run";
+            return Err(unsupported(stream, text, hint));
+        }
+    }
+    Ok(())
+}
+
+/// A run with `--limit` leaves rows out, and is not compared.
+fn is_wanted(plan: &Plan) -> bool {
+    plan.document.verify == Verify::AfterRun && plan.limit.is_none()
+}
+
+/// Compares the targets of a run that has moved all its streams, if the pipeline wants that. `moved` has a report for
+/// each stream of the plan, and whether the stream was read as of `snapshot`: otherwise it is compared with the rows
+/// that the source has now.
+///
+/// # Errors
+/// `rows_differ`, and the errors of a comparison. What the run committed stays.
+pub(crate) fn after_run<'a>(
+    prepared: &Prepared,
+    host: &Host,
+    snapshot: &str,
+    moved: impl Iterator<Item = (&'a mut StreamReport, bool)>,
+) -> Result<(), Failure> {
+    let plan = &prepared.plan;
+    if !is_wanted(plan) {
+        return Ok(());
+    }
+    let (_, session) = open_destination(&plan.document, host, &prepared.clocks.destination, false)?;
+    prepared.sessions.replace_writer(session);
+    let mut all = Vec::new();
+    for (stream, (report, is_of_snapshot)) in plan.streams.iter().zip(moved) {
+        if report.committed_before {
+            let text = "not compared: the interrupted run had appended it";
+            host.log(Some(&stream.name), Level::Warn, text);
+            continue;
+        }
+        let snapshot = is_of_snapshot.then_some(snapshot);
+        let compared = compare(prepared, stream, host, snapshot).map_err(|mut failure| {
+            let text = "the rows are committed, but could not be compared";
+            failure.message = format!("{text}: {}", failure.message);
+            failure
+        })?;
+        let verified = VerifiedReport::of(&compared);
+        let text = format!("compared with {}: {verified}", compared.location);
+        host.log(Some(&stream.name), Level::Info, &text);
+        report.verified = Some(verified);
+        all.push(compared);
+    }
+    let Some(failure) = rows_differ(&all) else {
+        return Ok(());
+    };
+    let first = all.iter().find(|one| !one.is_equal());
+    let first = first.map_or("", |one| one.stream.as_str());
+    Err(failure.in_stream(first).hint(
+        "the rows are committed, and something other than this run changed them or the target: `rapidbyte verify \
+         PIPELINE` names the rows, `rapidbyte verify PIPELINE --repair` moves them again",
+    ))
+}
+
+fn compare(
+    prepared: &Prepared,
+    stream: &StreamPlan,
+    host: &Host,
+    snapshot: Option<&str>,
+) -> Result<Compared, Failure> {
+    let plan = &prepared.plan;
+    let way = Way::of(plan, stream)?;
+    let mut selection = Selection {
+        cursor: None,
+        ..stream.selection(true)
+    };
+    if stream.sync_mode == SyncMode::Incremental {
+        let progress = prepared
+            .sessions
+            .with_writer(|writer| writer.progress(&stream.target, &plan.document.pipeline));
+        let progress = progress.transpose().map_err(|error| {
+            let failure = Failure::from_runtime(error, &plan.document, "destination");
+            failure.in_stream(&stream.name)
+        })?;
+        selection.cursor = progress.flatten().and_then(|progress| progress.cursor);
+        if selection.cursor.is_none() {
+            let text = "the destination has no cursor of the stream after the run";
+            return Err(Failure::new(Class::Run, "internal", text).in_stream(&stream.name));
+        }
+    }
+    Sides::of(prepared, stream, host, (selection, snapshot), &way)?.compare(None)
+}

@@ -1,0 +1,115 @@
+//! Moves the rows that differ once more, by their keys, beside the runs of the pipeline.
+
+use std::collections::HashSet;
+
+use rapidbyte_runtime::{Buckets, KeyedRows, SyncMode, WriteMode};
+
+use super::staged::alone;
+use super::{Compared, Difference, Row, Sides, Way};
+use crate::document::{DeletesAction, Verify};
+use crate::failure::{Class, Failure};
+use crate::plan::{Plan, StreamPlan};
+use crate::rejects::{Replay, as_replay};
+
+/// Comparisons after a repair. Each finds at most 1,000 rows.
+const MAX_ROUNDS: usize = 20;
+
+/// What a comparison does with rows that differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Repair {
+    /// It names them.
+    #[default]
+    Nothing,
+    /// It moves them again, and compares again.
+    Rows,
+}
+
+/// Refuses a stream whose rows cannot be repaired.
+pub(super) fn refuse(plan: &Plan, stream: &StreamPlan) -> Result<(), Failure> {
+    let deletes = plan.document.source.entry_for(&stream.name);
+    let deletes = deletes.and_then(|at| {
+        let asked = &plan.document.source.streams[at];
+        plan.document.deletes_of(asked)
+    });
+    let appends = stream.target.write_mode == WriteMode::Append;
+    let (text, hint) = if Way::of(plan, stream)?.is_staged {
+        (
+            "its rows are compared by reading all of them",
+            "read the stream again: `rapidbyte run PIPELINE --full-refresh --select STREAM`",
+        )
+    } else if appends && stream.sync_mode == SyncMode::Incremental {
+        (
+            "write_mode: append keeps each version of a row, and the next run would append the repaired rows again",
+            "read the stream again: `rapidbyte run PIPELINE --full-refresh --select STREAM`",
+        )
+    } else if stream.target.primary_key.is_empty() {
+        (
+            "the stream has no key, so its rows cannot be told apart",
+            "name the columns that identify a row with primary_key, or read the stream again with --full-refresh",
+        )
+    } else if deletes.is_some_and(|deletes| deletes.action == DeletesAction::Mark) {
+        (
+            "with deletes: { action: mark } only a run sets and removes marks",
+            "run the pipeline, which compares all keys, and then compare",
+        )
+    } else {
+        return Ok(());
+    };
+    let failure = Failure::new(Class::Config, "repair_not_possible", text).hint(hint);
+    Err(failure.in_stream(&stream.name))
+}
+
+impl Sides<'_> {
+    /// Compares, and moves the rows that differ until both sides are equal or the rows stay as they are.
+    pub(super) fn repair(&self, within: Option<&Buckets>) -> Result<Compared, Failure> {
+        let mut compared = self.compare(within)?;
+        let mut known = HashSet::new();
+        let mut repaired = Vec::new();
+        for _ in 0..MAX_ROUNDS {
+            let rows = compared.rows.iter();
+            let rows = rows.filter(|row| {
+                let has_changed = row.difference != Difference::Changing;
+                has_changed && !row.key.is_empty() && !known.contains(&row.key)
+            });
+            let rows: Vec<Row> = rows.cloned().collect();
+            if rows.is_empty() {
+                break;
+            }
+            self.move_again(&rows)?;
+            known.extend(rows.iter().map(|row| row.key.clone()));
+            repaired.extend(rows);
+            let seconds = compared.seconds;
+            compared = self.compare(within)?;
+            compared.seconds += seconds;
+        }
+        let differs: HashSet<&Vec<String>> = compared.rows.iter().map(|row| &row.key).collect();
+        repaired.retain(|row| !differs.contains(&row.key));
+        compared.repaired = repaired;
+        Ok(compared)
+    }
+
+    /// Moves the rows with these keys in one commit: those that the source has come again, the others are deleted.
+    fn move_again(&self, rows: &[Row]) -> Result<(), Failure> {
+        let mut document = self.prepared.plan.document.clone();
+        document.verify = Verify::Off;
+        let mut prepared = alone(document, &self.stream.name, self.host)?;
+        let stream = &mut prepared.plan.streams[0];
+        let keyed = |rows: &mut dyn Iterator<Item = &Row>| KeyedRows {
+            recipe: self.recipe.clone(),
+            keys: rows.map(|row| row.key.clone()).collect(),
+        };
+        let all = keyed(&mut rows.iter());
+        let is_extra = |row: &&Row| row.difference == Difference::Extra;
+        stream.target.repairs = Some(match stream.target.write_mode {
+            // An update keeps the values of columns that the stream does not have.
+            WriteMode::Upsert => keyed(&mut rows.iter().filter(is_extra)),
+            WriteMode::Append | WriteMode::Replace => all.clone(),
+        });
+        if stream.target.write_mode == WriteMode::Replace {
+            stream.target.write_mode = WriteMode::Append;
+        }
+        as_replay(stream, Replay::Keys(all), Vec::new());
+        let progress = crate::run::progress(&prepared.plan);
+        crate::run::run(prepared, self.host, &progress, None, None, |_| {})
+    }
+}

@@ -1,0 +1,61 @@
+//! Stages the rows of a stream where its target is, as a run would write them, so that both are digested by one server.
+
+use rapidbyte_runtime::{Destination, Target};
+
+use crate::document::Verify;
+use crate::failure::{Class, Failure};
+use crate::host::Host;
+use crate::narrow::Narrowing;
+use crate::plan::{Prepared, StreamPlan};
+
+/// The request for the staged rows of a target.
+pub(super) fn target(target: &Target) -> Target {
+    Target {
+        stages: true,
+        rejects: None,
+        deletes: None,
+        ..target.clone()
+    }
+}
+
+/// Reads the stream and stages its rows. Gives the session that has them.
+pub(super) fn stage(
+    prepared: &Prepared,
+    stream: &StreamPlan,
+    host: &Host,
+) -> Result<Destination, Failure> {
+    let mut document = prepared.plan.document.clone();
+    document.verify = Verify::Off;
+    let mut staging = alone(document, &stream.name, host)?;
+    let planned = &mut staging.plan.streams[0];
+    planned.target = target(&planned.target);
+    planned.keys = None;
+    let progress = crate::run::progress(&staging.plan);
+    crate::run::run_on(&mut staging, host, &progress, None, None, |_| {})?;
+    staging.sessions.take_writer().ok_or_else(|| {
+        let text = "the session that staged the rows is gone";
+        Failure::new(Class::Run, "internal", text).in_stream(&stream.name)
+    })
+}
+
+/// Plans a run of one stream, whose target exists.
+pub(super) fn alone(
+    document: crate::document::Document,
+    stream: &str,
+    host: &Host,
+) -> Result<Prepared, Failure> {
+    let narrowing = Narrowing {
+        select: vec![stream.to_owned()],
+        ..Narrowing::default()
+    };
+    let prepared = Prepared::narrowed(document, host, &narrowing)?;
+    if let Some(refused) = prepared.plan.refused.first() {
+        return Err(refused.failure.clone());
+    }
+    let [planned] = prepared.plan.streams.as_slice() else {
+        let text = format!("--select {stream:?} names several streams");
+        return Err(Failure::new(Class::Run, "internal", text));
+    };
+    super::is_there(planned)?;
+    Ok(prepared)
+}

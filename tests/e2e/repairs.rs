@@ -1,0 +1,359 @@
+//! `rapidbyte verify --repair`, and `verify: after_run`.
+
+use serde_json::Value;
+
+use crate::network::until;
+use crate::support::Folder;
+use crate::verify::{SHOP, Shop, differing};
+
+/// Differences of each kind between `public.orders` and `raw.orders`.
+const DAMAGE: &str = "
+    UPDATE raw.orders SET b = set_bit(b, 0, 1 - get_bit(b, 0)) WHERE id = 11;
+    UPDATE raw.orders SET name = '' WHERE id = 14;
+    UPDATE raw.orders a SET f = o.f FROM public.orders o WHERE a.id + o.id = 41 AND a.id IN (20, 21);
+    DELETE FROM raw.orders WHERE id IN (30, 31, 32);
+    INSERT INTO raw.orders (shop, id) VALUES (9, 0), (9, 1), (9, 2)";
+
+fn repaired(verified: &Value) -> Vec<&str> {
+    let rows = verified["streams"][0]["repaired"].as_array();
+    let rows = rows.expect("rows").iter();
+    rows.filter_map(|row| row["difference"].as_str()).collect()
+}
+
+#[test]
+fn only_the_rows_that_differ_move_again_in_every_write_mode() {
+    for mode in ["replace", "upsert", "append"] {
+        let mut shop = Shop::new(SHOP);
+        shop.copy("public.orders", mode);
+        shop.sql("ALTER TABLE raw.orders ADD COLUMN note text DEFAULT 'new'");
+        shop.sql("UPDATE raw.orders SET note = 'mine'");
+        shop.sql(DAMAGE);
+        let verified = shop.verify(&["--repair"], 0);
+        let stream = &verified["streams"][0];
+        assert_eq!(stream["equal"], true, "{verified:#}");
+        assert_eq!(stream["source"], stream["target"]);
+        let of = |what| {
+            repaired(&verified)
+                .iter()
+                .filter(|one| **one == what)
+                .count()
+        };
+        let counts = ["changed", "only_in_source", "only_in_target"].map(of);
+        assert_eq!(counts, [4, 3, 3], "{mode}: {verified:#}");
+        let (all, old): (i64, i64) = {
+            let sql = "SELECT count(*), count(*) FILTER (WHERE note = 'mine') FROM raw.orders";
+            let row = shop.client.query_one(sql, &[]).expect("counts");
+            (row.get(0), row.get(1))
+        };
+        // An update keeps the columns that the stream does not have, of the rows that were there.
+        let kept = if mode == "upsert" { 24_997 } else { 24_993 };
+        assert_eq!((all, old), (25_000, kept), "{mode}");
+        assert!(repaired(&shop.verify(&["--repair"], 0)).is_empty());
+    }
+}
+
+#[test]
+fn more_rows_than_one_comparison_names_are_repaired_and_the_text_says_how_many() {
+    let mut shop = Shop::new(SHOP);
+    shop.copy("public.orders", "upsert");
+    shop.sql(
+        "UPDATE raw.orders SET amount = amount + 1 WHERE id <= 3000; DELETE FROM raw.orders WHERE id > 24500",
+    );
+    let ended = shop.folder.rapidbyte(&["verify", "p.yaml", "--repair"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let expected =
+        "3,500 rows repaired (3,000 changed, 500 added), now equal, 25,000 rows, checksum ";
+    assert!(ended.stdout.contains(expected), "{}", ended.stdout);
+}
+
+#[test]
+fn a_repair_moves_no_cursor_and_takes_no_row_that_the_next_run_would_read() {
+    let mut shop = Shop::new(
+        "CREATE TABLE t (id int PRIMARY KEY, at timestamptz NOT NULL, v text);
+         INSERT INTO t SELECT i, '2026-01-01'::timestamptz + i * interval '1 minute', 'v' FROM generate_series(1, 50) i",
+    );
+    let stream = "{ name: public.t, sync_mode: incremental, cursor_field: at }";
+    shop.copy(stream, "upsert");
+    let checkpoint = |shop: &mut Shop| -> String {
+        let sql = "SELECT string_agg(c::text, ' ') FROM _rapidbyte.checkpoint AS c";
+        shop.client.query_one(sql, &[]).expect("a row").get(0)
+    };
+    let before = checkpoint(&mut shop);
+    shop.sql(
+        "INSERT INTO t VALUES (60, '2026-01-01 00:00:30', 'late'), (61, '2026-02-01', 'new');
+         DELETE FROM t WHERE id = 7",
+    );
+    let verified = shop.verify(&["--repair"], 0);
+    assert_eq!(repaired(&verified), ["only_in_source", "only_in_target"]);
+    assert_eq!(checkpoint(&mut shop), before);
+    let sql = "SELECT string_agg(id::text, ' ' ORDER BY id) FROM raw.t WHERE id = 7 OR id > 50";
+    let rows: String = shop.client.query_one(sql, &[]).expect("a row").get(0);
+    assert_eq!(rows, "60");
+    let ended = shop.folder.rapidbyte(&["run", "p.yaml"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    shop.verify(&[], 0);
+}
+
+#[test]
+fn a_repair_that_is_killed_leaves_the_rows_as_they_were_or_as_they_should_be() {
+    let mut shop = Shop::new(
+        "CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t SELECT i, 'v' || i FROM generate_series(1, 9) AS i",
+    );
+    for mode in ["replace", "upsert"] {
+        shop.copy("public.t", mode);
+        for point in [
+            "opened",
+            "removed",
+            "writing",
+            "flushed",
+            "committing",
+            "checkpointing",
+            "commit_sent",
+            "committed",
+        ] {
+            shop.sql(
+                "UPDATE raw.t SET v = 'x' WHERE id = 1; DELETE FROM raw.t WHERE id = 2; INSERT INTO raw.t VALUES (10)",
+            );
+            let fault = format!("dest-postgres.{point}=kill");
+            let mut command = shop.folder.command(&["verify", "p.yaml", "--repair"]);
+            let killed = command.env("RAPIDBYTE_FAULTS", &fault).output();
+            let killed = killed.expect("the program starts");
+            assert_eq!(killed.status.code(), None, "{fault} {killed:?}");
+            let busy = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                        AND application_name = 'rapidbyte'";
+            let is_over = || {
+                let busy = shop.client.query_one(busy, &[]).expect("a count");
+                busy.get::<_, i64>(0) == 0
+            };
+            until(is_over, "the killed session has ended");
+            let sql = "SELECT string_agg(id || coalesce(v, ''), ' ' ORDER BY id) FROM raw.t WHERE id IN (1, 2, 10)";
+            let found: String = shop.client.query_one(sql, &[]).expect("a row").get(0);
+            assert!(
+                ["1x 10", "1v1 2v2"].contains(&found.as_str()),
+                "{fault}: {found}"
+            );
+            let verified = shop.verify(&["--repair"], 0);
+            assert_eq!(
+                verified["streams"][0]["equal"], true,
+                "{fault} {verified:#}"
+            );
+        }
+    }
+}
+
+#[test]
+fn rows_that_cannot_be_repaired_are_refused_by_name_or_still_differ() {
+    let mut shop = Shop::new(
+        "CREATE TABLE n (id int, v text); INSERT INTO n VALUES (1, 'a');
+         CREATE TABLE t (id int PRIMARY KEY, at int, v text, gone boolean); INSERT INTO t VALUES (1, 1, 'a', false)",
+    );
+    let refused = |shop: &Shop, part: &str| {
+        let verified = shop.verify(&["--repair"], 2);
+        let error = &verified["error"];
+        assert_eq!(error["code"], "repair_not_possible", "{verified:#}");
+        let text = format!("{} {}", error["message"], error["hint"]);
+        assert!(text.contains(part), "{part}: {text}");
+    };
+    shop.copy("public.n", "replace");
+    refused(&shop, "has no key");
+    shop.copy(
+        "{ name: public.t, sync_mode: incremental, cursor_field: at, target: { name: a } }",
+        "append",
+    );
+    refused(&shop, "keeps each version");
+    let marks = "upsert\ndeletes: { mode: compare, action: mark, column: deleted_at }";
+    shop.copy("{ name: public.t, target: { name: m } }", marks);
+    refused(&shop, "only a run sets");
+    // A trigger of the target changes the row each time.
+    shop.copy("public.t", "upsert");
+    shop.sql(
+        "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.v = ''other''; RETURN NEW; END';
+         CREATE TRIGGER r BEFORE INSERT OR UPDATE ON raw.t FOR EACH ROW EXECUTE FUNCTION f();
+         UPDATE raw.t SET v = v",
+    );
+    let verified = shop.verify(&["--repair"], 1);
+    assert_eq!(differing(&verified), ["1 changed v"]);
+    assert!(repaired(&verified).is_empty(), "{verified:#}");
+}
+
+fn last_run(folder: &Folder, code: i32) -> Value {
+    let ended = folder.rapidbyte(&["run", "p.yaml", "--output", "json"]);
+    assert_eq!(ended.code, Some(code), "{}{}", ended.stdout, ended.stderr);
+    serde_json::from_str(&ended.stdout).expect("JSON")
+}
+
+#[test]
+fn a_run_compares_its_targets_as_of_the_snapshot_that_it_read() {
+    let mut shop = Shop::new(
+        "CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t SELECT i, 'v' || i FROM generate_series(1, 900) AS i;
+         CREATE TABLE raw.t (LIKE t INCLUDING ALL);
+         CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN UPDATE public.t SET v = ''later'' WHERE id < 9; RETURN NULL; END';
+         CREATE TRIGGER s AFTER INSERT ON raw.t FOR EACH STATEMENT EXECUTE FUNCTION f()",
+    );
+    for (mode, stream) in [("replace", "public.t"), ("upsert", "public.t")] {
+        shop.sql("UPDATE t SET v = 'v' || id");
+        shop.pipeline(stream, &format!("{mode}\nverify: after_run"));
+        let run = last_run(&shop.folder, 0);
+        let verified = &run["streams"][0]["verified"];
+        assert_eq!(verified["equal"], true, "{run:#}");
+        assert_eq!(
+            (&verified["rows"], &verified["differing"]),
+            (&900.into(), &0.into())
+        );
+        // The source has other rows by now.
+        assert_eq!(
+            shop.verify(&[], 1)["streams"][0]["rows"]
+                .as_array()
+                .map(Vec::len),
+            Some(8)
+        );
+    }
+    let ended = shop.folder.rapidbyte(&["run", "p.yaml"]);
+    assert!(
+        ended.stdout.contains("900 rows, equal to the source"),
+        "{}",
+        ended.stdout
+    );
+}
+
+#[test]
+fn a_run_whose_target_differs_fails_after_its_commit() {
+    let mut shop = Shop::new(
+        "CREATE TABLE t (id int PRIMARY KEY, at int, v text); INSERT INTO t SELECT i, i, 'v' || i FROM generate_series(1, 9) AS i;
+         CREATE TABLE raw.t (LIKE t INCLUDING ALL);
+         CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF NEW.id = 3 THEN NEW.v = ''''; END IF; RETURN NEW; END';
+         CREATE TRIGGER r BEFORE INSERT ON raw.t FOR EACH ROW EXECUTE FUNCTION f()",
+    );
+    let stream = "{ name: public.t, sync_mode: incremental, cursor_field: at }";
+    shop.pipeline(stream, "upsert\nverify: after_run");
+    let run = last_run(&shop.folder, 1);
+    assert_eq!(run["error"]["code"], "rows_differ", "{run:#}");
+    assert_eq!(run["error"]["stream"], "public.t", "{run:#}");
+    let rows: i64 = shop
+        .client
+        .query_one("SELECT count(*) FROM raw.t", &[])
+        .expect("a count")
+        .get(0);
+    assert_eq!(rows, 9, "what was committed stays");
+    // The next run is a new one, which resumes behind the cursor.
+    shop.sql("DROP TRIGGER r ON raw.t; INSERT INTO t VALUES (10, 10, 'v10')");
+    let run = last_run(&shop.folder, 1);
+    assert_eq!(run["error"]["code"], "rows_differ", "{run:#}");
+    let verified = shop.verify(&["--repair"], 0);
+    assert_eq!(repaired(&verified), ["changed"]);
+    shop.sql("INSERT INTO t VALUES (11, 11, 'v11')");
+    let run = last_run(&shop.folder, 0);
+    assert_eq!(run["streams"][0]["verified"]["rows"], 11, "{run:#}");
+}
+
+#[test]
+fn rows_of_files_and_of_transforms_are_read_and_staged_to_be_compared() {
+    let mut shop = Shop::new("SELECT 1");
+    let rows: String = (1..=3000)
+        .map(|i| format!("{i},name {i},{i}.50\n"))
+        .collect();
+    // The last row of a key counts.
+    let rows = format!("id,name,total\n7,older,1.00\n{rows}");
+    shop.folder.write("in/orders.csv", &rows);
+    let url = shop.database.url();
+    let pipeline = |mode: &str, more: &str| {
+        format!(
+            "version: 1\npipeline: t\nretry: {{ max_attempts: 1 }}\nsource:\n  use: source-file\n  config: {{ path: \
+             \"in/{{stream}}.csv\" }}\n  streams:\n    - {{ name: orders, primary_key: [id]{more} }}\ndestination:\n  use: \
+             dest-postgres\n  config: {{ url: \"{url}\", schema: raw }}\n  write_mode: {mode}\n"
+        )
+    };
+    let run = |shop: &Shop| {
+        let ended = shop.folder.rapidbyte(&["run", "p.yaml"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    };
+    let steps = ", transforms: [{ upper: [name] }, { filter: id <> 9 }, { cast: { total: 'numeric(12,3)' } }]";
+    for (mode, more, count) in [("upsert", "", 3000), ("upsert", steps, 2999)] {
+        shop.sql("DROP TABLE IF EXISTS raw.orders");
+        shop.folder.write("p.yaml", pipeline(mode, more));
+        run(&shop);
+        let verified = shop.verify(&[], 0);
+        assert_eq!(
+            verified["streams"][0]["source"]["rows"], count,
+            "{verified:#}"
+        );
+        shop.sql(
+            "UPDATE raw.orders SET total = total + 0.01 WHERE id = 11; DELETE FROM raw.orders WHERE id = 12;
+             INSERT INTO raw.orders (id) VALUES (9999)",
+        );
+        let found = [
+            "11 changed total",
+            "12 only_in_source ",
+            "9999 only_in_target ",
+        ];
+        assert_eq!(differing(&shop.verify(&[], 1)), found);
+        let verified = shop.verify(&["--repair"], 2);
+        assert_eq!(
+            verified["error"]["code"], "repair_not_possible",
+            "{verified:#}"
+        );
+        run(&shop);
+        assert_eq!(
+            differing(&shop.verify(&[], 1)),
+            ["9999 only_in_target "],
+            "a run upserts"
+        );
+    }
+    let left = "SELECT count(*) FROM pg_class WHERE relname = 'rapidbyte_rows'";
+    let left: i64 = shop.client.query_one(left, &[]).expect("a count").get(0);
+    assert_eq!(left, 0);
+    shop.folder
+        .write("p.yaml", pipeline("upsert\nverify: after_run", ""));
+    let ended = shop.folder.rapidbyte(&["run", "p.yaml"]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("read all rows twice"),
+        "{}",
+        ended.stderr
+    );
+    // A record that cannot be read ends the comparison, not only with rejects.
+    shop.folder.write("p.yaml", pipeline("upsert", ""));
+    shop.folder
+        .write("in/orders.csv", "id,name,total\n1,a,1.5\n2,b,x\n");
+    let ended = shop.folder.rapidbyte(&["verify", "p.yaml"]);
+    assert_ne!(ended.code, Some(0), "{}", ended.stdout);
+}
+
+#[test]
+fn a_comparison_that_a_run_could_not_make_is_refused_before_anything_moves() {
+    let mut shop =
+        Shop::new("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'a')");
+    for (stream, mode, part) in [
+        ("public.t", "append", "keeps the rows of earlier runs"),
+        (
+            "{ name: public.t, transforms: [{ upper: [v] }] }",
+            "replace",
+            "transforms make other rows",
+        ),
+        (
+            "public.t",
+            "replace\nrejects: { max_rows: 5, to: raw.rejects }",
+            "rejects keeps rows out",
+        ),
+    ] {
+        shop.pipeline(stream, &format!("{mode}\nverify: after_run"));
+        for verb in ["plan", "run"] {
+            let ended = shop.folder.rapidbyte(&[verb, "p.yaml"]);
+            assert_eq!(ended.code, Some(2), "{}{}", ended.stdout, ended.stderr);
+            assert!(
+                ended.stderr.contains("unsupported_verify"),
+                "{}",
+                ended.stderr
+            );
+            assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
+        }
+    }
+    let made = "SELECT count(*) FROM pg_class WHERE relnamespace = 'raw'::regnamespace";
+    let made: i64 = shop.client.query_one(made, &[]).expect("a count").get(0);
+    assert_eq!(made, 0);
+    shop.pipeline("public.t", "replace\nverify: after_run");
+    let ended = shop
+        .folder
+        .rapidbyte(&["run", "p.yaml", "--limit", "1", "--limit-replaces"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
