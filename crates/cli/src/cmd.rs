@@ -18,9 +18,9 @@ pub mod state;
 pub mod verify;
 pub mod version;
 
-use rapidbyte_engine::{Document, Failure};
+use rapidbyte::{Document, Failure};
 
-/// Takes secrets out of a failure.
+/// Takes secrets out of a failure, for a verb that the library does not have.
 fn redacted(document: &Document) -> impl Fn(Failure) -> Failure + use<> {
     let document = document.clone();
     move |mut failure| {

@@ -3,15 +3,13 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use rapidbyte_engine::document::Share;
-use rapidbyte_engine::verify::{self, Compared, Difference, Sum};
-use rapidbyte_engine::{Class, Failure, Narrowing, Prepared};
-use rapidbyte_wire::counted;
+use rapidbyte::verify::{self, Compared, Difference, Sum};
+use rapidbyte::{Class, Failure, Narrowing, Prepared, Share};
 use serde_json::{Value, json};
 
 use crate::args::{Common, Verify as Arguments};
 use crate::clock::utc;
-use crate::output::{Output, count, one_line, rows, short, table};
+use crate::output::{Output, count, counted, one_line, rows, short, table};
 use crate::setup;
 
 /// Rows that are shown of a stream; `--output json` has all that were found.
