@@ -134,7 +134,7 @@ pub struct PlannedColumn<'a> {
 
 impl StreamPlan {
     /// The columns that move, in order.
-    pub fn columns_on_their_way(&self) -> Vec<PlannedColumn<'_>> {
+    pub fn planned_columns(&self) -> Vec<PlannedColumn<'_>> {
         let fields = self.schema.fields().iter();
         let fields = fields.zip(&self.source_types).zip(&self.placed.columns);
         fields

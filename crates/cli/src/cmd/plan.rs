@@ -190,7 +190,7 @@ fn stream_document(plan: &Plan, stream: &StreamPlan) -> Value {
         "location": stream.location,
         "estimated_rows": estimated_rows(plan, stream),
         "estimated_bytes": stream.discovered.estimated_bytes,
-        "columns": stream.columns_on_their_way().into_iter().map(column).collect::<Vec<_>>(),
+        "columns": stream.planned_columns().into_iter().map(column).collect::<Vec<_>>(),
         "statements": stream.placed.statements,
         "new_columns": stream.placed.new_columns,
         "notes": notes(stream).collect::<Vec<_>>(),
@@ -278,7 +278,7 @@ fn stream_text<'a>(
         let text = format!("before {}: {columns}", step.stage.connector.name());
         lines.push(wrapped(&text, width, "  ", "    "));
     }
-    let columns = stream.columns_on_their_way();
+    let columns = stream.planned_columns();
     lines.push(type_report(&columns, width));
     for (note, names) in grouped(&columns) {
         let names = names.join(", ");
@@ -307,7 +307,7 @@ fn stream_text<'a>(
 
 impl<'a> Line<'a> {
     fn of(plan: &Plan, stream: &'a StreamPlan) -> Self {
-        let columns = stream.columns_on_their_way();
+        let columns = stream.planned_columns();
         let told = columns.iter().filter_map(|column| {
             let note = match (column.note, column.fit) {
                 (Some(note), _) => note,
