@@ -24,6 +24,26 @@ pub struct RunOptions {
 }
 
 /// A run that is planned and has the turn of its pipeline. No row has moved. If it is dropped, it gives the turn back.
+///
+/// ```
+/// use rapidbyte::{Control, Engine, Environment, Pipeline, RunOptions};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # std::fs::write(folder.path().join("in.csv"), "id\n1\n2\n")?;
+/// # let (text, folder) = (rapidbyte::EXAMPLE, folder.path());
+/// let engine = Engine::builder().cache(rapidbyte::user_cache().ok()).build()?;
+/// let pipeline = Pipeline::from_str(text, folder, &Environment::process())?;
+/// let planned = engine.plan_run(&pipeline, &RunOptions::default(), &Control::default());
+/// let mut planned = planned.map_err(|unplanned| unplanned.failure)?;
+/// for stream in &planned.plan().streams {
+///     println!("{} -> {}", stream.name, stream.location);
+/// }
+/// planned.open_history()?;
+/// planned.run(|ended| println!("{} rows", ended.map_or(0, |report| report.rows)))?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct PlannedRun {
     pub(crate) prepared: Prepared,
     pub(crate) host: Host,
