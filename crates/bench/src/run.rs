@@ -231,6 +231,7 @@ impl Programs {
             .env("BENCH_SOURCE", pair.source_url())
             .env("BENCH_TARGET", pair.target_url())
             .env("BENCH_METHOD", method.key())
+            .env("BENCH_COMPRESSION", Compression::None.name())
             .env("BENCH_WRITE_MODE", write_mode);
         Ok(Run::reporting(&timed(
             "the native build",

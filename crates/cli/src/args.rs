@@ -7,10 +7,8 @@ use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use rapidbyte::{Class, Failure, Kind, Narrowing, Share};
 use rapidbyte_authoring::Language;
-use rapidbyte_engine::document::Share;
-use rapidbyte_engine::{Class, Failure, Narrowing};
-use rapidbyte_runtime::Kind;
 use serde_json::json;
 
 /// Copies and syncs tables between PostgreSQL databases, files and HTTP APIs, with exact values, in bounded memory.

@@ -17,14 +17,3 @@ pub mod schema;
 pub mod state;
 pub mod verify;
 pub mod version;
-
-use rapidbyte_engine::{Document, Failure};
-
-/// Takes secrets out of a failure.
-fn redacted(document: &Document) -> impl Fn(Failure) -> Failure + use<> {
-    let document = document.clone();
-    move |mut failure| {
-        failure.redact(&document);
-        failure
-    }
-}

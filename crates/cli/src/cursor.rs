@@ -1,11 +1,9 @@
 //! A cursor for people. Only its source knows what it means.
 
+use rapidbyte::CURSOR_SOURCE;
 use serde_json::{Map, Value, json};
 
 use crate::output::short;
-
-/// The key of a cursor that says what it was read from. Without it a source takes what it finds.
-pub const SOURCE: &str = "source";
 
 /// A cursor for people: `updated_at = 2026-01-31`. Only its source knows what the keys mean, so that keys of an unknown
 /// form are shown as they are; `state get` prints the whole.
@@ -15,8 +13,8 @@ pub fn readable(cursor: &str) -> String {
     };
     let values = by_field(&keys);
     let hidden: &[&str] = match &values {
-        Some(_) => &["version", SOURCE, "mode", "fields", "values"],
-        None => &["version", SOURCE],
+        Some(_) => &["version", CURSOR_SOURCE, "mode", "fields", "values"],
+        None => &["version", CURSOR_SOURCE],
     };
     let others = keys
         .into_iter()

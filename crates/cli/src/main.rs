@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     };
     setup::survive_large_files();
     let output = Output::new(&arguments.common);
-    let result = setup::check_faults().and_then(|()| match &arguments.verb {
+    let result = rapidbyte::check_faults().and_then(|()| match &arguments.verb {
         Verb::Run(run) => cmd::run::run(run, &arguments.common, &output),
         Verb::Runs(runs) => cmd::runs::run(runs, &arguments.common, &output),
         Verb::State(verb) => cmd::state::run(verb, &arguments.common, &output),

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
-use rapidbyte_engine::{Class, Document, EventSink, Failure, Line};
-use rapidbyte_runtime::Level;
+use rapidbyte::{Class, EventSink, Failure, Level, Line, Pipeline};
 use serde_json::{Value, json};
 
 use crate::args::{Common, Format};
@@ -209,9 +208,9 @@ impl Output {
     }
 
     /// Where connectors' messages go, without the secrets of the pipeline they work for.
-    pub fn event_sink(&self, document: Option<&Document>) -> EventSink {
+    pub fn event_sink(&self, pipeline: Option<&Pipeline>) -> EventSink {
         let output = self.clone();
-        let document = document.cloned();
+        let pipeline = pipeline.cloned();
         Arc::new(move |event| {
             let Some(line) = event.line() else { return };
             let Line {
@@ -239,8 +238,8 @@ impl Output {
                 let from = one_line(&from);
                 let head = output.paint(color, &format!("{name} [{from}]"));
                 let fields = json!({ "connector": connector, "stream": stream });
-                let message = match &document {
-                    Some(document) => document.redact(&message),
+                let message = match &pipeline {
+                    Some(pipeline) => pipeline.redact(&message),
                     None => message,
                 };
                 output.message(name, &head, &message, fields);
@@ -345,6 +344,12 @@ pub fn count(number: u64) -> String {
         out.push(digit);
     }
     out
+}
+
+/// A number with its noun: `1 stream`, `2 streams`.
+pub fn counted<N: std::fmt::Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
+    let s = if number == N::from(1) { "" } else { "s" };
+    format!("{number} {noun}{s}")
 }
 
 /// A number of rows: `1 row`, `1,000 rows`.

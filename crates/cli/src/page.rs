@@ -10,13 +10,13 @@ mod shelf;
 
 use std::fmt::Write as _;
 
-use rapidbyte_engine::report::{RejectReport, Report, Side, StageReport, StreamReport, Warning};
-use rapidbyte_engine::{Failure, Progress, StreamState};
-use rapidbyte_wire::counted;
+use rapidbyte::{
+    Failure, Progress, RejectReport, Report, Side, StageReport, StreamReport, StreamState, Warning,
+};
 use serde_json::{Map, Value};
 
 use crate::escape::html as escape;
-use crate::output::{bytes, count, rate};
+use crate::output::{bytes, count, counted, rate};
 use crate::samples::Sample;
 pub use index::Index;
 pub use paper::Paper;
@@ -203,7 +203,7 @@ fn reached(progress: &Progress) -> String {
     if streams.len() > MANY {
         streams.sort_by_key(|stream| rank(stream.state()));
     }
-    let row = |stream: &&rapidbyte_engine::StreamProgress| {
+    let row = |stream: &&rapidbyte::StreamProgress| {
         let (word, class) = match stream.state() {
             StreamState::Failed => ("did not finish", "bad"),
             StreamState::Running => ("running", "bad"),
@@ -677,8 +677,7 @@ fn seconds(secs: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rapidbyte_engine::report::key;
-    use rapidbyte_runtime::Phase;
+    use rapidbyte::{Phase, phase_key};
 
     use super::*;
 
@@ -686,7 +685,7 @@ mod tests {
     fn every_phase_has_a_group_of_its_own_kind() {
         for phase in Phase::ALL {
             for side in Side::ALL {
-                let is_other = GROUPS[group(key(phase, side))].0 == "other";
+                let is_other = GROUPS[group(phase_key(phase, side))].0 == "other";
                 assert_eq!(is_other, phase == Phase::Other, "{phase:?}");
             }
         }
@@ -785,9 +784,9 @@ mod tests {
     #[test]
     fn a_failed_run_shows_how_far_its_streams_were() {
         let progress = Progress {
-            streams: vec![rapidbyte_engine::StreamProgress::new("a<b", None)],
+            streams: vec![rapidbyte::StreamProgress::new("a<b", None)],
         };
-        let failure = Failure::new(rapidbyte_engine::Class::Run, "disk_full", "no space");
+        let failure = Failure::new(rapidbyte::Class::Run, "disk_full", "no space");
         let (plan, facts) = (serde_json::json!({}), facts());
         let page = Page {
             plan: &plan,

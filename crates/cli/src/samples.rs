@@ -5,8 +5,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
-use rapidbyte_engine::Progress;
-use rapidbyte_engine::report::rss_bytes;
+use rapidbyte::{Progress, rss_bytes};
 
 /// Between two samples at the beginning.
 const EVERY: Duration = Duration::from_millis(20);

@@ -1,21 +1,17 @@
 //! The parts of the process that every verb needs: folders, signals, the runtime.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use rapidbyte::{Control, Engine, connector_dirs, user_cache};
-use rapidbyte_engine::document::Named;
-use rapidbyte_engine::plan::StreamPlan;
-use rapidbyte_engine::{Class, Document, Environment, Failure, Host, Plan};
-use rapidbyte_runtime::cache::Cache;
-use rapidbyte_runtime::{Cancel, WriteMode};
-use rapidbyte_state::State;
+use rapidbyte::{
+    Cache, Cancel, Class, Control, Engine, Environment, Failure, History, Pipeline, connector_dirs,
+    user_cache,
+};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
-use crate::args::{Common, History, Pipeline};
+use crate::args::{self, Common};
 use crate::output::{Output, one_line};
 
 /// The exit code of the signal that came, 0 for none.
@@ -26,8 +22,15 @@ pub fn signalled() -> Option<u8> {
     Some(SIGNALLED.load(Ordering::SeqCst)).filter(|code| *code != 0)
 }
 
-/// The runtime, the connectors' folders and the log.
-pub fn host(output: &Output, document: Option<&Document>) -> Result<Host, Failure> {
+/// The engine, and the control of this command's calls.
+pub struct Session {
+    pub engine: Engine,
+    pub control: Control,
+}
+
+/// The engine with the user's cache. Its calls end with a signal, and show their events without the secrets of the
+/// pipeline.
+pub fn session(output: &Output, pipeline: Option<&Pipeline>) -> Result<Session, Failure> {
     let cache = open_cache(output);
     let (told, until) = (output.clone(), cache.as_ref().map_or("", |_| ", once"));
     let tell = move |name: &str| {
@@ -41,21 +44,18 @@ pub fn host(output: &Output, document: Option<&Document>) -> Result<Host, Failur
         .build()?;
     let cancel = Cancel::new();
     watch_signals(&cancel)?;
-    let events = output.event_sink(document);
-    Ok(engine.host(&Control::default().events(events).cancel(&cancel)))
+    let events = output.event_sink(pipeline);
+    let control = Control::default().events(events).cancel(&cancel);
+    Ok(Session { engine, control })
 }
 
 /// Reads the pipeline file.
-pub fn document(pipeline: &Pipeline, common: &Common) -> Result<Document, Failure> {
-    Ok(Document::load(&pipeline.file, &environment(common))?)
+pub fn pipeline(pipeline: &args::Pipeline, common: &Common) -> Result<Pipeline, Failure> {
+    Pipeline::from_file(&pipeline.file, &environment(common))
 }
 
-/// Reads the name of the pipeline alone, which needs no variable of the other keys.
-pub fn named(pipeline: &Pipeline, common: &Common) -> Result<Named, Failure> {
-    Ok(Named::load(&pipeline.file, &environment(common))?)
-}
-
-fn environment(common: &Common) -> Environment<'static> {
+/// The variables of pipeline files.
+pub fn environment(common: &Common) -> Environment<'static> {
     let environment = Environment::process();
     match &common.env_file {
         Some(file) => environment.with_env_file(file),
@@ -63,44 +63,11 @@ fn environment(common: &Common) -> Environment<'static> {
     }
 }
 
-/// The history of the folder that the pipeline is in, or of the file that was named.
-pub fn history(document: &Document, named: &History) -> Result<State, Failure> {
-    State::open(&history_path(document, named)).map_err(Failure::of_state)
-}
-
-/// The same, to read in it only; none before the first run.
-pub fn history_to_look_at(document: &Document, named: &History) -> Result<Option<State>, Failure> {
-    look(&history_path(document, named))
-}
-
-/// The history at `path`, to read in it only; none before the first run.
-pub fn look(path: &Path) -> Result<Option<State>, Failure> {
-    State::look(path).map_err(Failure::of_state)
-}
-
-/// Where the history of a pipeline is, whether it is there or not.
-pub fn history_path(document: &Document, named: &History) -> PathBuf {
-    named.state.clone().unwrap_or_else(|| document.history())
-}
-
-/// The same for a run. A run without a history is not resumed after a crash, which only matters
-/// where rows would be added twice.
-pub fn history_of_run(
-    plan: &Plan,
-    named: &History,
-    output: &Output,
-) -> Result<Option<State>, Failure> {
-    let matters = |stream: &StreamPlan| stream.target.write_mode == WriteMode::Append;
-    match history(&plan.document, named) {
-        Ok(history) => Ok(Some(history)),
-        Err(failure) if named.state.is_some() || plan.streams.iter().any(matters) => Err(failure),
-        Err(failure) => {
-            output.warn(&format!(
-                "cannot open the history of runs: {}",
-                failure.message
-            ));
-            Ok(None)
-        }
+/// The history beside the pipeline, or in the file that was named.
+pub fn history(named: &args::History) -> History {
+    match &named.state {
+        Some(file) => History::File(file.clone()),
+        None => History::Beside,
     }
 }
 
@@ -113,15 +80,6 @@ fn open_cache(output: &Output) -> Option<Cache> {
             None
         }
     }
-}
-
-/// Refuses faults on purpose that nobody can read.
-pub fn check_faults() -> Result<(), Failure> {
-    let wrong = |text| {
-        Failure::new(Class::Config, "invalid_faults", text)
-            .hint("this variable is for tests of Rapidbyte: remove it, or see SECURITY.md")
-    };
-    rapidbyte_runtime::fault::check().map_err(wrong)
 }
 
 /// A file above the limit of the process (`ulimit -f`) is an error of the write, which says so. The

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
-use rapidbyte_engine::{Progress, StreamProgress, StreamState};
+use rapidbyte::{Progress, StreamProgress, StreamState};
 
 use crate::output::{Output, one_line};
 use line::{Limit, Seen};

@@ -1,6 +1,7 @@
 //! Does a connector keep the contract? The host asks it, clause by clause.
 //!
 //! ```text
+//! asked     the arguments of a test become a trial
 //! trial     a loaded connector, its settings, whether a peer reads what it writes
 //! bench     opens instances of it as a run does, and remembers every error that came back
 //! common    clauses for every connector: what it says of itself, its settings, its errors
@@ -18,6 +19,7 @@
 //! It prints nothing, names no connector, and reads of each stream 500,000 rows, 256 MiB or a minute at
 //! most. A destination is written to: streams named `conformance_…` stay there.
 
+mod asked;
 mod bench;
 mod common;
 mod destination;
@@ -33,5 +35,6 @@ mod trial;
 mod values;
 mod verdict;
 
+pub use asked::Asked;
 pub use trial::{Peer, Trial, test};
 pub use verdict::{Clause, Outcome, Report, Verdict, clauses};

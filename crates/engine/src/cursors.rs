@@ -20,9 +20,9 @@ use crate::overlap;
 use crate::plan::{asked_increment, lost_rows, open_destination, open_source, write_mode};
 
 /// A destination that is asked how far its streams are.
-pub struct Cursors<'a> {
-    document: &'a Document,
-    host: &'a Host,
+pub struct Cursors {
+    document: Document,
+    host: Host,
     session: Destination,
     target: String,
 }
@@ -30,12 +30,12 @@ pub struct Cursors<'a> {
 /// The id of the run by which a verb of `state` moves a cursor.
 pub(crate) const STATE: &str = "state";
 
-impl<'a> Cursors<'a> {
+impl Cursors {
     /// Opens the pipeline's destination. Only where the caller `changes` a cursor may it write files.
     ///
     /// # Errors
     /// The errors of opening the destination, and `keeps_no_cursor`.
-    pub fn open(document: &'a Document, host: &'a Host, changes: bool) -> Result<Self, Failure> {
+    pub fn open(document: &Document, host: &Host, changes: bool) -> Result<Self, Failure> {
         let (stage, session) = open_destination(document, host, &Clock::new(), changes)?;
         if !stage.spec.supports_checkpoints {
             let text = format!("{} does not store cursors", stage.connector.name());
@@ -44,10 +44,10 @@ impl<'a> Cursors<'a> {
                 .hint("there is nothing to show or change: each run moves whole streams"));
         }
         Ok(Self {
-            document,
-            host,
-            session,
             target: known_as::target(&stage, document),
+            document: document.clone(),
+            host: host.clone(),
+            session,
         })
     }
 
@@ -63,9 +63,9 @@ impl<'a> Cursors<'a> {
 
     /// The progress of a stream. None: no run has fenced it yet. Changes nothing.
     pub fn of(&mut self, stream: &str) -> Result<Option<Progress>, Failure> {
-        let target = target(self.document, stream, false)?;
+        let target = target(&self.document, stream, false)?;
         let found = self.session.progress(&target, &self.document.pipeline);
-        let found = found.map_err(|e| Failure::from_runtime(e, self.document, "destination"))?;
+        let found = found.map_err(|e| Failure::from_runtime(e, &self.document, "destination"))?;
         // As the history names the run.
         Ok(found.map(|progress| Progress {
             run_id: base(&progress.run_id).to_owned(),
@@ -78,7 +78,7 @@ impl<'a> Cursors<'a> {
     /// # Errors
     /// The reason for a refusal: `cursor_missing`, `target_lost_rows`, `checkpoint_invalid`; errors of the destination.
     pub fn refuse_next(&mut self, stream: &str) -> Result<(), Failure> {
-        let document = self.document;
+        let document = &self.document;
         let Some(asked) = incremental(document, stream) else {
             return Ok(());
         };
@@ -111,11 +111,11 @@ impl<'a> Cursors<'a> {
         stream: &str,
         cursor: &str,
     ) -> Result<Option<Failure>, Failure> {
-        let document = self.document;
+        let document = &self.document;
         let Some(entry) = incremental(document, stream) else {
             return Ok(None);
         };
-        let mut source = match open_source(document, self.host, &Clock::new()) {
+        let mut source = match open_source(document, &self.host, &Clock::new()) {
             Ok((_, source)) => source,
             Err(failure) => return Ok(Some(failure)),
         };
@@ -154,7 +154,7 @@ impl<'a> Cursors<'a> {
         history: &Path,
         force: bool,
     ) -> Result<Option<String>, Failure> {
-        match overlap::at_work(self.document, &mut self.session, history)? {
+        match overlap::at_work(&self.document, &mut self.session, history)? {
             Some(who) if !force => {
                 let text = format!("{who} is running, and this command would fence it");
                 Err(Failure::new(Class::Busy, overlap::CODE, text)
@@ -176,8 +176,8 @@ impl<'a> Cursors<'a> {
         cursor: Option<&str>,
         shown: Option<&Progress>,
     ) -> Result<Progress, Failure> {
-        let failed = |e| Failure::from_runtime(e, self.document, "destination");
-        let target = target(self.document, stream, true)?;
+        let failed = |e| Failure::from_runtime(e, &self.document, "destination");
+        let target = target(&self.document, stream, true)?;
         let run = Run {
             pipeline: self.document.pipeline.clone(),
             id: STATE.into(),

@@ -113,6 +113,25 @@ impl Host {
             })
     }
 
+    /// Loads the connector of a bundled name, or of a path to a `.wasm` relative to `base_dir`, outside a pipeline.
+    ///
+    /// # Errors
+    /// `unknown_connector`, and the errors of loading.
+    pub fn load(&self, name: &str, base_dir: &Path) -> Result<(Origin, Connector), Failure> {
+        let origin = self.find(name, base_dir)?;
+        let connector = self.runtime.load(&origin).map_err(outside)?;
+        Ok((origin, connector))
+    }
+
+    /// The description that a connector gives outside a pipeline.
+    ///
+    /// # Errors
+    /// The errors of the connector.
+    pub fn describe_alone(&self, connector: &Connector) -> Result<Spec, Failure> {
+        let described = self.describe(connector, &Permissions::default(), &Clock::new());
+        described.map_err(outside)
+    }
+
     /// A sandbox that grants nothing.
     pub fn bare_sandbox(&self, clock: &Clock) -> Sandbox {
         Sandbox {
@@ -172,6 +191,22 @@ impl Host {
             ..self.bare_sandbox(clock)
         };
         connector.describe(sandbox)
+    }
+}
+
+/// The failure of a connector that no pipeline uses.
+fn outside(error: rapidbyte_runtime::Error) -> Failure {
+    let class = match error {
+        rapidbyte_runtime::Error::Cancelled => Class::Cancelled,
+        _ => Class::Config,
+    };
+    let Some(inner) = error.failure() else {
+        return Failure::cancelled();
+    };
+    let failure = Failure::new(class, &inner.code, &inner.message);
+    match &inner.hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
     }
 }
 

@@ -37,7 +37,7 @@ use delivery::{identify, increment, refuse_computed, refuse_lost, refuse_repeats
 pub(crate) use fences::{fences_all, fences_runs};
 pub use moment::Taken;
 use open::Transforming;
-pub use open::{Clocks, Discovered, Stage, discover, granted, open_destination};
+pub use open::{Clocks, Discovered, SourceColumn, Stage, discover, granted, open_destination};
 pub(crate) use open::{open_source, planning_sandbox};
 pub(crate) use prepared::Held;
 pub use prepared::Prepared;
@@ -115,7 +115,40 @@ pub struct StreamPlan {
     pub(crate) replay: Option<Replay>,
 }
 
+/// A column of a stream on its way.
+#[derive(Debug, Clone)]
+pub struct PlannedColumn<'a> {
+    /// The name that the destination gets.
+    pub name: &'a str,
+    /// The source's own name of its type.
+    pub source_type: &'a str,
+    /// The Arrow type that it has in between, by its name in a pipeline file.
+    pub arrow_type: String,
+    /// The destination's type.
+    pub target_type: &'a str,
+    /// How the type of the destination holds the values.
+    pub fit: Fit,
+    /// What the destination says about the column.
+    pub note: Option<&'a str>,
+}
+
 impl StreamPlan {
+    /// The columns that move, in order.
+    pub fn planned_columns(&self) -> Vec<PlannedColumn<'_>> {
+        let fields = self.schema.fields().iter();
+        let fields = fields.zip(&self.source_types).zip(&self.placed.columns);
+        fields
+            .map(|((field, from), to)| PlannedColumn {
+                name: field.name(),
+                source_type: from,
+                arrow_type: types::type_name(field),
+                target_type: &to.target_type,
+                fit: to.fit,
+                note: to.note.as_deref(),
+            })
+            .collect()
+    }
+
     /// Warnings for the operator of a run, from the notes of the transforms and the destination.
     pub fn warnings(&self) -> impl Iterator<Item = &str> {
         let notes = self.placed.notes.iter();

@@ -30,19 +30,19 @@ const MAX_BYTES: usize = 8 << 20;
 const REJECT_BYTES: usize = 512;
 
 /// The rejects of a pipeline, in the destination.
-pub struct Kept<'a> {
-    document: &'a Document,
+pub struct Kept {
+    document: Document,
     to: String,
     session: Destination,
 }
 
-impl<'a> Kept<'a> {
+impl Kept {
     /// Opens the pipeline's destination.
     ///
     /// # Errors
     /// `no_rejects` if the pipeline keeps none, `unsupported_rejects` if the destination keeps none, and the errors of
     /// opening the destination.
-    pub fn open(document: &'a Document, host: &'a Host) -> Result<Self, Failure> {
+    pub fn open(document: &Document, host: &Host) -> Result<Self, Failure> {
         let Some(to) = document.rejects.to.clone() else {
             let text = format!("the pipeline {} keeps no rejects", document.pipeline);
             let failure = Failure::new(Class::Config, "no_rejects", text);
@@ -54,7 +54,7 @@ impl<'a> Kept<'a> {
         let (stage, session) = open_destination(document, host, &Clock::new(), false)?;
         refuse_rejects(document, &stage)?;
         Ok(Self {
-            document,
+            document: document.clone(),
             to,
             session,
         })
@@ -91,7 +91,7 @@ impl<'a> Kept<'a> {
     ) -> Result<Vec<KeptReject>, Failure> {
         let pipeline = &self.document.pipeline;
         let page = self.session.rejects(&self.to, pipeline, after, with_data);
-        page.map_err(|e| Failure::from_runtime(e, self.document, "destination"))
+        page.map_err(|e| Failure::from_runtime(e, &self.document, "destination"))
     }
 }
 

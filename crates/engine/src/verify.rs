@@ -156,6 +156,12 @@ impl Compared {
 /// The comparison of all streams of a pipeline.
 #[derive(Debug, Clone, Default)]
 pub struct Verified {
+    /// The pipeline.
+    pub pipeline: String,
+    /// The name of the source's connector.
+    pub source: String,
+    /// The name of the destination's connector.
+    pub destination: String,
     /// The streams that were compared.
     pub streams: Vec<Compared>,
     /// The streams that could not be compared.
@@ -208,7 +214,13 @@ pub fn verify(
     mut compared: impl FnMut(&Compared),
 ) -> Result<Verified, Failure> {
     let _counted = host.usage.of_thread();
-    let mut verified = Verified::default();
+    let plan = &prepared.plan;
+    let mut verified = Verified {
+        pipeline: plan.document.pipeline.clone(),
+        source: plan.source.connector.name().to_owned(),
+        destination: plan.destination.connector.name().to_owned(),
+        ..Verified::default()
+    };
     let taken = prepared.take_moment(host)?;
     verified.failures.extend(
         prepared

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use rapidbyte_engine::{Event, EventSink};
-use rapidbyte_runtime::Cancel;
+use rapidbyte_engine::{Class, Event, EventSink, Failure};
+use rapidbyte_runtime::{Cancel, fault};
 
 /// The receiver of a call's events, and the handle that cancels the call. By default nobody receives them.
 #[derive(Clone)]
@@ -41,4 +41,16 @@ impl Control {
         self.cancel = cancel.clone();
         self
     }
+}
+
+/// Checks the variable that lets tests kill a program at a failpoint, if the operator has set it.
+///
+/// # Errors
+/// `invalid_faults`: its value is none that SECURITY.md describes.
+pub fn check_faults() -> Result<(), Failure> {
+    let wrong = |text| {
+        Failure::new(Class::Config, "invalid_faults", text)
+            .hint("this variable is for tests of Rapidbyte: remove it, or see SECURITY.md")
+    };
+    fault::check().map_err(wrong)
 }

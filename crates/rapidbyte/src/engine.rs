@@ -1,23 +1,29 @@
 //! The engine, and what it does with a pipeline.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rapidbyte_engine::document::Share;
-use rapidbyte_engine::plan::{self, Checked, Discovered};
-use rapidbyte_engine::verify::{self, Repair, Verified};
+use rapidbyte_engine::document::schema::Bundled as ConnectorSettings;
+use rapidbyte_engine::lock::{self, LOCK_FILE, Lock, Pin};
+use rapidbyte_engine::plan::{self, Checked, Discovered, Stage, write_mode_name};
+use rapidbyte_engine::verify::{self, Compared, Repair, Verified};
 use rapidbyte_engine::{
-    Class, Failure, Host, Narrowing, OnStreamFailure, Plan, Prepared, Report, Usage,
+    Class, Failure, Host, Kept, Narrowing, OnStreamFailure, Plan, Prepared, Repaired, Replayed,
+    Report, Usage,
 };
 use rapidbyte_runtime::cache::Cache;
 use rapidbyte_runtime::{Embedded, NativeConnector, Runtime};
-use rapidbyte_state::State;
 
 use crate::bundled::CONNECTORS;
+use crate::connector::{Compiled, Described, LockChange, Locked};
 use crate::control::Control;
+use crate::cursors::Cursors;
 use crate::memory_limit::MemoryOfRuns;
 use crate::pipeline::Pipeline;
+use crate::rejects::Rejects;
+use crate::run::{PlannedRun, Preview, RunOptions, Unplanned};
 
 /// Loads connectors and runs pipelines; from any number of threads at a time.
 #[derive(Clone)]
@@ -29,6 +35,27 @@ pub struct Engine {
     memory: Option<Arc<MemoryOfRuns>>,
 }
 
+/// What a comparison looks at, and what it does with rows that differ.
+#[derive(Debug, Clone)]
+pub struct VerifyOptions {
+    /// Which streams. A comparison is of whole streams: columns that are left out are refused.
+    pub narrowing: Narrowing,
+    /// Which share of the rows, chosen at random.
+    pub sample: Share,
+    /// Whether rows that differ are moved again.
+    pub repair: Repair,
+}
+
+impl Default for VerifyOptions {
+    fn default() -> Self {
+        Self {
+            narrowing: Narrowing::default(),
+            sample: Share::WHOLE,
+            repair: Repair::Nothing,
+        }
+    }
+}
+
 /// Settings of an [`Engine`] that is not built yet.
 pub struct EngineBuilder {
     connector_dirs: Vec<PathBuf>,
@@ -37,29 +64,6 @@ pub struct EngineBuilder {
     memory: Option<u64>,
     cache: Option<Cache>,
     compiles: Box<dyn Fn(&str) + Send + Sync>,
-}
-
-/// The part of a pipeline that a run moves, and the place where the run is recorded.
-#[derive(Debug, Clone, Default)]
-pub struct RunOptions {
-    /// Which streams, columns and rows.
-    pub narrowing: Narrowing,
-    /// The first stream that fails stops the run, whatever the pipeline says.
-    pub fail_fast: bool,
-    /// Where the run is recorded.
-    pub history: History,
-}
-
-/// Where runs are recorded. A killed run that appended whole streams can only be resumed with its history.
-#[derive(Debug, Clone, Default)]
-pub enum History {
-    /// In `.rapidbyte/state.db` beside the pipeline.
-    #[default]
-    Beside,
-    /// In this file.
-    File(PathBuf),
-    /// Nowhere.
-    Off,
 }
 
 impl EngineBuilder {
@@ -138,7 +142,8 @@ impl Engine {
         }
     }
 
-    /// The engine as one call sees it: for verbs that this crate does not have.
+    /// The engine as one call sees it, for `connector test`.
+    #[doc(hidden)]
     pub fn host(&self, control: &Control) -> Host {
         Host {
             runtime: self.runtime.clone(),
@@ -158,7 +163,15 @@ impl Engine {
     /// A side that cannot be opened, or that cannot look; what a side finds wrong is part of what is returned.
     pub fn check(&self, pipeline: &Pipeline, control: &Control) -> Result<Checked, Failure> {
         let host = self.host(control).hurried();
-        redacted(pipeline, plan::check(&pipeline.document, &host))
+        let mut checked = redacted(pipeline, plan::check(&pipeline.document, &host))?;
+        let problems = checked.looked.iter_mut();
+        let problems = problems.filter_map(|looked| looked.problem.as_mut());
+        let unplanned = checked.planned.iter_mut();
+        let unplanned = unplanned.filter_map(|planned| planned.as_mut().err());
+        for failure in problems.chain(unplanned) {
+            failure.redact(&pipeline.document);
+        }
+        Ok(checked)
     }
 
     /// The streams that the source has.
@@ -174,6 +187,15 @@ impl Engine {
         Ok(found)
     }
 
+    /// The stages of a pipeline with the grants that each would get. They describe themselves, and do nothing else.
+    ///
+    /// # Errors
+    /// A connector that cannot be loaded, and a configuration that it does not take.
+    pub fn grants(&self, pipeline: &Pipeline, control: &Control) -> Result<Vec<Stage>, Failure> {
+        let host = self.host(control).hurried();
+        redacted(pipeline, plan::granted(&pipeline.document, &host))
+    }
+
     /// Plans a run. Nothing is written.
     ///
     /// # Errors
@@ -184,28 +206,48 @@ impl Engine {
         narrowing: &Narrowing,
         control: &Control,
     ) -> Result<Plan, Failure> {
+        let preview = self.preview(pipeline, narrowing, control)?;
+        Ok(preview.prepared.plan)
+    }
+
+    /// Plans a run, and leaves the connectors open for [`Preview::refusals`].
+    ///
+    /// # Errors
+    /// As of [`Engine::plan`].
+    pub fn preview(
+        &self,
+        pipeline: &Pipeline,
+        narrowing: &Narrowing,
+        control: &Control,
+    ) -> Result<Preview, Failure> {
         let host = self.host(control).hurried();
         let prepared = Prepared::narrowed(pipeline.document.clone(), &host, narrowing);
-        redacted(pipeline, prepared.map(|prepared| prepared.plan))
+        let prepared = redacted(pipeline, prepared)?;
+        Ok(Preview { prepared, host })
     }
 
     /// Compares the rows of targets with the rows of their sources. Changes nothing, unless it repairs rows that differ.
-    /// [`Verified::failure`] says whether rows differ.
+    /// [`Verified::failure`] says whether rows differ. `compared` gets the result of each stream as it is known.
     ///
     /// # Errors
     /// An error that stops the whole comparison. A stream that cannot be compared is in [`Verified::failures`].
     pub fn verify(
         &self,
         pipeline: &Pipeline,
-        narrowing: &Narrowing,
-        sample: Share,
-        repair: Repair,
+        options: &VerifyOptions,
         control: &Control,
+        compared: impl FnMut(&Compared),
     ) -> Result<Verified, Failure> {
         let host = self.host(control);
+        let VerifyOptions {
+            narrowing,
+            sample,
+            repair,
+        } = options;
         let prepared = Prepared::narrowed(pipeline.document.clone(), &host, narrowing);
-        let verified = prepared
-            .and_then(|mut prepared| verify::verify(&mut prepared, &host, sample, repair, |_| {}));
+        let verified = prepared.and_then(|mut prepared| {
+            verify::verify(&mut prepared, &host, *sample, *repair, compared)
+        });
         let mut verified = redacted(pipeline, verified)?;
         for failure in &mut verified.failures {
             failure.redact(&pipeline.document);
@@ -224,56 +266,237 @@ impl Engine {
         options: &RunOptions,
         control: &Control,
     ) -> Result<Report, Failure> {
-        let ended = self.run_document(pipeline, options, control);
-        redacted(pipeline, ended)
+        let planned = self.plan_run(pipeline, options, control);
+        let mut planned = planned.map_err(|unplanned| *unplanned.failure)?;
+        // A program that wants to go on without a history asks for it.
+        let missing = redacted(pipeline, planned.open_history())?;
+        redacted(pipeline, missing.map_or(Ok(()), Err))?;
+        let mut report = None;
+        let ended = planned.run(|ended| {
+            report = ended.ok().cloned();
+        });
+        redacted(pipeline, ended)?;
+        report.ok_or_else(|| Failure::new(Class::Run, "internal", "a run without a report"))
     }
 
-    fn run_document(
+    /// Takes the turn of a pipeline and plans its run, which [`PlannedRun::run`] then begins: for a caller that looks
+    /// at the plan in between.
+    ///
+    /// # Errors
+    /// `already_running`, `memory_of_engine`, and errors of planning. The history records a run that cannot be planned.
+    pub fn plan_run(
         &self,
         pipeline: &Pipeline,
         options: &RunOptions,
         control: &Control,
-    ) -> Result<Report, Failure> {
+    ) -> Result<PlannedRun, Unplanned> {
         let host = self.host(control);
         let mut document = pipeline.document.clone();
         let bytes = document.resources.memory;
-        // Given back when the run has ended.
-        let _memory = match &self.memory {
-            Some(all) => Some(all.take(bytes, &control.cancel)?),
+        let memory = match &self.memory {
+            Some(all) => Some(redacted(pipeline, all.take(bytes, &control.cancel))?),
             None => None,
         };
         if options.fail_fast {
             document.on_stream_failure = OnStreamFailure::Stop;
         }
-        let file = match &options.history {
-            History::Beside => Some(document.history()),
-            History::File(file) => Some(file.clone()),
-            History::Off => None,
-        };
+        let file = options.history.file(|| document.history());
         let narrowing = &options.narrowing;
-        let (prepared, turn, history) = match &file {
-            Some(file) => {
-                let planned = rapidbyte_engine::plan_alone(document, &host, narrowing, file);
-                let (prepared, turn) = planned.map_err(|unplanned| *unplanned.failure)?;
-                let history = State::open(file).map_err(Failure::of_state)?;
-                (prepared, turn, Some(history))
+        let (prepared, turn) = match &file {
+            Some(file) => rapidbyte_engine::plan_alone(document, &host, narrowing, file)
+                .map_err(|unplanned| Unplanned::of(unplanned, pipeline))?,
+            None => {
+                let prepared = Prepared::narrowed(document, &host, narrowing);
+                (redacted(pipeline, prepared)?, None)
             }
-            None => (Prepared::narrowed(document, &host, narrowing)?, None, None),
         };
-        let progress = rapidbyte_engine::progress(&prepared.plan);
-        let mut report = None;
-        rapidbyte_engine::run(
+        Ok(PlannedRun {
+            progress: rapidbyte_engine::progress(&prepared.plan),
             prepared,
-            &host,
-            &progress,
-            history.as_ref(),
+            host,
             turn,
-            |ended| {
-                report = ended.ok().cloned();
-            },
-        )?;
-        report.ok_or_else(|| Failure::new(Class::Run, "internal", "a run without a report"))
+            history: options.history.clone(),
+            file,
+            recorded: None,
+            _memory: memory,
+        })
     }
+
+    /// Opens the destination to show the cursors of a pipeline, or to move them if `changes` is true: without it the
+    /// destination may write no files. `history` is the file of the history if it is not beside the pipeline.
+    ///
+    /// # Errors
+    /// The errors of opening the destination, and `keeps_no_cursor`.
+    pub fn cursors(
+        &self,
+        pipeline: &Pipeline,
+        history: Option<&Path>,
+        changes: bool,
+        control: &Control,
+    ) -> Result<Cursors, Failure> {
+        let host = self.host(control);
+        let document = &pipeline.document;
+        let cursors = rapidbyte_engine::Cursors::open(document, &host, changes);
+        Ok(Cursors {
+            cursors: redacted(pipeline, cursors)?,
+            file: history.map_or_else(|| document.history(), Path::to_path_buf),
+            pipeline: pipeline.clone(),
+            history: None,
+        })
+    }
+
+    /// Opens the destination, which keeps the rejects of a pipeline.
+    ///
+    /// # Errors
+    /// `no_rejects` and `unsupported_rejects`, and the errors of opening the destination.
+    pub fn rejects(&self, pipeline: &Pipeline, control: &Control) -> Result<Rejects, Failure> {
+        let kept = Kept::open(&pipeline.document, &self.host(control));
+        Ok(Rejects {
+            kept: redacted(pipeline, kept)?,
+            pipeline: pipeline.clone(),
+        })
+    }
+
+    /// Replays the rejects of a stream: the `repaired` ones, or all of them as they are.
+    ///
+    /// # Errors
+    /// `replay_not_possible`, `reject_missing`, `record_incomplete`, `record_does_not_fit`, and errors of planning and
+    /// running. Nothing of the commit that failed has changed.
+    pub fn replay(
+        &self,
+        pipeline: &Pipeline,
+        stream: &str,
+        repaired: Option<Vec<Repaired>>,
+        control: &Control,
+    ) -> Result<Replayed, Failure> {
+        let host = self.host(control);
+        let replayed = rapidbyte_engine::replay(&pipeline.document, &host, stream, repaired);
+        redacted(pipeline, replayed)
+    }
+
+    /// Writes the connectors of a pipeline that are files into the lock file beside the pipeline. It then runs no other
+    /// files. With `update` it replaces entries that differ.
+    ///
+    /// # Errors
+    /// `connector_changed` without `update`, `lock_unreadable`, `lock_not_written`, and errors of loading.
+    pub fn lock(
+        &self,
+        pipeline: &Pipeline,
+        update: bool,
+        control: &Control,
+    ) -> Result<Vec<Locked>, Failure> {
+        let host = self.host(control);
+        let document = &pipeline.document;
+        let before = Lock::read(&document.base_dir)?;
+        let mut lock = before.clone().unwrap_or_default();
+        let mut locked = Vec::new();
+        for used in document.connectors() {
+            let origin = host.find(used, &document.base_dir)?;
+            let Some(key) = lock::key(used, &origin) else {
+                continue;
+            };
+            let (origin, connector) = host.load(used, &document.base_dir)?;
+            let spec = host.describe_alone(&connector)?;
+            let pin = Pin::of(used, &origin, &connector, &spec)?;
+            let change = match lock.connectors.get(&key) {
+                None => LockChange::Locked,
+                Some(known) if *known == pin => LockChange::Unchanged,
+                Some(known) if !update => return Err(changed(used, known, &pin)),
+                Some(_) => LockChange::Updated,
+            };
+            lock.connectors.insert(key.clone(), pin.clone());
+            locked.push(Locked {
+                connector: key,
+                change,
+                pin,
+            });
+        }
+        if !locked.is_empty() && before.as_ref() != Some(&lock) {
+            lock.write(&document.base_dir)?;
+        }
+        Ok(locked)
+    }
+
+    /// The directories with connectors, in the order in which they are searched.
+    pub fn connector_dirs(&self) -> &[PathBuf] {
+        &self.connector_dirs
+    }
+
+    /// The names of all connectors that need no path, ordered.
+    pub fn connectors(&self) -> Vec<String> {
+        self.host(&Control::default()).bundled()
+    }
+
+    /// Loads a connector, by its name or by the path of its `.wasm` relative to `folder`, and lets it describe itself.
+    ///
+    /// # Errors
+    /// `unknown_connector`, and the errors of loading.
+    pub fn connector(
+        &self,
+        name: &str,
+        folder: &Path,
+        control: &Control,
+    ) -> Result<Described, Failure> {
+        let host = self.host(control);
+        let (origin, connector) = host.load(name, folder)?;
+        Ok(Described {
+            name: name.to_owned(),
+            spec: host.describe_alone(&connector)?,
+            origin,
+            connector,
+        })
+    }
+
+    /// Compiles a connector, by its name or by the path of its `.wasm` relative to `folder`. None of its code runs.
+    ///
+    /// # Errors
+    /// `unknown_connector`, and the errors of loading.
+    pub fn compile(
+        &self,
+        name: &str,
+        folder: &Path,
+        control: &Control,
+    ) -> Result<Compiled, Failure> {
+        let (_, connector) = self.host(control).load(name, folder)?;
+        Ok(Compiled::of(&connector))
+    }
+
+    /// The settings of all connectors that need no path, for [`pipeline_schema`](crate::pipeline_schema).
+    ///
+    /// # Errors
+    /// The errors of loading, and `contract_broken` for a config schema that is not JSON.
+    pub fn connector_settings(&self, control: &Control) -> Result<Vec<ConnectorSettings>, Failure> {
+        let names = self.connectors().into_iter();
+        let settings = names.map(|name| {
+            let connector = self.connector(&name, Path::new("."), control)?;
+            let modes = connector.spec.write_modes.iter();
+            Ok(ConnectorSettings {
+                kind: connector.kind(),
+                description: connector.spec.description.clone(),
+                write_modes: modes
+                    .map(|mode| write_mode_name(*mode).to_owned())
+                    .collect(),
+                config: connector.config_schema()?,
+                name,
+            })
+        });
+        settings.collect()
+    }
+}
+
+fn changed(used: &str, known: &Pin, found: &Pin) -> Failure {
+    let more = found
+        .asks_for
+        .iter()
+        .filter(|wish| !known.asks_for.contains(wish));
+    let more: Vec<&str> = more.map(String::as_str).collect();
+    let wishes = match more.as_slice() {
+        [] => "and asks for no further grants".to_owned(),
+        more => format!("and asks for further grants: {}", more.join(", ")),
+    };
+    let text = format!("{used} differs from the file in {LOCK_FILE}, {wishes}");
+    Failure::new(Class::Config, "connector_changed", text)
+        .hint("if you trust the new file, run the same command with --update")
 }
 
 /// Takes the values of the pipeline's secrets out of a failure.

@@ -116,26 +116,54 @@
 //! ```
 
 mod bundled;
+mod connector;
 mod control;
+mod cursors;
 mod engine;
+mod files;
+mod history;
 mod memory_limit;
 mod pipeline;
 mod places;
+mod rejects;
+mod run;
 
 pub use bundled::{ADAPTERS, CONNECTORS};
-pub use control::Control;
-pub use engine::{Engine, EngineBuilder, History, RunOptions};
+pub use connector::{Compiled, Described, LockChange, Locked};
+pub use control::{Control, check_faults};
+pub use cursors::{CURSOR_SOURCE, Cursors, Rebound, StreamCursor};
+pub use engine::{Engine, EngineBuilder, VerifyOptions};
+pub use files::{create_own_file, foreign_link, open_regular_file};
+pub use history::{History, PastRuns, Recorded, Runs};
 pub use pipeline::Pipeline;
 pub use places::{connector_dirs, user_cache};
-pub use rapidbyte_engine::document::Share;
-pub use rapidbyte_engine::plan::Checked;
+pub use rejects::Rejects;
+pub use run::{PlannedRun, Preview, Refusals, RunOptions, Unplanned};
+
+pub use rapidbyte_engine::document::schema::{
+    Bundled as ConnectorSettings, json_schema as pipeline_schema,
+};
+pub use rapidbyte_engine::document::{Pages, Share};
+pub use rapidbyte_engine::lock::{LOCK_FILE, Pin};
+pub use rapidbyte_engine::plan::{
+    Checked, Discovered, Looked, PlannedColumn, Refused, SourceColumn, Stage, Step, StreamPlan,
+    sync_mode_name, write_mode_name,
+};
+pub use rapidbyte_engine::report::{
+    RejectReport, Side, StageReport, StreamReport, Warning, key as phase_key, rss_bytes,
+};
 pub use rapidbyte_engine::verify;
 pub use rapidbyte_engine::{
-    Class, Environment, Event, EventSink, Failure, Line, Narrowing, Plan, Progress, Report,
-    StreamProgress, StreamState,
+    Class, Environment, Event, EventSink, Failure, Line, Narrowing, Plan, Progress, Repaired,
+    Replayed, Report, StreamProgress, StreamState, Streams, nearest,
 };
 pub use rapidbyte_memory as memory;
-pub use rapidbyte_runtime::{Cancel, Level, NativeConnector, Stream, cache::Cache};
+pub use rapidbyte_runtime::{
+    CONTRACT, Cancel, Fit, Increment, KeptReject, Kind, LateRows, Level, NativeConnector, Phase,
+    Progress as TargetProgress, RejectOrigin, Spec, Stream, SyncMode, WriteMode, cache::Cache,
+};
+pub use rapidbyte_state::{AttemptRecord, RunRecord};
+pub use rapidbyte_wire::WARNING_NOTE;
 
 /// A pipeline for the examples: `in.csv` of its folder to `out/in.jsonl`.
 #[doc(hidden)]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use rapidbyte_engine::document::Pages;
 use rapidbyte_engine::{Document, Environment, Failure};
 use serde_json::Value;
 
@@ -52,16 +53,45 @@ impl Pipeline {
     pub fn name(&self) -> &str {
         &self.document.pipeline
     }
+
+    /// Its directory, where relative paths start.
+    pub fn folder(&self) -> &Path {
+        &self.document.base_dir
+    }
+
+    /// Its source, as the pipeline names it.
+    pub fn source(&self) -> &str {
+        &self.document.source.connector
+    }
+
+    /// Its destination, as the pipeline names it.
+    pub fn destination(&self) -> &str {
+        &self.document.destination.connector
+    }
+
+    /// Where its rejects are kept, if it keeps them.
+    pub fn rejects_to(&self) -> Option<&str> {
+        self.document.rejects.to.as_deref()
+    }
+
+    /// Where a command leaves a page for each run, if it does.
+    pub fn pages(&self) -> Option<&Pages> {
+        self.document.report.as_ref()
+    }
+
+    /// A text without the values of its secrets.
+    pub fn redact(&self, text: &str) -> String {
+        self.document.redact(text)
+    }
+
+    /// A failure without the values of its secrets.
+    pub fn redacted(&self, failure: &Failure) -> Failure {
+        failure.redacted(&self.document)
+    }
 }
 
 /// The name of a text in errors.
 const TEXT: &str = "pipeline";
-
-impl From<Document> for Pipeline {
-    fn from(document: Document) -> Self {
-        Self { document }
-    }
-}
 
 #[cfg(test)]
 mod tests {

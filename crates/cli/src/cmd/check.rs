@@ -1,20 +1,16 @@
 //! `rapidbyte check PIPELINE`
 
-use std::sync::Arc;
-
-use rapidbyte_engine::{Class, Document, Failure, Host, plan};
-use rapidbyte_runtime::Grants;
-use rapidbyte_wire::counted;
+use rapidbyte::{Checked, Class, Failure};
 use serde_json::{Value, json};
 
 use crate::args::{Common, Pipeline};
-use crate::output::{Output, table, wrapped};
-use crate::setup;
+use crate::output::{Output, counted, table, wrapped};
+use crate::setup::{self, Session};
 
 pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
-    let document = setup::document(pipeline, common)?;
-    let host = setup::host(output, Some(&document))?.hurried();
-    let items = look(&document, &host)?.items;
+    let pipeline = setup::pipeline(pipeline, common)?;
+    let Session { engine, control } = setup::session(output, Some(&pipeline))?;
+    let items = items(engine.check(&pipeline, &control)?);
     output.text(&text_of(&items, output));
     let documents: Vec<Value> = items.iter().map(Item::document).collect();
     // The plan names all privileges that are missing; a side names what it met first.
@@ -93,38 +89,24 @@ fn text_of(items: &[Item], output: &Output) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The checks of both connectors, and the grants of each.
-pub struct Found {
-    pub items: Vec<Item>,
-    pub grants: [Arc<Grants>; 2],
-}
-
-/// Lets both sides look at what they need; where they are well, the last item is the plan.
-pub fn look(document: &Document, host: &Host) -> Result<Found, Failure> {
-    let redacted = super::redacted(document);
-    let checked = plan::check(document, host).map_err(&redacted)?;
+/// The checks of both sides; where they are well, the last item is the plan.
+pub fn items(checked: Checked) -> Vec<Item> {
     let items = checked.looked.into_iter().map(|looked| Item {
         side: looked.side,
         name: looked.name,
         detail: looked.detail,
-        problem: looked.problem.map(&redacted),
+        problem: looked.problem,
     });
-    let planned = checked.planned.map(|planned| {
-        let planned = planned.map_err(&redacted);
-        Item {
-            side: PLAN_SIDE,
-            name: "plan".into(),
-            detail: match &planned {
-                Ok(count) => counted(*count, "stream"),
-                Err(failure) => failure.message.clone(),
-            },
-            problem: planned.err(),
-        }
+    let planned = checked.planned.map(|planned| Item {
+        side: PLAN_SIDE,
+        name: "plan".into(),
+        detail: match &planned {
+            Ok(count) => counted(*count, "stream"),
+            Err(failure) => failure.message.clone(),
+        },
+        problem: planned.err(),
     });
-    Ok(Found {
-        items: items.chain(planned).collect(),
-        grants: checked.grants,
-    })
+    items.chain(planned).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use clap::CommandFactory;
 use clap_complete::{generate, shells};
-use rapidbyte_engine::Failure;
+use rapidbyte::Failure;
 use serde_json::json;
 
 use crate::args::{Arguments, Shell};

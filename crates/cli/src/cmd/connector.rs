@@ -6,75 +6,33 @@ mod test;
 
 use std::path::Path;
 
-use rapidbyte_engine::lock::asks_for;
-use rapidbyte_engine::plan::{sync_mode_name, write_mode_name};
-use rapidbyte_engine::{Class, Failure, Host};
-use rapidbyte_runtime::{Clock, Connector, Error, Kind, Origin, Permissions, Spec};
-use serde_json::{Value, json};
+use rapidbyte::{Failure, Kind, sync_mode_name, write_mode_name};
+use serde_json::json;
 
 use crate::args::{Common, ConnectorVerb};
 use crate::keys::{self, Grant};
 use crate::output::{Output, one_line, table};
-use crate::setup;
+use crate::setup::{self, Session};
 
 pub fn run(verb: &ConnectorVerb, common: &Common, output: &Output) -> Result<(), Failure> {
-    let host = || setup::host(output, None);
+    let session = || setup::session(output, None);
     match verb {
-        ConnectorVerb::List => list(&host()?, output),
-        ConnectorVerb::Inspect { name } => inspect(name, &host()?, output),
-        ConnectorVerb::Test(asked) => test::run(asked, common, host()?, output),
-        ConnectorVerb::Compile { names } => compile(names, &host()?, output),
+        ConnectorVerb::List => list(&session()?, output),
+        ConnectorVerb::Inspect { name } => inspect(name, &session()?, output),
+        ConnectorVerb::Test(asked) => test::run(asked, common, &session()?, output),
+        ConnectorVerb::Compile { names } => compile(names, &session()?, output),
         ConnectorVerb::New(new) => authoring::create(new, output),
         ConnectorVerb::Build { folder } => authoring::build(folder, output),
     }
 }
 
-pub(super) fn load(name: &str, host: &Host) -> Result<(Connector, Spec), Failure> {
-    let (_, connector, spec) = load_from(name, Path::new("."), host)?;
-    Ok((connector, spec))
-}
-
-/// The same with a path relative to `folder`, and where it was found.
-pub(super) fn load_from(
-    name: &str,
-    folder: &Path,
-    host: &Host,
-) -> Result<(Origin, Connector, Spec), Failure> {
-    let origin = host.find(name, folder)?;
-    let connector = host.runtime.load(&origin).map_err(failed)?;
-    let spec = host
-        .describe(&connector, &Permissions::default(), &Clock::new())
-        .map_err(failed)?;
-    Ok((origin, connector, spec))
-}
-
-/// The JSON Schema of a connector's configuration.
-pub(super) fn config_schema(spec: &Spec) -> Result<Value, Failure> {
-    serde_json::from_str(&spec.config_schema)
-        .map_err(|error| Failure::new(Class::Run, "contract_broken", error))
-}
-
-fn failed(error: Error) -> Failure {
-    let class = if matches!(error, Error::Cancelled) {
-        Class::Cancelled
-    } else {
-        Class::Config
-    };
-    let Some(inner) = error.failure() else {
-        return Failure::cancelled();
-    };
-    let failure = Failure::new(class, &inner.code, &inner.message);
-    match &inner.hint {
-        Some(hint) => failure.hint(hint),
-        None => failure,
-    }
-}
-
-fn list(host: &Host, output: &Output) -> Result<(), Failure> {
+fn list(session: &Session, output: &Output) -> Result<(), Failure> {
+    let Session { engine, control } = session;
     let mut rows = Vec::new();
     let mut found = Vec::new();
-    for name in host.bundled() {
-        let (connector, spec) = load(&name, host)?;
+    for name in engine.connectors() {
+        let connector = engine.connector(&name, Path::new("."), control)?;
+        let spec = connector.spec();
         rows.push(vec![
             name.clone(),
             spec.version.clone(),
@@ -91,10 +49,12 @@ fn list(host: &Host, output: &Output) -> Result<(), Failure> {
     Ok(())
 }
 
-fn inspect(name: &str, host: &Host, output: &Output) -> Result<(), Failure> {
-    let (connector, spec) = load(name, host)?;
-    let schema = config_schema(&spec)?;
-    let wishes = asks_for(&connector, &schema)?;
+fn inspect(name: &str, session: &Session, output: &Output) -> Result<(), Failure> {
+    let Session { engine, control } = session;
+    let connector = engine.connector(name, Path::new("."), control)?;
+    let spec = connector.spec();
+    let schema = connector.config_schema()?;
+    let wishes = connector.asks_for()?;
     let sync: Vec<_> = spec
         .sync_modes
         .iter()
@@ -146,24 +106,24 @@ fn inspect(name: &str, host: &Host, output: &Output) -> Result<(), Failure> {
     Ok(())
 }
 
-fn compile(names: &[String], host: &Host, output: &Output) -> Result<(), Failure> {
+fn compile(names: &[String], session: &Session, output: &Output) -> Result<(), Failure> {
+    let Session { engine, control } = session;
     let names = if names.is_empty() {
-        host.bundled()
+        engine.connectors()
     } else {
         names.to_vec()
     };
     let mut done = Vec::new();
     for name in names {
-        let origin = host.find(&name, Path::new("."))?;
-        let loaded = host.runtime.load(&origin).map_err(failed)?.loaded();
-        let how = if loaded.from_cache {
+        let compiled = engine.compile(&name, Path::new("."), control)?;
+        let how = if compiled.from_cache {
             "was compiled"
         } else {
             "compiled"
         };
-        let secs = loaded.load.as_secs_f64();
+        let secs = compiled.load.as_secs_f64();
         output.text(&format!("{name}: {how} ({:.1} ms)", secs * 1e3));
-        done.push(json!({ "name": name, "from_cache": loaded.from_cache, "load_secs": secs }));
+        done.push(json!({ "name": name, "from_cache": compiled.from_cache, "load_secs": secs }));
     }
     output.document(&json!({ "status": "ok", "connectors": done }));
     Ok(())

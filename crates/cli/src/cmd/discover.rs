@@ -1,27 +1,23 @@
 //! `rapidbyte discover PIPELINE`
 
-use rapidbyte_engine::plan::{self, Discovered};
-use rapidbyte_engine::{Class, Failure};
-use rapidbyte_runtime::Stream;
-use rapidbyte_wire::{ipc, types};
+use rapidbyte::{Discovered, Failure, SourceColumn};
 use serde_json::{Value, json};
 
 use crate::args::{Common, Pipeline};
 use crate::output::{Output, bytes, one_line, table};
-use crate::setup;
+use crate::setup::{self, Session};
 
 pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
-    let document = setup::document(pipeline, common)?;
-    let redacted = super::redacted(&document);
-    let host = setup::host(output, Some(&document))?.hurried();
+    let pipeline = setup::pipeline(pipeline, common)?;
+    let Session { engine, control } = setup::session(output, Some(&pipeline))?;
     let Discovered {
         streams,
         unreadable,
-    } = plan::discover(&document, &host).map_err(&redacted)?;
+    } = engine.discover(&pipeline, &control)?;
     let mut text = Vec::new();
     let mut found = Vec::new();
     for stream in &streams {
-        let columns = columns(stream)?;
+        let columns = Discovered::columns(stream)?;
         let mut head = output.paint("1", &one_line(&stream.name));
         if let Some(rows) = stream.estimated_rows {
             head.push_str(&format!("  about {}", crate::output::rows(rows)));
@@ -29,28 +25,28 @@ pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), 
         if let Some(size) = stream.estimated_bytes {
             head.push_str(&format!("  {}", bytes(size)));
         }
-        let rows: Vec<Vec<String>> = columns
-            .iter()
-            .map(|(name, kind, from, nullable)| {
-                vec![
-                    name.clone(),
-                    kind.clone(),
-                    if *nullable {
-                        "null".into()
-                    } else {
-                        "not null".into()
-                    },
-                    from.clone(),
-                ]
-            })
-            .collect();
+        let row = |column: &SourceColumn| {
+            let nullable = if column.is_nullable {
+                "null"
+            } else {
+                "not null"
+            };
+            vec![
+                column.name.clone(),
+                column.arrow_type.clone(),
+                nullable.into(),
+                column.source_type.clone(),
+            ]
+        };
+        let rows: Vec<Vec<String>> = columns.iter().map(row).collect();
         text.push(format!("{head}\n{}", table(&rows, "  ")));
-        let columns: Vec<Value> = columns
-            .iter()
-            .map(|(name, kind, from, nullable)| {
-                json!({ "name": name, "type": kind, "source_type": from, "nullable": nullable })
+        let columns = columns.iter().map(|column| {
+            json!({
+                "name": column.name, "type": column.arrow_type,
+                "source_type": column.source_type, "nullable": column.is_nullable,
             })
-            .collect();
+        });
+        let columns: Vec<Value> = columns.collect();
         found.push(json!({
             "name": stream.name, "columns": columns, "primary_key": stream.primary_key,
             "cursor_fields": stream.cursor_fields, "estimated_rows": stream.estimated_rows,
@@ -67,27 +63,7 @@ pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), 
         }
         Some(failure) => {
             output.known(json!({ "streams": found }));
-            Err(redacted(failure))
+            Err(failure)
         }
     }
-}
-
-/// Name, type, the source's own type, and whether it may be null.
-fn columns(stream: &Stream) -> Result<Vec<(String, String, String, bool)>, Failure> {
-    let schema = ipc::decode_schema(&stream.schema)
-        .map_err(|e| Failure::new(Class::Run, "contract_broken", e).in_stream(&stream.name))?;
-    let from = |i: usize| stream.source_types.get(i).cloned().unwrap_or_default();
-    Ok(schema
-        .fields()
-        .iter()
-        .enumerate()
-        .map(|(i, f)| {
-            (
-                f.name().clone(),
-                types::type_name(f),
-                from(i),
-                f.is_nullable(),
-            )
-        })
-        .collect())
 }

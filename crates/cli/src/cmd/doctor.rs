@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use rapidbyte_engine::{Class, Document, Failure, Host};
-use rapidbyte_runtime::{CONTRACT, Origin};
+use rapidbyte::{CONTRACT, Class, Described, Failure};
 use serde_json::{Value, json};
 
-use super::{check, connector};
+use super::check;
 use crate::args::{Common, Doctor, Pipeline};
 use crate::output::{Output, bytes, wrapped};
-use crate::setup;
+use crate::setup::{self, Session};
 
 /// Less room than this is worth a word: connectors' code and a small load fit.
 const LOW_DISK_BYTES: u64 = 1 << 30;
@@ -87,17 +86,17 @@ impl Finding {
 /// outside cannot be reached or is not allowed, else with 1.
 pub fn run(doctor: &Doctor, common: &Common, output: &Output) -> Result<(), Failure> {
     let pipeline = doctor.file.clone().map(|file| Pipeline { file });
-    let document = match &pipeline {
-        Some(pipeline) => Some(setup::document(pipeline, common)?),
+    let pipeline = match &pipeline {
+        Some(pipeline) => Some(setup::pipeline(pipeline, common)?),
         None => None,
     };
     let mut findings = vec![program()];
     findings.extend(cache());
     // `cache` has already reported problems of the cache.
-    let host = setup::host(&output.silent(), document.as_ref())?.hurried();
-    findings.extend(connectors(&host));
-    if let Some(document) = &document {
-        findings.extend(pipeline_findings(document, &host));
+    let session = setup::session(&output.silent(), pipeline.as_ref())?;
+    findings.extend(connectors(&session));
+    if let Some(pipeline) = &pipeline {
+        findings.extend(pipeline_findings(pipeline, &session));
     }
     for finding in &findings {
         output.text(&text_of(finding, output));
@@ -220,54 +219,52 @@ fn disk(folder: &Path) -> Option<Finding> {
     })
 }
 
-fn connectors(host: &Host) -> Vec<Finding> {
+fn connectors(session: &Session) -> Vec<Finding> {
     let area = "connectors";
-    let names = host.bundled();
+    let names = session.engine.connectors();
     if names.is_empty() {
-        let places: Vec<String> = host
-            .connector_dirs
-            .iter()
-            .map(|dir| dir.display().to_string())
-            .collect();
+        let dirs = session.engine.connector_dirs().iter();
+        let places: Vec<String> = dirs.map(|dir| dir.display().to_string()).collect();
         let hint = "put the connectors into the directory `connectors` beside the program, or \
              set RAPIDBYTE_CONNECTORS";
         let detail = format!("none in {}", places.join(", "));
         return vec![Finding::ok(area, "bundled", detail).failed(Class::Run, Some(hint))];
     }
-    names.iter().map(|name| one_connector(name, host)).collect()
+    let names = names.iter();
+    names.map(|name| one_connector(name, session)).collect()
 }
 
 /// The hash that identifies a connector: of its `.wasm`, wherever the file is.
 const HASH: &str = "blake3";
 
 /// Where a connector's code is, and its hash in hexadecimal.
-fn identity(origin: &Origin) -> (&'static str, String) {
-    let place = match origin {
-        Origin::File(_) => "a file",
-        Origin::Embedded(_) | Origin::Native(_) => "inside the program",
+fn identity(connector: &Described) -> (&'static str, String) {
+    let place = match connector.is_file() {
+        true => "a file",
+        false => "inside the program",
     };
-    let hash = origin.hash_text();
-    (place, hash.unwrap_or_else(|error| error.to_string()))
+    (place, connector.blake3().unwrap_or_else(|error| error))
 }
 
-fn one_connector(name: &str, host: &Host) -> Finding {
+fn one_connector(name: &str, session: &Session) -> Finding {
     let area = "connectors";
-    let loaded = connector::load(name, host).and_then(|(connector, spec)| {
-        let (place, hash) = identity(&host.find(name, Path::new("."))?);
-        let how = match connector.loaded().from_cache {
-            true => "compiled before",
-            false => "compiled now",
-        };
-        // Sixteen digits tell connectors apart; JSON has all of them.
-        let short = hash.get(..16).unwrap_or(&hash);
-        let detail = format!("{}, {how}, {place}, {HASH} {short}", spec.version);
-        Ok((detail, hash))
-    });
-    match loaded {
-        Ok((detail, hash)) => Finding {
-            hash: Some(hash),
-            ..Finding::ok(area, name, detail)
-        },
+    let Session { engine, control } = session;
+    match engine.connector(name, Path::new("."), control) {
+        Ok(connector) => {
+            let (place, hash) = identity(&connector);
+            let how = match connector.compiled().from_cache {
+                true => "compiled before",
+                false => "compiled now",
+            };
+            // Sixteen digits tell connectors apart; JSON has all of them.
+            let short = hash.get(..16).unwrap_or(&hash);
+            let version = &connector.spec().version;
+            let detail = format!("{version}, {how}, {place}, {HASH} {short}");
+            Finding {
+                hash: Some(hash),
+                ..Finding::ok(area, name, detail)
+            }
+        }
         Err(failure) => {
             let detail = failure.message.clone();
             Finding::ok(area, name, detail).failed(Class::Run, failure.hint.as_deref())
@@ -276,12 +273,12 @@ fn one_connector(name: &str, host: &Host) -> Finding {
 }
 
 /// The checks of a pipeline, with its secrets redacted.
-fn pipeline_findings(document: &Document, host: &Host) -> Vec<Finding> {
-    let mut findings = look_at(document, host);
+fn pipeline_findings(pipeline: &rapidbyte::Pipeline, session: &Session) -> Vec<Finding> {
+    let mut findings = look_at(pipeline, session);
     for finding in &mut findings {
         let texts = [&mut finding.name, &mut finding.detail].into_iter();
         for text in texts.chain(&mut finding.hint) {
-            *text = document.redact(text);
+            *text = pipeline.redact(text);
         }
     }
     findings
@@ -289,17 +286,18 @@ fn pipeline_findings(document: &Document, host: &Host) -> Vec<Finding> {
 
 /// Checks a pipeline: its `.env` is private, both sides are reachable, and the disks that it writes
 /// to have room.
-fn look_at(document: &Document, host: &Host) -> Vec<Finding> {
+fn look_at(pipeline: &rapidbyte::Pipeline, session: &Session) -> Vec<Finding> {
     let mut findings = Vec::new();
-    findings.extend(private(&document.base_dir.join(".env")));
-    let found = match check::look(document, host) {
-        Ok(found) => found,
+    findings.extend(private(&pipeline.folder().join(".env")));
+    let checked = match session.engine.check(pipeline, &session.control) {
+        Ok(checked) => checked,
         Err(failure) => {
             findings.push(from_failure("open", failure));
             return findings;
         }
     };
-    for item in found.items {
+    let grants = checked.grants.clone();
+    for item in check::items(checked) {
         let name = match item.side {
             "both" => item.name,
             side => format!("{side} {}", item.name),
@@ -309,8 +307,7 @@ fn look_at(document: &Document, host: &Host) -> Vec<Finding> {
             Some(failure) => from_failure(&name, failure),
         });
     }
-    let mut folders: Vec<PathBuf> = found
-        .grants
+    let mut folders: Vec<PathBuf> = grants
         .iter()
         .flat_map(|grants| grants.written())
         .filter_map(|path| Path::new(path).parent().map(Path::to_path_buf))

@@ -1,6 +1,6 @@
 //! `rapidbyte explain [CODE]`
 
-use rapidbyte_engine::{Class, Failure, nearest};
+use rapidbyte::{Class, Failure, nearest};
 use serde_json::json;
 
 use crate::args::Explain;

@@ -5,8 +5,7 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use rapidbyte_engine::{Class, Document, Environment, Failure};
-use rapidbyte_runtime::regular;
+use rapidbyte::{Class, Environment, Failure, Pipeline, open_regular_file};
 use serde_json::json;
 
 use crate::args::{DestinationKind, Init, SourceKind};
@@ -181,8 +180,8 @@ fn ask(
 /// Whether the text is a pipeline of that name, whatever its variables stand for.
 fn check(text: &str, name: &str) -> Result<(), Failure> {
     let environment = Environment::from_fn(|_| Some("value".into())).without_env_file();
-    let read = Document::parse(text, "pipeline", Path::new("."), &environment);
-    if read.is_ok_and(|document| document.pipeline == name) {
+    let read = Pipeline::from_str(text, Path::new("."), &environment);
+    if read.is_ok_and(|pipeline| pipeline.name() == name) {
         return Ok(());
     }
     let text = format!("{name:?} is not a valid pipeline name");
@@ -218,7 +217,7 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
 
 /// Adds the lines that a file does not have yet; true if there were any.
 fn extend(path: &PathBuf, lines: &[String]) -> std::io::Result<bool> {
-    let old = match regular::open(path) {
+    let old = match open_regular_file(path) {
         Ok(file) => {
             let size = file.metadata()?.len();
             if size > MAX_TEXT_BYTES {

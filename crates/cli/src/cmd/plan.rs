@@ -4,18 +4,16 @@ mod overview;
 
 use std::collections::HashSet;
 
-use rapidbyte_engine::plan::{
-    self, Refused, Stage, Step, StreamPlan, sync_mode_name, write_mode_name,
+use rapidbyte::{
+    Failure, Fit, Increment, Kind, LateRows, Narrowing, Plan, PlannedColumn as Column, Refused,
+    Stage, Step, StreamPlan, WARNING_NOTE, sync_mode_name, write_mode_name,
 };
-use rapidbyte_engine::{Failure, Narrowing, Plan, Prepared};
-use rapidbyte_runtime::{Fit, Increment, Kind, LateRows};
-use rapidbyte_wire::{WARNING_NOTE, counted, types};
 use serde_json::{Map, Value, json};
 
 use crate::args::{Common, Pipeline, Plan as Arguments};
 use crate::cursor::readable;
-use crate::output::{Output, bytes, one_line, table, wrapped};
-use crate::setup;
+use crate::output::{Output, bytes, counted, one_line, table, wrapped};
+use crate::setup::{self, Session};
 use overview::Line;
 
 pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
@@ -28,15 +26,14 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
 
 /// Shows what the connectors would be granted, by their descriptions.
 fn show_grants(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
-    let document = setup::document(pipeline, common)?;
-    let redacted = super::redacted(&document);
-    let host = setup::host(output, Some(&document))?.hurried();
-    let stages = plan::granted(&document, &host).map_err(&redacted)?;
+    let pipeline = setup::pipeline(pipeline, common)?;
+    let Session { engine, control } = setup::session(output, Some(&pipeline))?;
+    let stages = engine.grants(&pipeline, &control)?;
     let stages: Vec<&Stage> = stages.iter().collect();
     output.text(&stages_text(&stages));
     let mut shown = stages_document(&stages);
     shown["status"] = json!("ok");
-    shown["pipeline"] = json!(document.pipeline);
+    shown["pipeline"] = json!(pipeline.name());
     output.document(&shown);
     Ok(())
 }
@@ -48,26 +45,25 @@ pub fn show(
     common: &Common,
     output: &Output,
 ) -> Result<(), Failure> {
-    let document = setup::document(pipeline, common)?;
-    let redacted = super::redacted(&document);
-    let host = setup::host(output, Some(&document))?.hurried();
+    let pipeline = setup::pipeline(pipeline, common)?;
+    let Session { engine, control } = setup::session(output, Some(&pipeline))?;
     // Before any of them can act: whoever does not like what is granted stops it here.
-    let stages = plan::granted(&document, &host).map_err(&redacted)?;
+    let stages = engine.grants(&pipeline, &control)?;
     let stages: Vec<&Stage> = stages.iter().collect();
     output.text(&stages_text(&stages));
     output.known(stages_document(&stages));
-    let mut prepared = Prepared::narrowed(document, &host, narrowing).map_err(&redacted)?;
-    let planned = document_of(&prepared.plan);
+    let mut preview = engine.preview(&pipeline, narrowing, &control)?;
+    let planned = document_of(preview.plan());
     output.known(planned.clone());
-    let taken = prepared.take_moment(&host);
-    let plan = &prepared.plan;
-    let refused = match &taken {
-        Ok(taken) => plan.all_refused(taken),
-        Err(_) => plan.refused.clone(),
+    let refusals = preview.refusals();
+    let plan = preview.plan();
+    let refused = match &refusals {
+        Ok(refusals) => &refusals.streams,
+        Err(_) => &plan.refused,
     };
-    output.text(&text_of(plan, &refused, output));
-    if let Some(failure) = plan.refusal(&taken.map_err(&redacted)?) {
-        return Err(redacted(failure));
+    output.text(&text_of(plan, refused, output));
+    if let Some(failure) = refusals?.failure {
+        return Err(failure);
     }
     output.document(&planned);
     Ok(())
@@ -91,34 +87,6 @@ fn fit_name(fit: Fit) -> &'static str {
         Fit::Refused => "refused",
         Fit::Ignored => "ignored",
     }
-}
-
-/// One column on its way.
-struct Column<'a> {
-    name: &'a str,
-    /// The source's own name of its type.
-    from: &'a str,
-    /// The Arrow type that it has in between.
-    arrow: String,
-    /// The destination's type.
-    to: &'a str,
-    fit: Fit,
-    note: Option<&'a str>,
-}
-
-fn columns(stream: &StreamPlan) -> Vec<Column<'_>> {
-    let fields = stream.schema.fields().iter();
-    let fields = fields.zip(&stream.source_types).zip(&stream.placed.columns);
-    fields
-        .map(|((field, from), to)| Column {
-            name: field.name(),
-            from,
-            arrow: types::type_name(field),
-            to: &to.target_type,
-            fit: to.fit,
-            note: to.note.as_deref(),
-        })
-        .collect()
 }
 
 /// How many columns of the streams have each fit.
@@ -202,8 +170,8 @@ fn stage_document(stage: &Stage) -> Value {
 fn stream_document(plan: &Plan, stream: &StreamPlan) -> Value {
     let column = |column: Column<'_>| {
         json!({
-            "name": column.name, "source_type": column.from, "type": column.arrow,
-            "target_type": column.to, "fit": fit_name(column.fit), "note": column.note,
+            "name": column.name, "source_type": column.source_type, "type": column.arrow_type,
+            "target_type": column.target_type, "fit": fit_name(column.fit), "note": column.note,
         })
     };
     json!({
@@ -222,7 +190,7 @@ fn stream_document(plan: &Plan, stream: &StreamPlan) -> Value {
         "location": stream.location,
         "estimated_rows": estimated_rows(plan, stream),
         "estimated_bytes": stream.discovered.estimated_bytes,
-        "columns": columns(stream).into_iter().map(column).collect::<Vec<_>>(),
+        "columns": stream.planned_columns().into_iter().map(column).collect::<Vec<_>>(),
         "statements": stream.placed.statements,
         "new_columns": stream.placed.new_columns,
         "notes": notes(stream).collect::<Vec<_>>(),
@@ -310,7 +278,7 @@ fn stream_text<'a>(
         let text = format!("before {}: {columns}", step.stage.connector.name());
         lines.push(wrapped(&text, width, "  ", "    "));
     }
-    let columns = columns(stream);
+    let columns = stream.planned_columns();
     lines.push(type_report(&columns, width));
     for (note, names) in grouped(&columns) {
         let names = names.join(", ");
@@ -339,7 +307,7 @@ fn stream_text<'a>(
 
 impl<'a> Line<'a> {
     fn of(plan: &Plan, stream: &'a StreamPlan) -> Self {
-        let columns = columns(stream);
+        let columns = stream.planned_columns();
         let told = columns.iter().filter_map(|column| {
             let note = match (column.note, column.fit) {
                 (Some(note), _) => note,
@@ -449,11 +417,11 @@ fn modes(plan: &Plan, stream: &StreamPlan) -> String {
 /// lines for each column if there is none.
 fn type_report(columns: &[Column<'_>], width: usize) -> String {
     let row = |with_arrow: bool, c: &Column<'_>| {
-        let mut cells = vec![c.name.to_owned(), c.from.to_owned()];
+        let mut cells = vec![c.name.to_owned(), c.source_type.to_owned()];
         if with_arrow {
-            cells.push(c.arrow.clone());
+            cells.push(c.arrow_type.clone());
         }
-        cells.extend([c.to.to_owned(), fit_name(c.fit).to_owned()]);
+        cells.extend([c.target_type.to_owned(), fit_name(c.fit).to_owned()]);
         cells
     };
     let heads = [
@@ -470,7 +438,12 @@ fn type_report(columns: &[Column<'_>], width: usize) -> String {
     }
     let column = |c: &Column<'_>| {
         let fit = fit_name(c.fit);
-        let way = wrapped(&format!("{} -> {}", c.from, c.to), width, "    ", "      ");
+        let way = wrapped(
+            &format!("{} -> {}", c.source_type, c.target_type),
+            width,
+            "    ",
+            "      ",
+        );
         format!("  {}  {fit}\n{way}", one_line(c.name))
     };
     columns.iter().map(column).collect::<Vec<_>>().join("\n")

@@ -3,15 +3,13 @@
 use std::fmt::Write as _;
 
 use clap::{Arg, Command, CommandFactory};
-use rapidbyte_engine::Failure;
-use rapidbyte_engine::document::schema::json_schema;
-use rapidbyte_runtime::Kind;
+use rapidbyte::{Failure, Kind, pipeline_schema};
 use serde_json::Value;
 
 use crate::args::Arguments;
 use crate::keys::Grant;
 use crate::output::Output;
-use crate::setup;
+use crate::setup::{self, Session};
 
 const HEAD: &str = "\
 # Reference
@@ -22,8 +20,8 @@ All verbs, flags and keys. `rapidbyte reference` prints this page. For error cod
 
 /// Prints the page.
 pub fn run(output: &Output) -> Result<(), Failure> {
-    let host = setup::host(output, None)?;
-    let connectors = super::schema::bundled(&host)?;
+    let Session { engine, control } = setup::session(output, None)?;
+    let connectors = engine.connector_settings(&control)?;
     let mut text = HEAD.to_owned();
     text += "\n## Commands\n";
     let mut command = Arguments::command();
@@ -38,7 +36,7 @@ pub fn run(output: &Output) -> Result<(), Failure> {
         verbs(verb, "rapidbyte", &mut text);
     }
     text += "\n## Keys of a pipeline\n\n| key | value | meaning |\n| --- | --- | --- |\n";
-    let schema = json_schema(&connectors);
+    let schema = pipeline_schema(&connectors);
     keys(&schema, &mut text);
     text += "\n## Settings of the bundled connectors\n";
     for connector in &connectors {

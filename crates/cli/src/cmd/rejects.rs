@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use rapidbyte_engine::{Class, Document, Failure, Kept, Repaired, Replayed, replay};
-use rapidbyte_runtime::{KeptReject, RejectOrigin};
+use rapidbyte::{Class, Failure, KeptReject, Pipeline, RejectOrigin, Rejects, Repaired, Replayed};
 use serde_json::{Map, Value, json};
 
-use crate::args::{Common, Pipeline, RejectsVerb as Verb};
+use crate::args::{self, Common, RejectsVerb as Verb};
 use crate::output::{Output, count, one_line, rows as row_count, short, table};
-use crate::setup;
+use crate::setup::{self, Session};
 
 /// Rejects that `show` prints unless the operator asks for more.
 const SHOWN: u64 = 20;
@@ -66,17 +65,16 @@ impl Wanted<'_> {
 }
 
 /// Opens the destination, which has the rejects.
-fn with_kept<T>(
-    pipeline: &Pipeline,
+fn with_rejects<T>(
+    pipeline: &args::Pipeline,
     common: &Common,
     output: &Output,
-    work: impl FnOnce(&Document, &mut Kept<'_>) -> Result<T, Failure>,
+    work: impl FnOnce(&Pipeline, &mut Rejects) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let document = setup::document(pipeline, common)?;
-    let redacted = super::redacted(&document);
-    let host = setup::host(output, Some(&document))?;
-    let mut kept = Kept::open(&document, &host).map_err(&redacted)?;
-    work(&document, &mut kept).map_err(&redacted)
+    let pipeline = setup::pipeline(pipeline, common)?;
+    let Session { engine, control } = setup::session(output, Some(&pipeline))?;
+    let mut rejects = engine.rejects(&pipeline, &control)?;
+    work(&pipeline, &mut rejects)
 }
 
 /// Rejects with one stream, column and code.
@@ -88,15 +86,16 @@ struct Counted {
 }
 
 fn list(
-    pipeline: &Pipeline,
+    pipeline: &args::Pipeline,
     stream: Option<&str>,
     common: &Common,
     output: &Output,
 ) -> Result<(), Failure> {
-    with_kept(pipeline, common, output, |document, kept| {
+    let file = pipeline.file.display();
+    with_rejects(pipeline, common, output, |pipeline, rejects| {
         let mut counted: BTreeMap<(String, String, String), Counted> = BTreeMap::new();
         let mut newest = None;
-        kept.each(false, |kept| {
+        rejects.each(false, |kept| {
             if stream.is_none_or(|stream| stream == kept.stream) {
                 let column = kept.reject.column.clone().unwrap_or_default();
                 let key = (kept.stream.clone(), column, kept.reject.code.clone());
@@ -111,10 +110,10 @@ fn list(
                 one.last_run.clone_from(&kept.run_id);
                 newest = Some(kept);
             }
-            Ok(true)
+            true
         })?;
-        let to = document.rejects.to.as_deref().unwrap_or_default();
-        output.text(&list_text(document, pipeline, &counted, newest.as_ref()));
+        let to = pipeline.rejects_to().unwrap_or_default();
+        output.text(&list_text(pipeline, &file, &counted, newest.as_ref()));
         let groups = counted.iter().map(|((stream, column, code), one)| {
             json!({
                 "stream": stream,
@@ -128,7 +127,7 @@ fn list(
         });
         output.document(&json!({
             "status": "ok",
-            "pipeline": document.pipeline,
+            "pipeline": pipeline.name(),
             "to": to,
             "rejects": counted.values().map(|one| one.rejects).sum::<u64>(),
             "groups": groups.collect::<Vec<_>>(),
@@ -139,14 +138,14 @@ fn list(
 
 /// Says what is wrong, and what to do.
 fn list_text(
-    document: &Document,
     pipeline: &Pipeline,
+    file: &dyn std::fmt::Display,
     counted: &BTreeMap<(String, String, String), Counted>,
     newest: Option<&KeptReject>,
 ) -> String {
-    let to = document.rejects.to.as_deref().unwrap_or_default();
+    let to = pipeline.rejects_to().unwrap_or_default();
     let Some(newest) = newest else {
-        return format!("{to} has no rejects of {}", document.pipeline);
+        return format!("{to} has no rejects of {}", pipeline.name());
     };
     let total: u64 = counted.values().map(|one| one.rejects).sum();
     let rejects = match total {
@@ -171,13 +170,12 @@ fn list_text(
             one.last_run.clone(),
         ]);
     }
-    let file = pipeline.file.display();
     let stream = one_line(&newest.stream);
     format!(
         "{rejects} of {} in {to}; the newest: {}\n\n{}\n\nSee the records: rapidbyte rejects show {file} --stream \
          {stream}\nAfter a repair: rapidbyte rejects replay {file} --stream {stream}",
-        document.pipeline,
-        short(&one_line(&document.redact(&reason(newest)))),
+        pipeline.name(),
+        short(&one_line(&pipeline.redact(&reason(newest)))),
         table(&lines, ""),
     )
 }
@@ -190,53 +188,50 @@ fn reason(kept: &KeptReject) -> String {
 }
 
 fn show(
-    pipeline: &Pipeline,
+    pipeline: &args::Pipeline,
     wanted: &Wanted<'_>,
     (limit, jsonl): (u64, bool),
     common: &Common,
     output: &Output,
 ) -> Result<(), Failure> {
-    with_kept(pipeline, common, output, |document, kept| {
+    with_rejects(pipeline, common, output, |pipeline, rejects| {
         let (mut shown, mut bytes) = (0, 0);
         let mut documents = Vec::new();
         let mut is_all = true;
-        kept.each(true, |kept| {
+        rejects.each(true, |kept| {
             if !wanted.has(&kept) {
-                return Ok(true);
+                return true;
             }
             bytes += kept.reject.data.len() + kept.reject.message.len();
             if shown == limit || (!jsonl && bytes > MAX_SHOWN_BYTES) {
                 is_all = false;
-                return Ok(false);
+                return false;
             }
             shown += 1;
-            let one = document_of(document, &kept);
+            let one = document_of(pipeline, &kept);
             if jsonl {
                 output.line(&one);
             } else {
-                output.text(&text_of(document, &kept));
+                output.text(&text_of(pipeline, &kept));
                 if common.output == crate::args::Format::Json {
                     documents.push(one);
                 }
             }
-            Ok(true)
+            true
         })?;
         if jsonl {
             return Ok(());
         }
-        let to = document.rejects.to.as_deref().unwrap_or_default();
+        let to = pipeline.rejects_to().unwrap_or_default();
         if shown == 0 {
-            output.text(&format!(
-                "{to} has no such rejects of {}",
-                document.pipeline
-            ));
+            output.text(&format!("{to} has no such rejects of {}", pipeline.name()));
         }
         if !is_all {
             output.text("More are kept: show them with --limit ROWS, or all of them with --jsonl.");
         }
         output.document(&json!({
             "status": "ok",
-            "pipeline": document.pipeline,
+            "pipeline": pipeline.name(),
             "to": to,
             "complete": is_all,
             "rejects": documents,
@@ -253,7 +248,7 @@ fn origin_name(origin: RejectOrigin) -> &'static str {
     }
 }
 
-fn text_of(document: &Document, kept: &KeptReject) -> String {
+fn text_of(pipeline: &Pipeline, kept: &KeptReject) -> String {
     let reject = &kept.reject;
     let place = reject.location.as_deref().unwrap_or("place unknown");
     let column = match &reject.column {
@@ -266,17 +261,17 @@ fn text_of(document: &Document, kept: &KeptReject) -> String {
         "{} {} {}{column} [{}] refused by the {}, {}, run {}\n  {}\n  record{cut}: {record}",
         kept.id,
         one_line(&kept.stream),
-        one_line(&document.redact(place)),
+        one_line(&pipeline.redact(place)),
         one_line(&reject.code),
         origin_name(kept.origin),
         one_line(&kept.time),
         one_line(&kept.run_id),
-        one_line(&document.redact(&reject.message)),
+        one_line(&pipeline.redact(&reject.message)),
     )
 }
 
 /// A reject for programs. A record that is a JSON object, and is written again as it stands, is an object here.
-fn document_of(document: &Document, kept: &KeptReject) -> Value {
+fn document_of(pipeline: &Pipeline, kept: &KeptReject) -> Value {
     let reject = &kept.reject;
     let mut known = Map::new();
     known.insert("id".into(), json!(kept.id));
@@ -296,11 +291,11 @@ fn document_of(document: &Document, kept: &KeptReject) -> Value {
     known.insert("origin".into(), json!(origin_name(kept.origin)));
     known.insert(
         "location".into(),
-        json!(reject.location.as_deref().map(|text| document.redact(text))),
+        json!(reject.location.as_deref().map(|text| pipeline.redact(text))),
     );
     known.insert("column".into(), json!(reject.column));
     known.insert("code".into(), json!(reject.code));
-    known.insert("message".into(), json!(document.redact(&reject.message)));
+    known.insert("message".into(), json!(pipeline.redact(&reject.message)));
     known.insert("time".into(), json!(kept.time));
     known.insert("run_id".into(), json!(kept.run_id));
     Value::Object(known)
@@ -316,24 +311,23 @@ fn as_value(text: &str) -> Value {
 }
 
 fn replay_all(
-    pipeline: &Pipeline,
+    pipeline: &args::Pipeline,
     stream: &str,
     from: Option<&Path>,
     common: &Common,
     output: &Output,
 ) -> Result<(), Failure> {
     let repaired = from.map(read_repaired).transpose()?;
-    let document = setup::document(pipeline, common)?;
-    let redacted = super::redacted(&document);
-    let host = setup::host(output, Some(&document))?;
-    let replayed = replay(&document, &host, stream, repaired).map_err(&redacted)?;
+    let pipeline = setup::pipeline(pipeline, common)?;
+    let Session { engine, control } = setup::session(output, Some(&pipeline))?;
+    let replayed = engine.replay(&pipeline, stream, repaired, &control)?;
     if replayed.rejects > 0 {
         output.committed();
     }
-    output.text(&replayed_text(&document, stream, &replayed));
+    output.text(&replayed_text(&pipeline, stream, &replayed));
     output.document(&json!({
         "status": "ok",
-        "pipeline": document.pipeline,
+        "pipeline": pipeline.name(),
         "stream": stream,
         "replayed": replayed.rejects,
         "rows": replayed.rows,
@@ -344,8 +338,8 @@ fn replay_all(
     Ok(())
 }
 
-fn replayed_text(document: &Document, stream: &str, replayed: &Replayed) -> String {
-    let to = document.rejects.to.as_deref().unwrap_or_default();
+fn replayed_text(pipeline: &Pipeline, stream: &str, replayed: &Replayed) -> String {
+    let to = pipeline.rejects_to().unwrap_or_default();
     if replayed.rejects == 0 {
         return format!("{to} has no rejects of {stream}: nothing was replayed");
     }

@@ -2,13 +2,11 @@
 
 mod summary;
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
-use rapidbyte_engine::{
-    Failure, Host, Narrowing, OnStreamFailure, Plan, Prepared, Streams, Unplanned,
+use rapidbyte::{
+    AttemptRecord, Failure, Narrowing, Plan, PlannedRun, Recorded, RunOptions, Streams, Unplanned,
 };
-use rapidbyte_state::{AttemptRecord, State, Turn};
 use serde_json::{Map, Value, json};
 
 use crate::args::{Common, Run as Arguments};
@@ -16,7 +14,7 @@ use crate::clock::utc;
 use crate::output::Output;
 use crate::page::{Facts, Page, Paper, Shelf};
 use crate::samples::Sampler;
-use crate::setup;
+use crate::setup::{self, Session};
 use crate::watch::Watch;
 
 pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
@@ -34,15 +32,11 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     };
     let paper = arguments.report.as_deref().map(Paper::at).transpose()?;
     let mut pages = Pages { paper, shelf: None };
-    let (known, beginning) = prepare(arguments, &narrowing, common, output, &facts, &mut pages);
-    let Beginning {
-        prepared,
-        host,
-        turn,
-    } = match beginning {
-        Ok(beginning) => beginning,
-        Err(Unplanned { failure, history }) => {
-            let attempt = history.as_ref().and_then(attempt_of);
+    let (known, planned) = plan(arguments, &narrowing, common, output, &facts, &mut pages);
+    let mut planned = match planned {
+        Ok(planned) => planned,
+        Err(Unplanned { failure, recorded }) => {
+            let attempt = recorded.as_ref().and_then(Recorded::attempt);
             facts.run = attempt.as_ref().map(named);
             if !pages.is_empty() {
                 let page = Page {
@@ -52,81 +46,80 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
                     facts: &facts,
                     progress: None,
                 };
-                let kept = history.as_ref().zip(attempt.as_ref());
+                let kept = recorded.as_ref().zip(attempt.as_ref());
                 output.known(pages.write(&page, kept, output));
             }
             return Err(*failure);
         }
     };
-    let plan = &prepared.plan;
+    let plan = planned.plan();
     for stream in &plan.streams {
         for message in stream.warnings() {
             output.warn(&format!("{}: {message}", stream.name));
         }
     }
     pages.refuse_targets(plan)?;
-    let history = setup::history_of_run(plan, &arguments.history, output)?;
-    if let Some(history) = &history {
-        output.follow(history.begun());
+    if let Some(failure) = planned.open_history()? {
+        output.warn(&format!(
+            "cannot open the history of runs: {}",
+            failure.message
+        ));
     }
-    let progress = rapidbyte_engine::progress(plan);
-    let planned = (!pages.is_empty()).then(|| super::plan::document_of(plan));
-    let sampler = planned.map(|plan| (Sampler::start(Arc::clone(&progress)), plan));
-    let watch = Watch::start(Arc::clone(&progress), output);
-    rapidbyte_engine::run(
-        prepared,
-        &host,
-        &progress,
-        history.as_ref(),
-        turn,
-        |ended| {
-            drop(watch);
-            let mut told = None;
-            if let Some((sampler, plan)) = sampler {
-                let attempt = history.as_ref().and_then(attempt_of);
-                facts.run = attempt.as_ref().map(named);
-                let page = Page {
-                    plan: &plan,
-                    ended,
-                    samples: &sampler.stop(),
-                    facts: &facts,
-                    progress: Some(&progress),
+    let recorded = planned.recorded().cloned();
+    if let Some(recorded) = &recorded {
+        output.follow(recorded.run_id());
+    }
+    let progress = planned.progress();
+    let shown = (!pages.is_empty()).then(|| super::plan::document_of(planned.plan()));
+    let sampler = shown.map(|plan| (Sampler::start(planned.progress()), plan));
+    let watch = Watch::start(planned.progress(), output);
+    planned.run(|ended| {
+        drop(watch);
+        let mut told = None;
+        if let Some((sampler, plan)) = sampler {
+            let attempt = recorded.as_ref().and_then(Recorded::attempt);
+            facts.run = attempt.as_ref().map(named);
+            let page = Page {
+                plan: &plan,
+                ended,
+                samples: &sampler.stop(),
+                facts: &facts,
+                progress: Some(&progress),
+            };
+            let kept = recorded.as_ref().zip(attempt.as_ref());
+            told = Some(pages.write(&page, kept, output));
+        }
+        match ended {
+            Ok(report) => {
+                output.committed();
+                let mut document = json!(report);
+                if let (Some(document), Some(Value::Object(told))) =
+                    (document.as_object_mut(), told)
+                {
+                    document.extend(told);
+                }
+                output.document(&document);
+                output.text(&summary::text(report, output));
+            }
+            // The caller prints the error itself.
+            Err(failure) => {
+                let mut known = match told {
+                    Some(Value::Object(told)) => told,
+                    _ => Map::new(),
                 };
-                let kept = history.as_ref().zip(attempt.as_ref());
-                told = Some(pages.write(&page, kept, output));
-            }
-            match ended {
-                Ok(report) => {
-                    output.committed();
-                    let mut document = json!(report);
-                    if let (Some(document), Some(Value::Object(told))) =
-                        (document.as_object_mut(), told)
-                    {
-                        document.extend(told);
-                    }
-                    output.document(&document);
-                    output.text(&summary::text(report, output));
+                let Streams {
+                    reports, warnings, ..
+                } = failure.streams.as_ref();
+                if !reports.is_empty() || !warnings.is_empty() {
+                    known.extend(committed(failure));
                 }
-                // The caller prints the error itself.
-                Err(failure) => {
-                    let mut known = match told {
-                        Some(Value::Object(told)) => told,
-                        _ => Map::new(),
-                    };
-                    let Streams {
-                        reports, warnings, ..
-                    } = failure.streams.as_ref();
-                    if !reports.is_empty() || !warnings.is_empty() {
-                        known.extend(committed(failure));
-                    }
-                    if !reports.is_empty() {
-                        output.text(&summary::partial(&failure.streams.reports));
-                    }
-                    output.known(Value::Object(known));
+                if !reports.is_empty() {
+                    output.text(&summary::partial(&failure.streams.reports));
                 }
+                output.known(Value::Object(known));
             }
-        },
-    )
+        }
+    })
 }
 
 /// The members of a report that a failed run also has, for the streams that it committed.
@@ -142,13 +135,6 @@ fn committed(failure: &Failure) -> Map<String, Value> {
     known.insert("warnings".into(), json!(warnings));
     known.insert("streams".into(), json!(reports));
     known
-}
-
-/// The attempt that this process is. A page is worth more than its number in the history: none where it cannot be
-/// read.
-fn attempt_of(history: &State) -> Option<AttemptRecord> {
-    let id = history.begun();
-    history.attempt_of(id.get()?).ok().flatten()
 }
 
 fn named(attempt: &AttemptRecord) -> (String, u64) {
@@ -177,7 +163,7 @@ impl Pages {
     fn write(
         &mut self,
         page: &Page<'_>,
-        kept: Option<(&State, &AttemptRecord)>,
+        kept: Option<(&Recorded, &AttemptRecord)>,
         output: &Output,
     ) -> Value {
         let mut told = Map::new();
@@ -188,11 +174,12 @@ impl Pages {
                 Err(failure) => output.missed(&failure),
                 Ok(paper) => {
                     told.insert("page".into(), write(&paper, page, output));
-                    let noted = kept.map_or(Ok(()), |(history, attempt)| {
-                        history.reported(attempt, paper.path())
+                    let noted = kept.map_or(Ok(()), |(recorded, attempt)| {
+                        recorded.set_report(attempt, paper.path())
                     });
-                    if let Err(error) = noted {
-                        output.warn(&format!("the history does not record the report: {error}"));
+                    if let Err(failure) = noted {
+                        let why = &failure.message;
+                        output.warn(&format!("the history does not record the report: {why}"));
                     }
                 }
             }
@@ -207,60 +194,44 @@ impl Pages {
     }
 }
 
-/// Everything that a run starts with.
-struct Beginning {
-    prepared: Prepared,
-    host: Host,
-    turn: Option<Turn>,
-}
-
 /// Takes the pipeline's turn and plans; beside it what the page tells of a run that could not be planned.
-fn prepare(
+fn plan(
     arguments: &Arguments,
     narrowing: &Narrowing,
     common: &Common,
     output: &Output,
     facts: &Facts,
     pages: &mut Pages,
-) -> (Value, Result<Beginning, Unplanned>) {
+) -> (Value, Result<PlannedRun, Unplanned>) {
     let file = &arguments.pipeline.file;
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let mut known = json!({ "pipeline": name });
-    let mut prepare = || {
-        let mut document = setup::document(&arguments.pipeline, common)?;
-        if arguments.fail_fast {
-            document.on_stream_failure = OnStreamFailure::Stop;
-        }
+    let mut plan = || {
+        let pipeline = setup::pipeline(&arguments.pipeline, common)?;
         known = json!({
-            "pipeline": document.pipeline,
-            "source": { "connector": document.source.connector },
-            "destination": { "connector": document.destination.connector },
+            "pipeline": pipeline.name(),
+            "source": { "connector": pipeline.source() },
+            "destination": { "connector": pipeline.destination() },
         });
-        if let Some(wanted) = &document.report {
-            let (base, name) = (&document.base_dir, &document.pipeline);
-            pages.shelf = Some(Shelf::new(wanted, base, name, &facts.started)?);
+        if let Some(wanted) = pipeline.pages() {
+            let (folder, name) = (pipeline.folder(), pipeline.name());
+            pages.shelf = Some(Shelf::new(wanted, folder, name, &facts.started)?);
         }
-        let redacted = super::redacted(&document);
-        let host = setup::host(output, Some(&document))?;
-        let history = setup::history_path(&document, &arguments.history);
-        let planned = rapidbyte_engine::plan_alone(document, &host, narrowing, &history);
-        let (prepared, turn) = planned.map_err(|unplanned| {
-            if let Some(history) = &unplanned.history {
-                output.follow(history.begun());
+        let Session { engine, control } = setup::session(output, Some(&pipeline))?;
+        let options = RunOptions {
+            narrowing: narrowing.clone(),
+            fail_fast: arguments.fail_fast,
+            history: setup::history(&arguments.history),
+        };
+        let planned = engine.plan_run(&pipeline, &options, &control);
+        planned.inspect_err(|unplanned| {
+            if let Some(recorded) = &unplanned.recorded {
+                output.follow(recorded.run_id());
             }
-            Unplanned {
-                failure: Box::new(redacted(*unplanned.failure)),
-                ..unplanned
-            }
-        })?;
-        Ok(Beginning {
-            prepared,
-            host,
-            turn,
         })
     };
-    let beginning = prepare();
-    (known, beginning)
+    let planned = plan();
+    (known, planned)
 }
 
 /// Writes the page to one place.

@@ -1,39 +1,30 @@
 //! `rapidbyte runs PIPELINE`
 
-use rapidbyte_engine::Failure;
-use rapidbyte_state::AttemptRecord;
+use std::path::Path;
+
+use rapidbyte::{AttemptRecord, Failure, PastRuns, Runs};
 use serde_json::{Map, Value, json};
 
-use crate::args::{Common, Runs as Arguments};
+use crate::args::{self, Common};
 use crate::output::{Output, bytes, count, table};
 use crate::page::{Index, Paper};
 use crate::setup;
 
-pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
-    let document = setup::named(&arguments.pipeline, common)?;
-    let path = arguments.history.state.clone();
-    let path = path.unwrap_or_else(|| document.history());
+pub fn run(arguments: &args::Runs, common: &Common, output: &Output) -> Result<(), Failure> {
+    let file = &arguments.pipeline.file;
+    let history = setup::history(&arguments.history);
+    let past = PastRuns::of_file(file, &setup::environment(common), &history)?;
     let paper = arguments.page.as_deref().map(Paper::of_index).transpose()?;
-    let history = setup::look(&path)?;
-    let (runs, attempts) = match history {
-        Some(history) => {
-            let pipeline = Some(document.pipeline.as_str());
-            let runs = history.runs(pipeline, arguments.last);
-            let attempts = history.attempts(pipeline, arguments.last);
-            let failed = Failure::of_state;
-            (runs.map_err(failed)?, attempts.map_err(failed)?)
-        }
-        None => (Vec::new(), Vec::new()),
-    };
+    let Runs { runs, attempts } = past.last(arguments.last)?;
     let mut known = Map::new();
     known.insert("status".into(), json!("ok"));
-    known.insert("pipeline".into(), json!(document.pipeline));
+    known.insert("pipeline".into(), json!(past.pipeline()));
     known.insert("attempts".into(), json!(attempts));
     known.insert("runs".into(), json!(runs));
     if let Some(paper) = &paper {
         let index = Index {
-            pipeline: &document.pipeline,
-            file: &document.file,
+            pipeline: past.pipeline(),
+            file: past.file(),
             attempts: &attempts,
         };
         paper.write_index(&index)?;
@@ -42,8 +33,8 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     output.text(&match attempts.is_empty() {
         true => format!(
             "no run of {} is recorded in {}",
-            document.pipeline,
-            path.display()
+            past.pipeline(),
+            past.history().unwrap_or(Path::new("")).display()
         ),
         false => text_of(&attempts, output),
     });

@@ -1,18 +1,15 @@
 //! `rapidbyte state list|get|set|edit|rebind|clear`
 
-use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::process::Command;
 
-use rapidbyte_engine::{Class, Cursors, Document, Failure, did_you_mean};
-use rapidbyte_runtime::Progress;
-use rapidbyte_state::State;
+use rapidbyte::{Class, Cursors, Failure, Pipeline, StreamCursor, TargetProgress};
 use serde_json::{Value, json};
 
-use crate::args::{Common, Consent, History, OneStream, Pipeline, StateVerb as Verb};
-use crate::cursor::{SOURCE, as_json, readable};
+use crate::args::{self, Common, Consent, History, OneStream, StateVerb as Verb};
+use crate::cursor::{as_json, readable};
 use crate::output::{Output, count, table};
-use crate::setup;
+use crate::setup::{self, Session};
 
 pub fn run(verb: &Verb, common: &Common, output: &Output) -> Result<(), Failure> {
     match verb {
@@ -58,88 +55,62 @@ pub fn run(verb: &Verb, common: &Common, output: &Output) -> Result<(), Failure>
     }
 }
 
-/// The streams that the pipeline names, or that the history knows.
-fn names(document: &Document, history: Option<&State>) -> Result<BTreeSet<String>, Failure> {
-    let known = match history {
-        Some(history) => history.streams(&document.pipeline),
-        None => Ok(Vec::new()),
-    };
-    let known = known.map_err(Failure::of_state)?;
-    let named = document.source.streams.iter();
-    let named = named.filter(|entry| !entry.is_pattern());
-    Ok(known
-        .into_iter()
-        .map(|record| record.stream)
-        .chain(named.map(|entry| entry.name.clone()))
-        .collect())
-}
-
 /// Reads the pipeline, opens its destination, and works on the cursors there. A destination that is only asked may
 /// not write files.
 fn with_cursors<T>(
-    pipeline: &Pipeline,
+    pipeline: &args::Pipeline,
+    history: &History,
     common: &Common,
     output: &Output,
     changes: bool,
-    work: impl FnOnce(&Document, &mut Cursors<'_>) -> Result<T, Failure>,
+    work: impl FnOnce(&Pipeline, &mut Cursors) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let document = setup::document(pipeline, common)?;
-    let redacted = super::redacted(&document);
-    let host = setup::host(output, Some(&document))?;
-    let mut cursors = Cursors::open(&document, &host, changes).map_err(&redacted)?;
-    work(&document, &mut cursors).map_err(&redacted)
+    let pipeline = setup::pipeline(pipeline, common)?;
+    let Session { engine, control } = setup::session(output, Some(&pipeline))?;
+    let history = history.state.as_deref();
+    let mut cursors = engine.cursors(&pipeline, history, changes, &control)?;
+    work(&pipeline, &mut cursors)
 }
 
 fn list(
-    pipeline: &Pipeline,
+    pipeline: &args::Pipeline,
     history: &History,
     common: &Common,
     output: &Output,
 ) -> Result<(), Failure> {
-    with_cursors(pipeline, common, output, false, |document, cursors| {
-        let history = setup::history_to_look_at(document, history)?;
-        let (mut rows, mut streams, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
-        rows.push(HEAD.map(str::to_owned).to_vec());
-        for name in names(document, history.as_ref())? {
-            let progress = cursors.of(&name)?;
-            let refused = refused_next(document, cursors, &name)?;
-            // The list redacts secrets, because nobody sets a cursor from it; `get` has the cursor as it is.
-            let progress = progress.map(|progress| Progress {
-                cursor: progress.cursor.map(|cursor| document.redact(&cursor)),
-                ..progress
-            });
-            rows.push(row(&name, progress.as_ref(), refused.as_ref()));
-            streams.push(looked_document(&name, progress.as_ref(), refused.as_ref()));
-            refusals.extend(refused);
-        }
-        output.text(&match streams.is_empty() {
-            true => {
-                "no stream is known yet: the pipeline names patterns, and has not run here".into()
+    with_cursors(
+        pipeline,
+        history,
+        common,
+        output,
+        false,
+        |pipeline, cursors| {
+            let (mut rows, mut streams, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
+            rows.push(HEAD.map(str::to_owned).to_vec());
+            for found in cursors.list()? {
+                // The list redacts secrets, because nobody sets a cursor from it; `get` has the cursor as it is.
+                let progress = found.progress.map(|progress| TargetProgress {
+                    cursor: progress.cursor.map(|cursor| pipeline.redact(&cursor)),
+                    ..progress
+                });
+                let found = StreamCursor { progress, ..found };
+                rows.push(row(&found));
+                streams.push(looked_document(&found));
+                refusals.extend(found.refused);
             }
-            false => table(&rows, ""),
-        });
-        for refused in &refusals {
-            output.text(&refusal(refused));
-        }
-        let pipeline = &document.pipeline;
-        output.document(&json!({ "status": "ok", "pipeline": pipeline, "streams": streams }));
-        Ok(())
-    })
-}
-
-/// Why the next run of the stream is refused, if it is.
-fn refused_next(
-    document: &Document,
-    cursors: &mut Cursors<'_>,
-    stream: &str,
-) -> Result<Option<Failure>, Failure> {
-    match cursors.refuse_next(stream) {
-        Ok(()) => Ok(None),
-        Err(failure) if failure.class == Class::Contract => {
-            Ok(Some(super::redacted(document)(failure)))
-        }
-        Err(failure) => Err(failure),
-    }
+            output.text(&match streams.is_empty() {
+                true => "no stream is known yet: the pipeline names patterns, and has not run here"
+                    .into(),
+                false => table(&rows, ""),
+            });
+            for refused in &refusals {
+                output.text(&refusal(refused));
+            }
+            let pipeline = pipeline.name();
+            output.document(&json!({ "status": "ok", "pipeline": pipeline, "streams": streams }));
+            Ok(())
+        },
+    )
 }
 
 /// The same for people.
@@ -162,9 +133,9 @@ fn refusal(failure: &Failure) -> String {
 /// The columns of `state list`.
 const HEAD: [&str; 4] = ["stream", "commits", "last run", "cursor"];
 
-fn row(name: &str, progress: Option<&Progress>, refused: Option<&Failure>) -> Vec<String> {
-    let (commits, last_run, cursor) = match progress {
-        None if refused.is_some() => ("-".into(), "refused", "no cursor".into()),
+fn row(found: &StreamCursor) -> Vec<String> {
+    let (commits, last_run, cursor) = match &found.progress {
+        None if found.refused.is_some() => ("-".into(), "refused", "no cursor".into()),
         None => ("-".into(), "not moved yet", "-".into()),
         Some(progress) => (
             count(progress.seq),
@@ -175,10 +146,10 @@ fn row(name: &str, progress: Option<&Progress>, refused: Option<&Failure>) -> Ve
             progress.cursor.as_deref().map_or("-".into(), readable),
         ),
     };
-    vec![name.to_owned(), commits, last_run.to_owned(), cursor]
+    vec![found.stream.clone(), commits, last_run.to_owned(), cursor]
 }
 
-fn stream_document(name: &str, progress: Option<&Progress>) -> Value {
+fn stream_document(name: &str, progress: Option<&TargetProgress>) -> Value {
     json!({
         "name": name,
         "known": progress.is_some(),
@@ -191,75 +162,31 @@ fn stream_document(name: &str, progress: Option<&Progress>) -> Value {
 }
 
 /// The same with why the next run is refused.
-fn looked_document(name: &str, progress: Option<&Progress>, refused: Option<&Failure>) -> Value {
-    let mut document = stream_document(name, progress);
+fn looked_document(found: &StreamCursor) -> Value {
+    let mut document = stream_document(&found.stream, found.progress.as_ref());
+    let refused = found.refused.as_ref();
     document["refused"] =
         json!(refused.map(|f| json!({ "code": f.code, "message": f.message, "hint": f.hint })));
     document
 }
 
 fn get(of: &OneStream, history: &History, common: &Common, output: &Output) -> Result<(), Failure> {
-    with_cursors(&of.pipeline, common, output, false, |document, cursors| {
-        let found = Found::of(document, cursors, history, &of.stream)?;
-        output.text(&found.cursor);
-        if let Some(refused) = &found.refused {
-            output.warn(&refusal(refused));
-        }
-        output.document(&looked_document(
-            &of.stream,
-            Some(&found.progress),
-            found.refused.as_ref(),
-        ));
-        Ok(())
-    })
-}
-
-/// A stream that has a cursor.
-struct Found {
-    progress: Progress,
-    cursor: String,
-    /// Why the next run refuses the stream.
-    refused: Option<Failure>,
-}
-
-impl Found {
-    /// Errors: `unknown_stream`, `no_cursor`.
-    fn of(
-        document: &Document,
-        cursors: &mut Cursors<'_>,
-        history: &History,
-        stream: &str,
-    ) -> Result<Self, Failure> {
-        let progress = cursors.of(stream)?;
-        let near = match progress {
-            Some(_) => None,
-            None => {
-                let history = setup::history_to_look_at(document, history)?;
-                ensure_known(document, history.as_ref(), stream)?
+    with_cursors(
+        &of.pipeline,
+        history,
+        common,
+        output,
+        false,
+        |_, cursors| {
+            let found = cursors.get(&of.stream)?;
+            output.text(found.cursor().unwrap_or_default());
+            if let Some(refused) = &found.refused {
+                output.warn(&refusal(refused));
             }
-        };
-        let refused = refused_next(document, cursors, stream)?;
-        if let Some(progress) = progress
-            && let Some(cursor) = progress.cursor.clone()
-        {
-            return Ok(Self {
-                progress,
-                cursor,
-                refused,
-            });
-        }
-        let text = match &refused {
-            Some(refused) => format!(
-                "the stream has no cursor, and the next run is refused with {}: {}",
-                refused.code, refused.message
-            ),
-            None => "the stream has no cursor: the next run begins with the first row".into(),
-        };
-        let hint = refused.and_then(|refused| refused.hint).or(near);
-        Err(Failure::new(Class::Config, "no_cursor", text)
-            .in_stream(stream)
-            .hint(hint.unwrap_or_else(|| LIST_HINT.into())))
-    }
+            output.document(&looked_document(&found));
+            Ok(())
+        },
+    )
 }
 
 fn set(
@@ -270,18 +197,17 @@ fn set(
     output: &Output,
 ) -> Result<(), Failure> {
     ensure_json(cursor, of)?;
-    with_cursors(&of.pipeline, common, output, true, |document, cursors| {
-        alone(cursors, document, (history, consent), output)?;
-        let history = setup::history(document, history)?;
-        ensure_known(document, Some(&history), &of.stream)?;
+    with_cursors(&of.pipeline, history, common, output, true, |_, cursors| {
+        begin_move(cursors, consent, output)?;
+        cursors.ensure_known(&of.stream)?;
         ensure_readable(cursors, &of.stream, cursor, output)?;
-        put(cursors, &history, &of.stream, (Some(cursor), None), output)
+        put(cursors, &of.stream, (cursor, None), output)
     })
 }
 
 /// A cursor that no run takes would end the next one.
 fn ensure_readable(
-    cursors: &Cursors<'_>,
+    cursors: &Cursors,
     stream: &str,
     cursor: &str,
     output: &Output,
@@ -296,39 +222,11 @@ fn ensure_readable(
 }
 
 /// Refuses while a run of the pipeline is at work, unless the operator wants to fence it.
-fn alone(
-    cursors: &mut Cursors<'_>,
-    document: &Document,
-    (history, consent): (&History, &Consent),
-    output: &Output,
-) -> Result<(), Failure> {
-    let history = setup::history_path(document, history);
-    if let Some(who) = cursors.refuse_at_work(&history, consent.force)? {
+fn begin_move(cursors: &mut Cursors, consent: &Consent, output: &Output) -> Result<(), Failure> {
+    if let Some(who) = cursors.begin_move(consent.force)? {
         output.warn(&format!("{who} is running, and this command fences it"));
     }
     Ok(())
-}
-
-const LIST_HINT: &str = "`rapidbyte state list PIPELINE` shows the streams";
-
-/// Refuses an unknown stream: nobody would read the cursor of a misspelt name. A name that only a pattern of the
-/// pipeline covers may be misspelt, too: returns a hint with similar names.
-fn ensure_known(
-    document: &Document,
-    history: Option<&State>,
-    stream: &str,
-) -> Result<Option<String>, Failure> {
-    let known = names(document, history)?;
-    if known.contains(stream) {
-        return Ok(None);
-    }
-    let near = did_you_mean(stream, known.iter().map(String::as_str));
-    if document.source.entry_for(stream).is_some() {
-        return Ok(near);
-    }
-    let text = format!("the pipeline has no stream {stream:?}");
-    let hint = near.unwrap_or_else(|| LIST_HINT.into());
-    Err(Failure::new(Class::Config, "unknown_stream", text).hint(hint))
 }
 
 fn ensure_json(cursor: &str, of: &OneStream) -> Result<(), Failure> {
@@ -353,48 +251,49 @@ fn ensure_json(cursor: &str, of: &OneStream) -> Result<(), Failure> {
 }
 
 fn put(
-    cursors: &mut Cursors<'_>,
-    history: &State,
+    cursors: &mut Cursors,
     stream: &str,
-    (cursor, shown): (Option<&str>, Option<&Progress>),
+    (cursor, shown): (&str, Option<&TargetProgress>),
     output: &Output,
 ) -> Result<(), Failure> {
-    let progress = cursors.put(history, stream, cursor, shown)?;
-    let at = match cursor {
-        Some(cursor) => format!("resumes from {cursor}"),
-        None => "starts with its first row".into(),
-    };
-    output.text(&format!("{stream}: the next run {at}"));
+    let progress = cursors.put(stream, Some(cursor), shown)?;
+    output.text(&format!("{stream}: the next run resumes from {cursor}"));
     output.document(&stream_document(stream, Some(&progress)));
     Ok(())
 }
 
 fn edit(
     of: &OneStream,
-    asked: (&History, &Consent),
+    (history, consent): (&History, &Consent),
     common: &Common,
     output: &Output,
 ) -> Result<(), Failure> {
-    let (history, consent) = asked;
-    let found = with_cursors(&of.pipeline, common, output, false, |document, cursors| {
-        cursors.refuse_at_work(&setup::history_path(document, history), consent.force)?;
-        Found::of(document, cursors, history, &of.stream)
-    })?;
+    let found = with_cursors(
+        &of.pipeline,
+        history,
+        common,
+        output,
+        false,
+        |_, cursors| {
+            cursors.refuse_active(consent.force)?;
+            cursors.get(&of.stream)
+        },
+    )?;
+    let before = as_json(found.cursor().unwrap_or_default());
     // No session stays open while a person edits: a run may begin meanwhile.
-    let after = in_editor(&format!("{:#}\n", as_json(&found.cursor)))?;
+    let after = in_editor(&format!("{before:#}\n"))?;
     ensure_json(&after, of)?;
-    if as_json(&after) == as_json(&found.cursor) {
+    if as_json(&after) == before {
         output.text(&format!("{}: nothing was changed", of.stream));
-        output.document(&stream_document(&of.stream, Some(&found.progress)));
+        output.document(&stream_document(&of.stream, found.progress.as_ref()));
         return Ok(());
     }
     let after = as_json(&after).to_string();
-    with_cursors(&of.pipeline, common, output, true, |document, cursors| {
-        alone(cursors, document, asked, output)?;
-        let history = setup::history(document, history)?;
+    with_cursors(&of.pipeline, history, common, output, true, |_, cursors| {
+        begin_move(cursors, consent, output)?;
         ensure_readable(cursors, &of.stream, &after, output)?;
-        let moved = (Some(after.as_str()), Some(&found.progress));
-        put(cursors, &history, &of.stream, moved, output)
+        let moved = (after.as_str(), found.progress.as_ref());
+        put(cursors, &of.stream, moved, output)
     })
 }
 
@@ -429,47 +328,19 @@ fn in_editor(text: &str) -> Result<String, Failure> {
     Ok(edited.trim().to_owned())
 }
 
-/// The stream, or all.
-fn chosen(
-    document: &Document,
-    history: &State,
-    stream: Option<&str>,
-) -> Result<BTreeSet<String>, Failure> {
-    match stream {
-        Some(stream) => {
-            ensure_known(document, Some(history), stream)?;
-            Ok(BTreeSet::from([stream.to_owned()]))
-        }
-        None => names(document, Some(history)),
-    }
-}
-
 fn rebind(
-    pipeline: &Pipeline,
+    pipeline: &args::Pipeline,
     stream: Option<&str>,
     (history, consent): (&History, &Consent),
     common: &Common,
     output: &Output,
 ) -> Result<(), Failure> {
-    with_cursors(pipeline, common, output, true, |document, cursors| {
-        alone(cursors, document, (history, consent), output)?;
-        let history = setup::history(document, history)?;
+    with_cursors(pipeline, history, common, output, true, |_, cursors| {
+        begin_move(cursors, consent, output)?;
         let mut streams = Vec::new();
-        for name in chosen(document, &history, stream)? {
-            let progress = cursors.of(&name)?;
-            let Some(Value::Object(mut cursor)) = progress
-                .as_ref()
-                .and_then(|progress| progress.cursor.as_deref())
-                .map(as_json)
-            else {
-                continue;
-            };
-            cursor.remove(SOURCE);
-            // The destination forgets which table held the rows, too.
-            let is_exact = cursor.contains_key("system");
-            let cursor = Value::Object(cursor).to_string();
-            let progress = cursors.put(&history, &name, Some(&cursor), None)?;
-            output.text(&match is_exact {
+        cursors.rebind(stream, |rebound| {
+            let name = &rebound.stream;
+            output.text(&match rebound.needs_same_server {
                 false => format!(
                     "{name}: the next run accepts the source and the target that it \
                      finds"
@@ -480,44 +351,27 @@ fn rebind(
                          server needs --full-refresh"
                 ),
             });
-            streams.push(stream_document(&name, Some(&progress)));
-        }
+            streams.push(stream_document(name, Some(&rebound.progress)));
+        })?;
         output.document(&json!({ "status": "ok", "streams": streams }));
         Ok(())
     })
 }
 
 fn clear(
-    pipeline: &Pipeline,
+    pipeline: &args::Pipeline,
     stream: Option<&str>,
     (history, consent): (&History, &Consent),
     common: &Common,
     output: &Output,
 ) -> Result<(), Failure> {
-    with_cursors(pipeline, common, output, true, |document, cursors| {
-        alone(cursors, document, (history, consent), output)?;
-        let history = setup::history(document, history)?;
-        let names = chosen(document, &history, stream)?;
+    with_cursors(pipeline, history, common, output, true, |_, cursors| {
+        begin_move(cursors, consent, output)?;
         let mut cleared = Vec::new();
-        for name in names {
-            // A stream without a checkpoint begins with its first row as it is. One that is named is written down
-            // all the same: that accepts rows which the target has already.
-            if stream.is_none() && cursors.of(&name)?.is_none() {
-                continue;
-            }
-            let progress = cursors.put(&history, &name, None, None)?;
-            history
-                .forget_stream(&document.pipeline, &name, &cursors.target_of(&name))
-                .map_err(Failure::of_state)?;
+        cursors.clear(stream, |name, progress| {
             output.text(&format!("{name}: the next run starts with its first row"));
-            cleared.push(stream_document(&name, Some(&progress)));
-        }
-        // If one stream is cleared, an interrupted run stays unfinished: it has appended other streams.
-        if stream.is_none() {
-            history
-                .give_up(&document.pipeline, cursors.target())
-                .map_err(Failure::of_state)?;
-        }
+            cleared.push(stream_document(name, Some(progress)));
+        })?;
         if cleared.is_empty() {
             output.text("there was nothing to clear");
         }

@@ -3,43 +3,41 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use rapidbyte_engine::document::Share;
-use rapidbyte_engine::verify::{self, Compared, Difference, Repair, Sum};
-use rapidbyte_engine::{Class, Failure, Narrowing, Prepared};
-use rapidbyte_wire::counted;
+use rapidbyte::verify::{self, Compared, Difference, Repair, Sum};
+use rapidbyte::{Class, Failure, Narrowing, Share, VerifyOptions};
 use serde_json::{Value, json};
 
 use crate::args::{Common, Verify as Arguments};
 use crate::clock::utc;
-use crate::output::{Output, count, one_line, rows, short, table};
-use crate::setup;
+use crate::output::{Output, count, counted, one_line, rows, short, table};
+use crate::setup::{self, Session};
 
 /// Rows that are shown of a stream; `--output json` has all that were found.
 const SHOWN: usize = 20;
 
 pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
-    let document = setup::document(&arguments.pipeline, common)?;
-    let redacted = super::redacted(&document);
-    let host = setup::host(output, Some(&document))?;
-    let narrowing = Narrowing {
-        select: arguments.select.clone(),
-        exclude: arguments.exclude.clone(),
-        ..Narrowing::default()
-    };
+    let pipeline = setup::pipeline(&arguments.pipeline, common)?;
+    let Session { engine, control } = setup::session(output, Some(&pipeline))?;
     let sample = arguments.sample.unwrap_or(Share::WHOLE);
     if let Some(path) = &arguments.receipt {
         check(path)?;
     }
-    let mut prepared = Prepared::narrowed(document, &host, &narrowing).map_err(&redacted)?;
-    let told = |compared: &Compared| output.text(&text_of(compared, sample, output));
-    let repair = match arguments.repair {
-        true => Repair::Rows,
-        false => Repair::Nothing,
+    let options = VerifyOptions {
+        narrowing: Narrowing {
+            select: arguments.select.clone(),
+            exclude: arguments.exclude.clone(),
+            ..Narrowing::default()
+        },
+        sample,
+        repair: match arguments.repair {
+            true => Repair::Rows,
+            false => Repair::Nothing,
+        },
     };
-    let verified = verify::verify(&mut prepared, &host, sample, repair, told).map_err(&redacted)?;
-    let failures: Vec<Failure> = verified.failures.iter().cloned().map(&redacted).collect();
-    let failure = verified.failure().map(&redacted);
-    let others = failures.iter().filter(|one| {
+    let told = |compared: &Compared| output.text(&text_of(compared, sample, output));
+    let verified = engine.verify(&pipeline, &options, &control, told)?;
+    let failure = verified.failure();
+    let others = verified.failures.iter().filter(|one| {
         let is_told = failure
             .as_ref()
             .is_some_and(|told| told.stream == one.stream);
@@ -54,16 +52,16 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
         ));
     }
     let receipt = json!({
-        "pipeline": prepared.plan.document.pipeline,
+        "pipeline": verified.pipeline,
         "verified_at": utc(SystemTime::now()),
         "program": env!("CARGO_PKG_VERSION"),
         "sample_percent": f64::from(sample.millionths()) / 10_000.0,
         "connectors": {
-            "source": prepared.plan.source.connector.name(),
-            "destination": prepared.plan.destination.connector.name(),
+            "source": verified.source,
+            "destination": verified.destination,
         },
         "streams": verified.streams.iter().map(document_of).collect::<Vec<_>>(),
-        "failures": failures,
+        "failures": verified.failures,
     });
     if let Some(path) = &arguments.receipt {
         write(path, &receipt)?;

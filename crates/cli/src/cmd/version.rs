@@ -1,7 +1,6 @@
 //! `rapidbyte version`
 
-use rapidbyte_engine::Failure;
-use rapidbyte_runtime::CONTRACT;
+use rapidbyte::{CONTRACT, Failure};
 use serde_json::json;
 
 use crate::output::Output;

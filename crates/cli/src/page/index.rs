@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Component, Path, PathBuf};
 
-use rapidbyte_state::AttemptRecord;
+use rapidbyte::AttemptRecord;
 
 use super::{document, escape, table};
 use crate::output::{bytes, count};

@@ -1,12 +1,9 @@
 //! The file that a page goes to.
 
-use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rapidbyte_engine::{Class, Failure, Plan};
-use rapidbyte_runtime::{owner, regular};
+use rapidbyte::{Class, Failure, Plan, create_own_file, foreign_link, open_regular_file};
 
 use super::{DOCTYPE, Index, MARK, Page};
 
@@ -51,7 +48,7 @@ impl Paper {
         }
         refuse_other(&path, named_by)?;
         let temporary = path.with_file_name(format!(".{name}.{}.report", std::process::id()));
-        create(&temporary)
+        create_own_file(&temporary)
             .and_then(|_| std::fs::remove_file(&temporary))
             .map_err(|error| unwritten(&error))?;
         Ok(Self {
@@ -103,7 +100,7 @@ impl Paper {
     fn put(&self, html: &str) -> Result<(), Failure> {
         // The run itself may have made a file of this name.
         refuse_other(&self.path, self.named_by)?;
-        let written = create(&self.temporary)
+        let written = create_own_file(&self.temporary)
             .and_then(|mut file| file.write_all(html.as_bytes()))
             .and_then(|()| std::fs::rename(&self.temporary, &self.path));
         written.map_err(|error| {
@@ -119,13 +116,6 @@ impl Paper {
     }
 }
 
-/// A file of our own, in the place of one that a killed process left.
-fn create(temporary: &Path) -> std::io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    regular::check(options.custom_flags(regular::OWN).open(temporary)?)
-}
-
 /// Refuses a directory behind a link of another user than root, this user and the owner of `base_dir`. Errors:
 /// `link_refused`.
 pub(super) fn refuse_foreign_links(
@@ -133,7 +123,7 @@ pub(super) fn refuse_foreign_links(
     base_dir: &Path,
     named_by: &str,
 ) -> Result<(), Failure> {
-    let Some(link) = owner::foreign_link(directory, base_dir) else {
+    let Some(link) = foreign_link(directory, base_dir) else {
         return Ok(());
     };
     let text = format!("{}: {link}", directory.display());
@@ -159,7 +149,7 @@ fn refuse_other(path: &Path, named_by: &str) -> Result<(), Failure> {
 /// Whether a file is a page of ours, or empty.
 pub(super) fn is_ours(path: &Path) -> std::io::Result<bool> {
     let mut begin = Vec::new();
-    let file = regular::open(path)?;
+    let file = open_regular_file(path)?;
     file.take(HEAD_BYTES).read_to_end(&mut begin)?;
     let begin = String::from_utf8_lossy(&begin);
     Ok(begin.is_empty() || begin.starts_with(DOCTYPE) && begin.contains(MARK))

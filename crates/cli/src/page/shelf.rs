@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rapidbyte_engine::document::Pages;
-use rapidbyte_engine::{Failure, Plan};
+use rapidbyte::{Failure, Pages, Plan};
 
 use super::paper::{Paper, is_ours, on_disk, refuse_foreign_links, unwritten};
 

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use arrow_schema::FieldRef;
 use rapidbyte_runtime::{
     Cancel, CheckItem, Clock, Connector, Destination, Grants, Kind, Limits, MemoryBudget,
     Permissions, Phase, Sandbox, Source, Spec, Stream, Transform, unmarked_tls,
 };
+use rapidbyte_wire::{ipc, types};
 use serde_json::{Map, Value};
 
 use super::choose::readable;
@@ -256,6 +258,38 @@ pub struct Discovered {
     pub streams: Vec<Stream>,
     /// One failure for all other streams. None if the columns of all streams are known.
     pub unreadable: Option<Failure>,
+}
+
+/// A column as its source describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceColumn {
+    /// The name.
+    pub name: String,
+    /// The Arrow type, by its name in a pipeline file.
+    pub arrow_type: String,
+    /// The source's own name of the type.
+    pub source_type: String,
+    /// It may be null.
+    pub is_nullable: bool,
+}
+
+impl Discovered {
+    /// The columns of a stream, in order.
+    ///
+    /// # Errors
+    /// `contract_broken`: the source describes the stream in another form than Arrow's.
+    pub fn columns(stream: &Stream) -> Result<Vec<SourceColumn>, Failure> {
+        let schema = ipc::decode_schema(&stream.schema)
+            .map_err(|e| Failure::new(Class::Run, "contract_broken", e).in_stream(&stream.name))?;
+        let columns = schema.fields().iter().enumerate();
+        let column = |(at, field): (usize, &FieldRef)| SourceColumn {
+            name: field.name().clone(),
+            arrow_type: types::type_name(field),
+            source_type: stream.source_types.get(at).cloned().unwrap_or_default(),
+            is_nullable: field.is_nullable(),
+        };
+        Ok(columns.map(column).collect())
+    }
 }
 
 /// Lists the streams of the source without the destination. Transient failures are retried as `retry` says.

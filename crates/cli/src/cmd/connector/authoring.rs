@@ -3,14 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use rapidbyte::Failure;
 use rapidbyte_authoring::{Adapters, Built, Project};
-use rapidbyte_engine::Failure;
 use serde_json::json;
 
-use super::load_from;
 use crate::args::NewConnector;
 use crate::output::Output;
-use crate::setup;
+use crate::setup::{self, Session};
 
 /// Makes a project and says what to do in it.
 pub fn create(new: &NewConnector, output: &Output) -> Result<(), Failure> {
@@ -45,9 +44,9 @@ pub fn build(folder: &Path, output: &Output) -> Result<(), Failure> {
         component,
         bytes,
     } = built;
-    let host = setup::host(output, None)?;
+    let Session { engine, control } = setup::session(output, None)?;
     let file = project.component(Path::new("."));
-    let (_, connector, _) = load_from(&file.display().to_string(), folder, &host)?;
+    let connector = engine.connector(&file.display().to_string(), folder, &control)?;
     project.expects(connector.kind())?;
     let kind = project.kind.name();
     let shown = shown(&component);

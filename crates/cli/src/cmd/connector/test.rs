@@ -1,44 +1,33 @@
 //! `rapidbyte connector test`
 
-use std::path::Path;
-
-use rapidbyte_conformance::{Outcome, Peer, Report, Trial, Verdict, clauses, test};
-use rapidbyte_engine::{Class, Environment, Failure, Host, Settings};
-use rapidbyte_runtime::Kind;
+use rapidbyte::{Class, Failure};
+use rapidbyte_conformance::{Asked, Outcome, Report, Trial, Verdict, clauses, test};
 use serde_json::json;
 
-use super::{config_schema, failed, load_from};
 use crate::args::{Common, ConnectorTest};
 use crate::output::{Output, wrapped};
+use crate::setup::{self, Session};
 
 pub fn run(
     asked: &ConnectorTest,
     common: &Common,
-    host: Host,
+    session: &Session,
     output: &Output,
 ) -> Result<(), Failure> {
-    let trial = trial(asked, common, host)?;
+    let host = session.engine.host(&session.control);
+    let trial = Trial::of(&as_asked(asked), &setup::environment(common), host)?;
     let clauses = clauses(trial.connector.kind());
     let width = clauses.iter().map(|clause| clause.id.len()).max();
     let width = width.unwrap_or(0);
-    let redact = |text: &str| {
-        let ours = trial
-            .settings
-            .as_ref()
-            .map(|settings| settings.redact(text));
-        let text = ours.unwrap_or_else(|| text.to_owned());
-        let peer = trial.peer.as_ref();
-        peer.map(|peer| peer.settings.redact(&text)).unwrap_or(text)
-    };
     let report = test(&trial, &mut |outcome| {
-        output.text(&redact(&line(outcome, width, output)));
+        output.text(&trial.redact(&line(outcome, width, output)));
     });
     if trial.host.cancel.is_cancelled() {
         return Err(Failure::cancelled());
     }
     let mut document = json!({ "status": if report.is_well() { "ok" } else { "failed" } });
     let told = serde_json::to_string(&report).map_err(internal)?;
-    let told = serde_json::from_str(&redact(&told)).map_err(internal)?;
+    let told = serde_json::from_str(&trial.redact(&told)).map_err(internal)?;
     if let (Some(document), serde_json::Value::Object(told)) = (document.as_object_mut(), told) {
         document.extend(told);
     }
@@ -49,7 +38,7 @@ pub fn run(
     }
     output.known(document);
     if let Some(reason) = report.wrong_setup().filter(|_| report.failed == 0) {
-        return Err(Failure::new(Class::Config, "invalid_setup", redact(reason)).hint(
+        return Err(Failure::new(Class::Config, "invalid_setup", trial.redact(reason)).hint(
             "no clause failed: test again when this is right. If it is right already, the connector refuses good \
              settings or good data",
         ));
@@ -78,97 +67,16 @@ fn internal(error: serde_json::Error) -> Failure {
     Failure::new(Class::Run, "internal", error)
 }
 
-fn trial(asked: &ConnectorTest, common: &Common, host: Host) -> Result<Trial, Failure> {
-    let here = Path::new(".");
-    let base_dir = std::path::absolute(here).map_err(|error| {
-        let text = format!("cannot find the working directory: {error}");
-        Failure::new(Class::Config, "file_unreadable", text)
-    })?;
-    let origin = host.find(&asked.name, here)?;
-    let connector = host.runtime.load(&origin).map_err(failed)?;
-    let settings = match (&asked.config, &asked.config_file) {
-        (Some(text), _) => Some(settings(text, "--config", &base_dir, common)?),
-        (None, Some(file)) => Some(Settings::load(file, &base_dir, &environment(common))?),
-        (None, None) => None,
-    };
-    let misplaced = match connector.kind() {
-        Kind::Source if asked.peer.is_some() => Some((
-            "--peer is for transforms and destinations",
-            "remove the flag",
-        )),
-        Kind::Destination if !asked.stream.is_empty() => {
-            Some(("--stream is for sources and transforms", "remove the flag"))
-        }
-        Kind::Transform if asked.peer_stream.is_some() => {
-            Some(("--peer-stream is for destinations", "write --stream"))
-        }
-        Kind::Transform if asked.peer.is_none() && !asked.stream.is_empty() => Some((
-            "--stream names a stream of the peer of a transform",
-            "add --peer and --peer-config, or remove the flag",
-        )),
-        Kind::Transform if asked.stream.len() > 1 => Some((
-            "a transform is tested with one stream",
-            "write --stream once",
-        )),
-        _ => None,
-    };
-    if let Some((text, hint)) = misplaced {
-        let text = format!("{text}; {} is a {}", asked.name, connector.kind().name());
-        return Err(Failure::new(Class::Config, "invalid_argument", text).hint(hint));
+fn as_asked(arguments: &ConnectorTest) -> Asked<'_> {
+    let peer = arguments.peer.as_deref();
+    Asked {
+        connector: &arguments.name,
+        config: arguments.config.as_deref(),
+        config_file: arguments.config_file.as_deref(),
+        streams: &arguments.stream,
+        peer: peer.zip(arguments.peer_config.as_deref()),
+        peer_stream: arguments.peer_stream.as_deref(),
     }
-    let peer = match (&asked.peer, &asked.peer_config) {
-        (Some(name), Some(text)) => {
-            let mut peer = peer(name, text, &base_dir, common, &host)?;
-            peer.stream.clone_from(&asked.peer_stream);
-            Some(peer)
-        }
-        _ => None,
-    };
-    Ok(Trial {
-        host,
-        connector,
-        settings,
-        base_dir,
-        streams: asked.stream.clone(),
-        peer,
-    })
-}
-
-fn peer(
-    name: &str,
-    text: &str,
-    base_dir: &Path,
-    common: &Common,
-    host: &Host,
-) -> Result<Peer, Failure> {
-    let (_, connector, spec) = load_from(name, base_dir, host)?;
-    if connector.kind() != Kind::Source {
-        let text = format!("{name} is a {}", connector.kind().name());
-        return Err(
-            Failure::new(Class::Config, "invalid_world", text).hint("name a source in --peer")
-        );
-    }
-    let settings = settings(text, "--peer-config", base_dir, common)?;
-    let schema = config_schema(&spec)?;
-    settings.keep_secrets(&schema);
-    Ok(Peer {
-        connector,
-        settings,
-        schema,
-        stream: None,
-    })
-}
-
-fn environment(common: &Common) -> Environment<'static> {
-    let environment = Environment::process();
-    match &common.env_file {
-        Some(file) => environment.with_env_file(file),
-        None => environment,
-    }
-}
-
-fn settings(text: &str, name: &str, base_dir: &Path, common: &Common) -> Result<Settings, Failure> {
-    Ok(Settings::parse(text, name, base_dir, &environment(common))?)
 }
 
 /// A clause on one line; below a failed one what was seen and what to do.

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use rapidbyte_engine::report::{Report, Side, StreamReport};
-use rapidbyte_wire::counted;
+use rapidbyte::{Report, Side, StreamReport};
 use serde_json::{Map, Value, json};
 
-use crate::output::{Output, bytes, count, one_line, rate, rows, table};
+use crate::output::{Output, bytes, count, counted, one_line, rate, rows, table};
 
 /// Streams that are listed; of more only the slowest are.
 const MOST_STREAMS: usize = 10;
@@ -213,7 +212,7 @@ mod tests {
     use super::*;
     use crate::args::Arguments;
     use clap::Parser;
-    use rapidbyte_engine::report::StageReport;
+    use rapidbyte::StageReport;
 
     fn report(streams: usize) -> Report {
         let stage = |key: &str, secs: f64, wait: &str| {
