@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use rapidbyte_columnar::Kind;
 use rapidbyte_formats::csv::Headers;
+use rapidbyte_formats::jsonl::{REST, UnknownKeys};
 use rapidbyte_formats::{Choice, Chosen, Compression, Format, FormatName, NullText};
 use rapidbyte_sdk::bytes::Size;
 use rapidbyte_sdk::declared::Columns;
@@ -58,6 +59,9 @@ pub struct Config {
     /// The same as `schema`, for single streams.
     #[serde(default)]
     pub schemas: BTreeMap<String, Columns>,
+    /// JSON Lines: keys that are not columns: `collect` them as JSON in the column `_rest`, `ignore` or
+    /// `refuse` them (default `refuse`).
+    pub unknown_keys: Option<UnknownKeys>,
     /// The pattern of declared timestamps, such as `%d.%m.%Y %H:%M` (default: ISO 8601).
     pub timestamp_format: Option<String>,
     /// The pattern of declared dates, such as `%d.%m.%Y` (default: ISO 8601).
@@ -91,6 +95,8 @@ pub(crate) struct Settings {
     pub schemas: BTreeMap<String, SchemaRef>,
     pub partitions: Option<Partitions>,
     pub times: TimeForms,
+    /// Of JSON Lines.
+    pub unknown_keys: UnknownKeys,
     pub sample_rows: u64,
     pub sample_bytes: u64,
 }
@@ -144,12 +150,37 @@ impl Config {
             schema.iter().chain(schemas.values()),
             partitions.as_ref(),
         )?;
+        let unknown_keys = self.unknown_keys.unwrap_or(UnknownKeys::Refuse);
+        if let (FileFormat::Text(Format::Csv(_)), Some(_)) = (&format, self.unknown_keys) {
+            let text =
+                "unknown_keys is for JSON Lines: the columns of a CSV file are in its header";
+            return Err(Error::config("unused_option", text)
+                .hint("remove the key; headers: union allows files with other columns")
+                .at("config.unknown_keys"));
+        }
+        let declared = schema.iter().map(|schema| ("schema".to_owned(), schema));
+        let of_streams = schemas
+            .iter()
+            .map(|(name, schema)| (format!("schemas.{name}"), schema));
+        let mut all = declared.chain(of_streams);
+        let has_rest = |(_, schema): &(String, &SchemaRef)| schema.field_with_name(REST).is_ok();
+        if unknown_keys == UnknownKeys::Collect
+            && let Some((key, _)) = all.find(has_rest)
+        {
+            let text = format!("unknown_keys: collect creates the column {REST} itself");
+            return Err(Error::config("invalid_config", text)
+                .hint(format!(
+                    "remove {REST} from {key}, or write unknown_keys: refuse"
+                ))
+                .at(format!("config.{key}")));
+        }
         Ok(Settings {
             path: self.path,
             stream: self.stream,
             format,
             compression: self.compression,
             times,
+            unknown_keys,
             schema,
             schemas,
             partitions,
@@ -188,6 +219,7 @@ impl Config {
             ("schemas", !self.schemas.is_empty()),
             ("sample_rows", self.sample_rows.is_some()),
             ("sample_bytes", self.sample_bytes.is_some()),
+            ("unknown_keys", self.unknown_keys.is_some()),
         ];
         match options.iter().find(|(_, given)| *given) {
             None => Ok(FileFormat::Columns(kind, self.headers.unwrap_or_default())),

@@ -171,6 +171,7 @@ impl Source for Files {
                 true => Ok(decoder.inferred()),
                 false => self.settings.times.apply(decoder, &known.schema),
             })
+            .and_then(|decoder| decoder.unknown_keys(self.settings.unknown_keys))
             .map(|decoder| match request.keeps_rejects {
                 true => decoder.keep_rejects(),
                 false => decoder,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use std::vec::IntoIter;
 
 use rapidbyte_formats::{Compression, Decoder};
+use rapidbyte_sdk::log;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
@@ -226,6 +227,13 @@ impl Rows {
         Ok(())
     }
 
+    /// Says which keys the column of unknown keys has taken.
+    fn tell_collected(&self) {
+        if let Some(collected) = self.decoder.collected().filter(|found| found.rows > 0) {
+            log::warn(format!("stream {}: {collected}", self.stream));
+        }
+    }
+
     /// Takes the records of the open file that could not be read.
     fn take_rejects(&mut self) {
         if let Some(open) = &self.open {
@@ -250,7 +258,11 @@ impl Reader for Rows {
             match self.step()? {
                 Step::Forward => {}
                 Step::AllRead if self.rejects.is_empty() => {
-                    return Ok(self.take()?.map_or(Event::End, Event::Batch));
+                    let batch = self.take()?;
+                    if batch.is_none() {
+                        self.tell_collected();
+                    }
+                    return Ok(batch.map_or(Event::End, Event::Batch));
                 }
                 // The end comes after the rejects.
                 Step::AllRead => break,

@@ -1,9 +1,12 @@
 //! The columns of a stream: declared, or inferred from the beginning of its files.
 
+use std::sync::Arc;
+
+use rapidbyte_formats::jsonl::{REST, UnknownKeys};
 use rapidbyte_formats::{Format, FormatError, Limits, Sampler};
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
-use rapidbyte_sdk::types;
+use rapidbyte_sdk::types::{self, parse_field};
 
 use crate::columns;
 use crate::config::{FileFormat, Settings};
@@ -56,10 +59,27 @@ pub(crate) fn know(settings: &Settings, stream: &FileStream) -> Result<Known> {
         Format::Jsonl => "json value",
     };
     let mut known = know_text(settings, format, stream, text)?;
+    if settings.unknown_keys == UnknownKeys::Collect {
+        known = with_rest(&known)?;
+    }
     if let Format::Jsonl = format {
         known.schema = types::mark_json_strings(&known.schema).into();
     }
     Ok(known)
+}
+
+/// The columns, and the column of the other keys. A sampled key of its name is one of those.
+fn with_rest(known: &Known) -> Result<Known> {
+    let fields = known.schema.fields().iter();
+    let fields = fields.filter(|field| field.name() != REST).cloned();
+    let rest = Arc::new(parse_field(REST, "json", true).map_err(Error::internal)?);
+    let fields: Vec<_> = fields.chain([rest]).collect();
+    let is_of_column = |note: &&String| !note.starts_with(&format!("{REST}:"));
+    let notes = known.notes.iter().filter(is_of_column).cloned();
+    let notes = notes.chain([format!("{REST}: json (keys that are not columns)")]);
+    let text = known.source_types.first().cloned().unwrap_or_default();
+    let schema = Schema::new(fields).into();
+    Ok(Known::new(schema, notes.collect(), known.inferred, &text))
 }
 
 fn know_text(

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use rapidbyte_formats::jsonl::UnknownKeys;
 use rapidbyte_sdk::bytes::Size;
 use rapidbyte_sdk::declared::Columns;
 use schemars::JsonSchema;
@@ -247,19 +248,6 @@ pub enum PaginationKind {
     LinkHeader,
     /// By the URL in the body.
     NextUrl,
-}
-
-/// Keys that are not columns: `collect` them as JSON in the column `_rest`, `ignore` or `refuse`
-/// them (default `collect`; with `schema`, `refuse`).
-#[derive(serde::Deserialize, JsonSchema, Debug, Clone, Copy, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-pub enum UnknownKeys {
-    /// The column `_rest` takes them.
-    Collect,
-    /// The stream ends with an error.
-    Refuse,
-    /// They are left out.
-    Ignore,
 }
 
 /// With inferred types, store objects and arrays as `json` text (the default) or as `columns` of

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rapidbyte_formats::jsonl::Sampler;
+use rapidbyte_formats::jsonl::{REST, UnknownKeys};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::{mark_json_strings, parse_field, type_name};
 
 use crate::client::Client;
-use crate::config::{Nested, UnknownKeys};
+use crate::config::Nested;
 use crate::read::Walk;
-use crate::settings::{REST, Sample, Settled};
+use crate::settings::{Sample, Settled};
 
 /// A stream's columns and how they became known.
 #[derive(Debug, Clone)]

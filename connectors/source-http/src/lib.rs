@@ -23,12 +23,11 @@ use rapidbyte_sdk::prelude::*;
 
 use client::Client;
 pub use config::Config;
-use config::UnknownKeys;
 use cursor::Tracker;
 use known::Known;
 pub use read::Rows;
 use read::Walk;
-use settings::{REST, Sample, Settled};
+use settings::{Sample, Settled};
 
 /// The connector, opened with one configuration.
 pub struct Api {
@@ -193,11 +192,7 @@ fn decoder(
             decoder.inferred_except(&names.collect::<Vec<_>>())
         }
     };
-    match stream.unknown_keys {
-        UnknownKeys::Refuse => Ok(decoder),
-        UnknownKeys::Ignore => Ok(decoder.ignore_unknown()),
-        UnknownKeys::Collect => decoder.collect_unknown(REST),
-    }
+    decoder.unknown_keys(stream.unknown_keys)
 }
 
 /// Follows an incremental stream; nothing for a full refresh.

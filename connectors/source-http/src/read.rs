@@ -12,7 +12,7 @@ use crate::client::{Client, Param};
 use crate::cursor::Tracker;
 use crate::json::push_line;
 use crate::page::{Pager, Place, document, records};
-use crate::settings::{REST, Settled};
+use crate::settings::Settled;
 
 /// Asks for the pages of a stream and gives their records as lines of JSON.
 pub(crate) struct Walk {
@@ -111,7 +111,7 @@ impl Walk {
         let declare = self.declare(key, "json");
         format!(
             "write unknown_keys: collect under config.streams.{} to keep such keys in the column \
-             {REST}, or {declare}",
+             _rest, or {declare}",
             self.stream.name
         )
     }
@@ -251,18 +251,7 @@ impl Rows {
         let Some(collected) = self.decoder.collected().filter(|found| found.rows > 0) else {
             return;
         };
-        let names: Vec<&str> = collected.names.iter().map(String::as_str).collect();
-        let more = if collected.more { " and more" } else { "" };
-        let names = names.join(", ");
-        let records = match collected.rows {
-            1 => "1 record has".to_owned(),
-            rows => format!("{rows} records have"),
-        };
-        log::warn(format!(
-            "stream {}: {records} keys that are not columns ({names}{more}); the column {REST} \
-                 keeps them",
-            self.walk.stream()
-        ));
+        log::warn(format!("stream {}: {collected}", self.walk.stream()));
     }
 
     fn take(&mut self) -> Result<Option<RecordBatch>> {

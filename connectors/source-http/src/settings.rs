@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rapidbyte_formats::jsonl::{REST, UnknownKeys};
 use rapidbyte_sdk::http::{Retry, Url};
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::{
     Auth, AuthKind, Config, CursorFormat, MethodName, Nested, Pagination, PaginationKind, SendIn,
-    StreamConfig, UnknownKeys,
+    StreamConfig,
 };
 use crate::json::Path;
 
@@ -109,7 +110,6 @@ pub(crate) struct Cursor {
 }
 
 /// The column of keys that are not columns.
-pub(crate) const REST: &str = "_rest";
 
 const MAX_RETRIES: u32 = 5;
 const TIMEOUT_SECONDS: u32 = 60;

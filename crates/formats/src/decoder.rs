@@ -101,6 +101,18 @@ impl Decoder {
         }
     }
 
+    /// The same, which treats keys of JSON Lines that the schema does not have so. To collect them the schema has the
+    /// column [`jsonl::REST`].
+    ///
+    /// Errors: `unknown_column`.
+    pub fn unknown_keys(self, keys: jsonl::UnknownKeys) -> Result<Self, FormatError> {
+        match keys {
+            jsonl::UnknownKeys::Refuse => Ok(self),
+            jsonl::UnknownKeys::Ignore => Ok(self.ignore_unknown()),
+            jsonl::UnknownKeys::Collect => self.collect_unknown(jsonl::REST),
+        }
+    }
+
     /// The same, which leaves out keys of JSON Lines that the schema does not have.
     #[must_use]
     pub fn ignore_unknown(mut self) -> Self {

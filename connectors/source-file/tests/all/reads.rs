@@ -980,3 +980,64 @@ fn texts_for_true_and_false_can_be_said() {
     let error = text(files.path(), config).unwrap_err();
     assert_eq!(error.code, "invalid_dialect");
 }
+
+#[test]
+fn keys_after_the_sample_are_collected_left_out_or_refused() {
+    let folder = folder(&[(
+        "a.jsonl",
+        "{\"i\":1}\n{\"i\":2,\"new\":{\"a\": 1.50},\"x\":null}\n{\"_rest\":7,\"i\":3}\n{\"i\":4}\n",
+    )]);
+    let with = |key: Option<&str>| {
+        let mut config = json!({"path": "a.jsonl", "sample_rows": 1});
+        if let Some(key) = key {
+            config["unknown_keys"] = json!(key);
+        }
+        config
+    };
+    let mut source = open(folder.path(), with(Some("collect"))).unwrap();
+    let streams = source.discover(&[]).unwrap();
+    assert_eq!(shown(&streams[0]), "a: i int64, _rest json");
+    assert_eq!(
+        read(&mut source, "a", None).unwrap(),
+        "{\"i\":1,\"_rest\":null}\n{\"i\":2,\"_rest\":{\"new\":{\"a\": 1.50},\"x\":null}}\n\
+         {\"i\":3,\"_rest\":{\"_rest\":7}}\n{\"i\":4,\"_rest\":null}\n"
+    );
+    assert_eq!(
+        read(&mut source, "a", Some(&["i"])).unwrap(),
+        "{\"i\":1}\n{\"i\":2}\n{\"i\":3}\n{\"i\":4}\n"
+    );
+    let mut source = open(folder.path(), with(Some("ignore"))).unwrap();
+    assert_eq!(
+        read(&mut source, "a", None).unwrap(),
+        "{\"i\":1}\n{\"i\":2}\n{\"i\":3}\n{\"i\":4}\n"
+    );
+    for key in [None, Some("refuse")] {
+        let mut source = open(folder.path(), with(key)).unwrap();
+        let error = read(&mut source, "a", None).unwrap_err();
+        assert_eq!(error.code, "jsonl_unknown_field");
+        assert!(error.hint.unwrap().contains("unknown_keys: collect"));
+    }
+    for (config, code, at) in [
+        (
+            json!({"path": "a.csv", "unknown_keys": "collect"}),
+            "unused_option",
+            "config.unknown_keys",
+        ),
+        (
+            json!({"path": "a.parquet", "unknown_keys": "refuse"}),
+            "unused_option",
+            "config.unknown_keys",
+        ),
+        (
+            json!({"path": "a.jsonl", "unknown_keys": "collect", "schema": {"_rest": "json"}}),
+            "invalid_config",
+            "config.schema",
+        ),
+    ] {
+        let error = open(folder.path(), config).map(drop).unwrap_err();
+        assert_eq!(
+            (error.code.as_str(), error.location.as_deref()),
+            (code, Some(at))
+        );
+    }
+}

@@ -28,4 +28,4 @@ pub use columns::{ColumnDecoder, ColumnEncoder};
 pub(crate) use decode::Reader;
 pub use encode::Encoder;
 pub use infer::{Inferred, Sampler};
-pub use unknown::Collected;
+pub use unknown::{Collected, REST, UnknownKeys};

@@ -1,6 +1,7 @@
 //! Keys that the schema does not have.
 
 use std::collections::{BTreeSet, HashSet};
+use std::fmt;
 
 use super::decode::duplicate;
 use crate::FormatError;
@@ -8,6 +9,22 @@ use crate::FormatError;
 /// Names that are remembered for the person who reads about them, and characters of each.
 const MAX_NAMES: usize = 20;
 const NAME_CHARS: usize = 60;
+
+/// The column that [collects](UnknownKeys::Collect) keys.
+pub const REST: &str = "_rest";
+
+/// Keys that are not columns: `collect` them as JSON in the column `_rest`, `ignore` or `refuse`
+/// them.
+#[derive(serde::Deserialize, schemars::JsonSchema, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum UnknownKeys {
+    /// The column `_rest` takes them.
+    Collect,
+    /// The stream ends with an error.
+    Refuse,
+    /// They are left out.
+    Ignore,
+}
 
 /// The treatment of a key that the schema does not have.
 pub(super) enum Unknown {
@@ -40,6 +57,23 @@ pub struct Collected {
     pub names: BTreeSet<String>,
     /// There are keys that `names` lacks.
     pub more: bool,
+}
+
+impl fmt::Display for Collected {
+    /// Writes `3 records have keys that are not columns (a, b); the column _rest keeps them`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
+        let more = if self.more { " and more" } else { "" };
+        match self.rows {
+            1 => f.write_str("1 record has")?,
+            rows => write!(f, "{rows} records have")?,
+        }
+        let names = names.join(", ");
+        write!(
+            f,
+            " keys that are not columns ({names}{more}); the column {REST} keeps them"
+        )
+    }
 }
 
 impl Unknown {
@@ -81,8 +115,8 @@ impl Unknown {
                 let text = format!("the key {key:?} is not in the schema");
                 return Err(FormatError::new("jsonl_unknown_field", text)
                     .hint(
-                        "declare it in the schema, or raise sample_rows so that the sample \
-                             contains it",
+                        "declare it in the schema, raise sample_rows so that the sample contains it, or set \
+                             unknown_keys: collect or ignore",
                     )
                     .column(key)
                     .line(line));
