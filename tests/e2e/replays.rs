@@ -1,5 +1,7 @@
 //! Rejects are listed, shown and replayed: a record that has landed is never applied twice.
 
+use std::process::Stdio;
+
 use rapidbyte_testkit::postgres::Client;
 use serde_json::{Value, json};
 
@@ -408,4 +410,167 @@ fn of_two_replays_at_once_one_lands_the_records() {
         (loaded.ids(), loaded.rejected()),
         ("1 2 3".into(), "none".into())
     );
+}
+
+#[test]
+fn a_record_keeps_the_columns_of_its_file_when_the_header_changes() {
+    let loaded = Loaded::new("CREATE TABLE raw.t (id bigint PRIMARY KEY, name text, total float8)");
+    let upsert = " }\n  write_mode: upsert\n  primary_key: [id]";
+    loaded
+        .folder
+        .write("t.csv", "id,name,total\n1,10,5\n2,b,x\n");
+    document(&loaded.run(ALLOWED, upsert), 0);
+    // The next file has its columns in another order, and a name where the older one had a number.
+    loaded.folder.write("t.csv", "id,total,name\n4,1,2\n");
+    document(&loaded.run(ALLOWED, upsert), 0);
+    let lines = loaded.rejects("show", &["--jsonl"]).stdout;
+    loaded
+        .folder
+        .write("fixed.jsonl", lines.replace("2,b,x", "2,20,7"));
+    std::fs::remove_file(loaded.folder.path().join("t.csv")).expect("a file");
+    loaded.folder.write("t.csv", "id,total,name\n");
+    assert_eq!(loaded.replay(&["--from", "fixed.jsonl"], 0)["rows"], 1);
+    let row = loaded.text("SELECT concat_ws('|', name, total) FROM raw.t WHERE id = 2");
+    assert_eq!(row, "20|7");
+}
+
+#[test]
+fn an_upsert_replays_records_in_the_order_in_which_they_were_first_rejected() {
+    let loaded = Loaded::new(
+        "CREATE TABLE raw.t (id bigint PRIMARY KEY, name text, total float8, CONSTRAINT low CHECK (total > 0))",
+    );
+    let upsert = " }\n  write_mode: upsert\n  primary_key: [id]";
+    // The older one is refused by the destination, the newer ones by the source.
+    for line in ["5,old,-1", "5,newer,x", "5,newest,y"] {
+        loaded
+            .folder
+            .write("t.csv", format!("id,name,total\n{line}\n"));
+        document(&loaded.run(ALLOWED, upsert), 0);
+    }
+    let lines = loaded.rejects("show", &["--jsonl"]).stdout;
+    let of_newer: Vec<&str> = lines
+        .lines()
+        .filter(|line| line.contains("newer"))
+        .collect();
+    // It fails again, and stays before the newest.
+    loaded.folder.write("fixed.jsonl", of_newer.join("\n"));
+    assert_eq!(loaded.replay(&["--from", "fixed.jsonl"], 0)["rejected"], 1);
+    let lines = loaded.rejects("show", &["--jsonl"]).stdout;
+    let order = ["old", "newer", "newest"].map(|name| lines.find(&format!("{name}")));
+    assert!(order.is_sorted(), "{lines}");
+    let fixed = lines
+        .replace("\"total\":-1.0", "\"total\":1")
+        .replace("newer,x", "newer,2")
+        .replace("newest,y", "newest,3");
+    loaded.folder.write("fixed.jsonl", fixed);
+    let replayed = loaded.replay(&["--from", "fixed.jsonl"], 0);
+    assert_eq!(replayed["replayed"], 3, "{replayed:#}");
+    assert_eq!(loaded.text("SELECT name FROM raw.t"), "newest");
+}
+
+#[test]
+fn a_row_that_the_destination_refused_comes_back_exactly_or_is_refused() {
+    let loaded = Loaded::new(
+        "CREATE TABLE raw.t (id bigint NOT NULL, j json, b jsonb, f float8, CONSTRAINT low CHECK (id < 0))",
+    );
+    let source = "schema: { id: int64, j: json, b: json, f: float64 }";
+    let rows = "id,j,b,f\n1,null,null,NaN\n2,\"\"\"null\"\"\",\"\"\"x\"\"\",Infinity\n3,\"[1,\n2]\",\"{\"\"a\"\":1}\",1.5\n\
+                4, 1.50,1.50,-0\n";
+    loaded.folder.write("t.csv", rows);
+    document(&loaded.with("run", ALLOWED, source, APPEND, None), 0);
+    assert_eq!(loaded.text("SELECT count(*) FROM raw.bad"), "4");
+    let mut client = loaded.client();
+    let whole = "(SELECT string_agg(concat_ws('|', id, j, b, f), ' ' ORDER BY id) FROM raw.t)";
+    change(&mut client, REPAIR);
+    loaded.folder.write(
+        "other.jsonl",
+        "{\"id\":\"1\",\"record\":{\"id\":1,\"j\":null}}\n",
+    );
+    let failed = loaded.replay(&["--from", "other.jsonl"], 4);
+    assert_eq!(failed["error"]["code"], "record_does_not_fit", "{failed:#}");
+    let text = failed["error"]["message"].as_str().unwrap_or_default();
+    assert!(text.contains("\"b\", \"f\""), "{failed:#}");
+    assert_eq!(loaded.replay(&[], 0)["rows"], 4);
+    let replayed = loaded.text(whole);
+    change(&mut client, "DELETE FROM raw.t");
+    document(&loaded.with("run", ALLOWED, source, APPEND, None), 0);
+    assert_eq!(replayed, loaded.text(whole));
+}
+
+#[test]
+fn a_replay_that_fails_for_a_moment_is_retried_and_not_taken_for_an_older_run() {
+    let loaded = loaded();
+    change(&mut loaded.client(), REPAIR);
+    let fixed = loaded.rejects("show", &["--jsonl"]).stdout;
+    let fixed = fixed.lines().filter(|line| line.contains("pg_23514"));
+    loaded
+        .folder
+        .write("fixed.jsonl", fixed.collect::<Vec<_>>().join("\n"));
+    let file = loaded.folder.read("p.yaml");
+    let retry = "retry: { max_attempts: 3, backoff_seconds: 1 }\n";
+    loaded.folder.write("p.yaml", format!("{file}{retry}"));
+    let arguments = [
+        "rejects",
+        "replay",
+        "p.yaml",
+        "--stream",
+        "t",
+        "--from",
+        "fixed.jsonl",
+    ];
+    let mut command = loaded.folder.command(&arguments);
+    let ended = command
+        .env("RAPIDBYTE_FAULTS", "engine.write=error@1")
+        .output();
+    let ended = ended.expect("the program starts");
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    assert_eq!(loaded.ids(), "1 4 5");
+}
+
+#[test]
+fn a_reject_that_somebody_edits_while_a_replay_waits_for_it_stays() {
+    let loaded = loaded();
+    let lines = loaded.rejects("show", &["--jsonl"]).stdout;
+    let fixed = lines.replace("\"x,b,2\"", "\"2,b,2\"");
+    let one = fixed.lines().filter(|line| line.contains("2,b,2"));
+    loaded
+        .folder
+        .write("fixed.jsonl", one.collect::<Vec<_>>().join("\n"));
+    let mut client = loaded.client();
+    change(
+        &mut client,
+        "BEGIN; UPDATE raw.bad SET record = '7,g,7' WHERE record = 'x,b,2'",
+    );
+    let mut other = loaded.client();
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                 AND application_name = 'rapidbyte' AND wait_event_type = 'Lock'";
+    let arguments = [
+        "rejects",
+        "replay",
+        "p.yaml",
+        "--stream",
+        "t",
+        "--output",
+        "json",
+        "--from",
+        "fixed.jsonl",
+    ];
+    let mut command = loaded.folder.command(&arguments);
+    let replaying = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let replaying = replaying.expect("the program starts");
+    let is_waiting = || {
+        let count = other.query_one(waits, &[]).expect("a count");
+        count.get::<_, i64>(0) == 1
+    };
+    until(is_waiting, "the replay waits for the reject");
+    change(&mut client, "COMMIT");
+    let ended = replaying.wait_with_output().expect("a replay");
+    let failed = document(&ended.into(), 4);
+    assert_eq!(failed["error"]["code"], "reject_missing", "{failed:#}");
+    assert_eq!(loaded.ids(), "1 4");
+    let edited = "SELECT count(*) FROM raw.bad WHERE record = '7,g,7'";
+    assert_eq!(loaded.text(edited), "1");
 }

@@ -165,6 +165,7 @@ impl Keeper {
                     column: error.column,
                     code: error.code,
                     message: without_place(&error.message).to_owned(),
+                    read_with: None,
                 };
                 self.refused.add(&reject);
                 self.keep(RejectOrigin::Destination, &reject)?;

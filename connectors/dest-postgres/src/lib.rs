@@ -276,7 +276,12 @@ impl Destination for Postgres {
         let planned = self.planned.remove(&target.stream);
         let planned = planned.filter(|(mode, _)| *mode == target.write_mode);
         let lock = planned.map(|(_, lock)| lock);
-        let keeper = rejects.map(|table| Keeper::new(table, run, target, &name));
+        let replayed = match &lease.aside {
+            Some(Aside::Replay(claim)) => claim.first_ids(),
+            _ => Vec::new(),
+        };
+        let keeper = rejects.map(|table| Keeper::new(table, run, target, &name, replayed));
+        let keeper = keeper.transpose()?;
         let load = TableLoad::new(&self.home, client, target, name, lease, lock)?;
         let load = load.keeping(keeper);
         Ok((load, progress))

@@ -267,22 +267,34 @@ impl TableLoad {
         Ok(decided)
     }
 
-    /// Deletes the rows with these keys. Errors: `rows_kept` if some of them stay.
-    fn remove(&self, client: &mut Client, decided: &Decision, rows: &KeyedRows) -> Result<()> {
-        if rows.keys.is_empty() {
-            return Ok(());
-        }
+    /// Deletes the rows that are gone, and gives those that come their keys as they are spelled. Errors: `rows_kept` if
+    /// rows that are gone stay.
+    fn remove(&self, client: &mut Client, decided: &Decision, rows: &Repair) -> Result<()> {
         let name = &self.name;
         let columns = digest::columns(&self.schema, decided);
         let recipe = Recipe::parse(&rows.recipe, columns.len()).map_err(convert)?;
-        let has_key = recipe.has_key(&columns, &rows.keys);
-        let remove = format!(
-            "{SETTINGS}; {DEFERRED}; {OWN_PATH}; DELETE FROM {name} AS t WHERE {has_key}; {NO_PATH}; \
-             SELECT EXISTS (SELECT FROM {name} AS t WHERE {has_key})::text; {SETTINGS_AS_SET}"
-        );
-        let removed = client.query_all(&remove);
-        let [left] = removed.map_err(|e| self.explain(client, still_referenced(e)))?;
-        ensure_empty(name, &left)?;
+        if !rows.gone.is_empty() {
+            let gone = format!(
+                "({}) AND NOT ({})",
+                recipe.has_key(&columns, &rows.gone),
+                recipe.has_key(&columns, &rows.present)
+            );
+            let remove = format!(
+                "{SETTINGS}; {DEFERRED}; {OWN_PATH}; DELETE FROM {name} AS t WHERE {gone}; {NO_PATH}; \
+                 SELECT EXISTS (SELECT FROM {name} AS t WHERE {gone})::text; {SETTINGS_AS_SET}"
+            );
+            let removed = client.query_all(&remove);
+            let [left] = removed.map_err(|e| self.explain(client, still_referenced(e)))?;
+            ensure_empty(name, &left)?;
+        }
+        if !rows.present.is_empty() && !rows.gone.is_empty() {
+            let respell = recipe.respell(&name.sql(), &columns, &rows.present);
+            let respell = format!(
+                "{SETTINGS}; {DEFERRED}; {OWN_PATH}; {respell}; {NO_PATH}; {SETTINGS_AS_SET}"
+            );
+            let respelled = client.execute(&respell);
+            respelled.map_err(|e| self.explain(client, still_referenced(e)))?;
+        }
         failpoint("dest-postgres.removed")
     }
 

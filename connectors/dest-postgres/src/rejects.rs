@@ -1,7 +1,10 @@
 //! Records that do not get into the target, in a table of their own: rows that this destination or the server refuses,
 //! and records that the source cannot read. They commit together with the rows around them.
 
+use std::collections::BTreeMap;
+
 use rapidbyte_formats::object;
+use rapidbyte_pg::form;
 use rapidbyte_pg::ident::{self, quote_ident, quote_literal};
 use rapidbyte_pg_client::{Client, Format, Param, Row};
 use rapidbyte_sdk::log::failpoint;
@@ -14,8 +17,8 @@ use crate::convert;
 use crate::lock::NO_PRIVILEGE;
 use crate::transaction::BEGIN;
 
-/// The columns of the table. A run that finds a table without one of them refuses it.
-const COLUMNS: [(&str, &str); 14] = [
+/// The columns of the table. A run that finds a table without one of them refuses it, but adds the [`ADDED`] columns.
+const COLUMNS: [(&str, &str); 16] = [
     ("id", "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
     (
         "rejected_at",
@@ -34,7 +37,13 @@ const COLUMNS: [(&str, &str); 14] = [
     // A record that is not text of this server.
     ("record_bytes", "bytea"),
     ("record_is_cut", "boolean NOT NULL"),
+    // A record of the source: what the source read it with. A row: the columns at the source behind its names.
+    ("read_with", "text"),
+    // The id of the reject that was first kept of a record that failed again.
+    ("first_id", "bigint"),
 ];
+/// Columns that tables of earlier versions do not have.
+const ADDED: [&str; 2] = ["read_with", "first_id"];
 /// Rejects are sent when they have this many bytes.
 const PENDING_BYTES: usize = 1 << 20;
 /// Counted for each reject beside its texts.
@@ -90,16 +99,21 @@ fn refused(table: &Name, code: &str, problem: &str) -> Error {
 pub(crate) fn makers(client: &mut Client, table: &Name) -> Result<Vec<String>> {
     let regclass = format!("pg_catalog.to_regclass({})", quote_literal(&table.sql()));
     let names = COLUMNS.map(|(name, _)| format!("({})", quote_literal(name)));
+    let names = names.join(", ");
     let [found] = client.query_all(&format!(
         "SELECT {regclass} IS NOT NULL, n.oid IS NOT NULL, \
-             (SELECT pg_catalog.string_agg(w.name, ', ') FROM (VALUES {}) AS w (name) WHERE NOT EXISTS ( \
+             (SELECT pg_catalog.string_agg(w.name, ', ') FROM (VALUES {names}) AS w (name) WHERE NOT EXISTS ( \
                  SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = {regclass} AND a.attname = w.name)), \
+             (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(a.attname), ', ') FROM pg_catalog.pg_attribute a \
+                 WHERE a.attrelid = {regclass} AND a.attnum > 0 AND NOT a.attisdropped AND a.attnotnull \
+                 AND NOT a.atthasdef AND a.attidentity = '' \
+                 AND NOT EXISTS (SELECT FROM (VALUES {names}) AS w (name) WHERE w.name = a.attname)), \
+             pg_catalog.pg_has_role((SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.oid = {regclass}), 'USAGE'), \
              pg_catalog.has_table_privilege({regclass}, 'INSERT'), \
              pg_catalog.has_schema_privilege(n.oid, 'CREATE'), \
              pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'), \
              pg_catalog.quote_ident(current_user) \
          FROM (VALUES (1)) AS one LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = {}",
-        names.join(", "),
         quote_literal(&table.schema)
     ))?;
     let row = found.rows.first();
@@ -109,16 +123,40 @@ pub(crate) fn makers(client: &mut Client, table: &Name) -> Result<Vec<String>> {
     let is = |column: usize| Ok::<_, Error>(text(column)? == Some("t"));
     let (has_table, has_schema) = (is(0)?, is(1)?);
     let schema = quote_ident(&table.schema);
-    let role = text(6)?.unwrap_or_default();
+    let role = text(8)?.unwrap_or_default();
     if has_table {
-        if let Some(lacking) = text(2)? {
-            let text = format!("{table} is no table of rejects: it has no column {lacking}");
-            return Err(Error::schema("rejects_table_differs", text)
+        let lacking: Vec<&str> = text(2)?.map_or(Vec::new(), |names| names.split(", ").collect());
+        let differs = |text: String| {
+            Error::schema("rejects_table_differs", text)
                 .hint("name a table that does not exist yet, which the run makes")
-                .at("rejects.to"));
+                .at("rejects.to")
+        };
+        if lacking.iter().any(|name| !ADDED.contains(name)) {
+            let lacking = lacking.join(", ");
+            let text = format!("{table} is no table of rejects: it has no column {lacking}");
+            return Err(differs(text));
         }
-        return match is(3)? {
-            true => Ok(Vec::new()),
+        if let Some(more) = text(3)? {
+            let text = format!(
+                "{table} is no table of rejects: its column {more} takes no NULL and has no default"
+            );
+            return Err(differs(text));
+        }
+        let missing = COLUMNS.iter().filter(|(name, _)| lacking.contains(name));
+        let add: Vec<String> = missing
+            .map(|(name, ty)| format!("ADD COLUMN IF NOT EXISTS {name} {ty}"))
+            .collect();
+        let add = match add.is_empty() {
+            true => Vec::new(),
+            false => vec![format!("ALTER TABLE {table} {}", add.join(", "))],
+        };
+        if let (Some(alter), false) = (add.first(), is(4)?) {
+            let text =
+                format!("the role may not add columns to {table}, which an earlier version made");
+            return Err(denied(text, alter.clone()));
+        }
+        return match is(5)? {
+            true => Ok(add),
             false => Err(denied(
                 format!("the role may not insert into {table}"),
                 format!("GRANT INSERT ON {table} TO {role}"),
@@ -131,12 +169,12 @@ pub(crate) fn makers(client: &mut Client, table: &Name) -> Result<Vec<String>> {
         columns.join(", ")
     );
     match has_schema {
-        true if is(4)? => Ok(vec![create]),
+        true if is(6)? => Ok(vec![create]),
         true => Err(denied(
             format!("the role may not make {table}"),
             format!("GRANT CREATE ON SCHEMA {schema} TO {role}"),
         )),
-        false if is(5)? => Ok(vec![
+        false if is(7)? => Ok(vec![
             format!("CREATE SCHEMA IF NOT EXISTS {schema}"),
             create,
         ]),
@@ -193,21 +231,31 @@ pub(crate) fn page(
     with_data: bool,
 ) -> Result<Vec<KeptReject>> {
     let table = named(to)?;
-    let after = after.map_or(Ok(0), |after| id_of(after, &table))?;
-    let (record, bytes) = match with_data {
-        true => ("r.record", "pg_catalog.encode(r.record_bytes, 'hex')"),
-        false => ("NULL::text", "NULL::text"),
+    let (first, id) = after.map_or(Ok((0, 0)), |after| place_of(after, &table))?;
+    let [record, bytes, read_with, version] = match with_data {
+        true => [
+            "r.record",
+            "pg_catalog.encode(r.record_bytes, 'hex')",
+            "r.whole ->> 'read_with'",
+            VERSION,
+        ],
+        false => ["NULL::text"; 4],
     };
+    let first_id = "COALESCE((r.whole ->> 'first_id')::bigint, r.id)";
     let sql = format!(
         "SELECT p.* FROM (SELECT q.*, pg_catalog.sum(COALESCE(pg_catalog.octet_length(q.record), 0) \
-                 + COALESCE(pg_catalog.octet_length(q.hex), 0) + pg_catalog.octet_length(q.message)) \
-                 OVER (ORDER BY q.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before \
+                 + COALESCE(pg_catalog.octet_length(q.hex), 0) + pg_catalog.octet_length(q.message) \
+                 + COALESCE(pg_catalog.octet_length(q.read_with), 0)) \
+                 OVER (ORDER BY q.first_id, q.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before \
              FROM (SELECT r.id, r.stream, r.run_id, \
                  pg_catalog.to_char(r.rejected_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS \"UTC\"') AS kept_at, \
-                 r.origin, r.location, r.column_name, r.code, r.message, r.record_is_cut, {record} AS record, {bytes} AS hex \
-             FROM {table} AS r WHERE r.pipeline = {} AND r.id > {after} ORDER BY r.id LIMIT {PAGE_ROWS}) AS q) AS p \
-         WHERE COALESCE(p.before, 0) < {PAGE_BYTES} ORDER BY p.id",
+                 r.origin, r.location, r.column_name, r.code, r.message, r.record_is_cut, {record} AS record, {bytes} AS hex, \
+                 {first_id} AS first_id, {read_with} AS read_with, {version} AS version \
+             FROM (SELECT t.*, {whole} AS whole FROM {table} AS t WHERE t.pipeline = {}) AS r \
+             WHERE ({first_id}, r.id) > ({first}, {id}) ORDER BY {first_id}, r.id LIMIT {PAGE_ROWS}) AS q) AS p \
+         WHERE COALESCE(p.before, 0) < {PAGE_BYTES} ORDER BY p.first_id, p.id",
         quote_literal(pipeline),
+        whole = whole("t"),
     );
     let answers = match client.simple_query(&sql) {
         Err(error) if is_missing(&error) => return Ok(Vec::new()),
@@ -216,6 +264,13 @@ pub(crate) fn page(
     };
     let rows = answers.first().map_or(&[][..], |rows| &rows.rows);
     rows.iter().map(kept).collect()
+}
+
+/// A row of the table as JSON. A table of an earlier version lacks columns, which count as NULL.
+fn whole(table: &str) -> String {
+    format!(
+        "(pg_catalog.jsonb_build_object('read_with', NULL, 'first_id', NULL) || pg_catalog.to_jsonb({table}))"
+    )
 }
 
 /// A row of [`page`].
@@ -227,8 +282,13 @@ fn kept(row: &Row) -> Result<KeptReject> {
         (None, Some(hex)) => from_hex(&hex),
         (None, None) => Vec::new(),
     };
+    let (id, first_id) = (needed(0)?, needed(12)?);
     Ok(KeptReject {
-        id: needed(0)?,
+        id: match id == first_id {
+            true => id,
+            false => format!("{first_id}.{id}"),
+        },
+        version: needed(14)?,
         stream: needed(1)?,
         run_id: needed(2)?,
         time: needed(3)?,
@@ -244,6 +304,7 @@ fn kept(row: &Row) -> Result<KeptReject> {
             column: text(6)?,
             code: needed(7)?,
             message: needed(8)?,
+            read_with: text(13)?,
         },
     })
 }
@@ -256,11 +317,18 @@ fn from_hex(hex: &str) -> Vec<u8> {
         .collect()
 }
 
-/// The number of a reject. Errors: `reject_missing`.
-fn id_of(id: &str, table: &Name) -> Result<i64> {
-    id.parse()
-        .map_err(|_| missing(&format!("{table} has no reject {id:?}: it was")))
+/// The id of the reject that was first kept of a record, and the id of the reject: `7.12`, or `12` for both. Errors:
+/// `reject_missing`.
+fn place_of(id: &str, table: &Name) -> Result<(i64, i64)> {
+    let (first, own) = id.split_once('.').unwrap_or((id, id));
+    match (first.parse(), own.parse()) {
+        (Ok(first), Ok(own)) => Ok((first, own)),
+        _ => Err(missing(&format!("{table} has no reject {id:?}: it was"))),
+    }
 }
+
+/// Differs after each change of the row `r` of the table.
+const VERSION: &str = "pg_catalog.hashtextextended(r.whole::text, 0)::text";
 
 /// The meaning of a server's error for the table of rejects.
 fn unreadable(table: &Name, error: Error) -> Error {
@@ -280,7 +348,8 @@ fn unreadable(table: &Name, error: Error) -> Error {
 }
 
 fn missing(why: &str) -> Error {
-    let text = format!("{why} replayed or deleted before, and this replay changed nothing");
+    let text =
+        format!("{why} replayed, changed or deleted before, and this replay changed nothing");
     Error::data("reject_missing", text).hint(
         "list the rejects again with `rapidbyte rejects show PIPELINE`, and replay those that are still there",
     )
@@ -291,9 +360,82 @@ fn missing(why: &str) -> Error {
 pub(crate) struct Claim {
     table: Name,
     ids: Vec<i64>,
+    /// The id of the reject that was first kept of each record.
+    first_ids: Vec<i64>,
+    versions: Vec<String>,
     /// The condition for them, on the table `r`.
     condition: String,
+    columns: Columns,
 }
+
+/// The columns at the source behind the columns of rows that are kept.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Columns {
+    /// Of rows before the transforms, and of rows of the target. Both are JSON objects; none if nobody knows them.
+    before: Option<String>,
+    behind: Option<String>,
+}
+
+/// The value of `read_with` for a row.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+struct Numbers {
+    relation: String,
+    /// `pg_attribute.attnum` at the source, by the names in the record.
+    columns: BTreeMap<String, i16>,
+}
+
+impl Columns {
+    pub(crate) fn of(schema: &Schema) -> Result<Self> {
+        let Some(origin) = form::table_of(schema).map_err(convert)?.origin else {
+            return Ok(Self::default());
+        };
+        let mut behind = BTreeMap::new();
+        for field in schema.fields() {
+            if let Some(number) = origin.number(field).map_err(convert)? {
+                behind.insert(field.name().clone(), number);
+            }
+        }
+        let written = |columns: BTreeMap<String, i16>| {
+            let relation = origin.relation.clone();
+            let text = serde_json::to_string(&Numbers { relation, columns }).ok();
+            text.filter(|text| text.len() <= MAX_READ_WITH_BYTES)
+        };
+        Ok(Self {
+            before: written(origin.columns.clone()),
+            behind: written(behind),
+        })
+    }
+
+    fn of_origin(&self, origin: RejectOrigin) -> Option<&str> {
+        match origin {
+            RejectOrigin::Source => None,
+            RejectOrigin::Transform => self.before.as_deref(),
+            RejectOrigin::Destination => self.behind.as_deref(),
+        }
+    }
+
+    /// The name of a column that was another column of the same table when the row was kept.
+    fn changed(&self, origin: &str, read_with: &str) -> Option<String> {
+        let now = match origin {
+            "transform" => self.before.as_deref(),
+            "destination" => self.behind.as_deref(),
+            _ => None,
+        };
+        let parsed = |text: &str| serde_json::from_str::<Numbers>(text).ok();
+        let (now, then) = (parsed(now?)?, parsed(read_with)?);
+        let is_changed = |(name, number): &(&String, &i16)| {
+            now.columns.get(*name).is_some_and(|now| now != *number)
+        };
+        let mut columns = then
+            .columns
+            .iter()
+            .filter(|_| now.relation == then.relation);
+        columns.find(is_changed).map(|(name, _)| name.clone())
+    }
+}
+
+/// A wider table is not compared.
+const MAX_READ_WITH_BYTES: usize = 64 << 10;
 
 impl Claim {
     /// `None` for a load that replays nothing. Errors: `reject_missing`.
@@ -309,8 +451,9 @@ impl Claim {
         if replayed.is_empty() {
             return Ok(None);
         }
-        let ids = replayed.iter().map(|id| id_of(id, table));
-        let ids = ids.collect::<Result<Vec<i64>>>()?;
+        let places = replayed.iter().map(|(id, _)| place_of(id, table));
+        let places = places.collect::<Result<Vec<_>>>()?;
+        let (first_ids, ids): (Vec<i64>, Vec<i64>) = places.into_iter().unzip();
         let list: Vec<String> = ids.iter().map(i64::to_string).collect();
         let condition = format!(
             "r.pipeline = {} AND r.stream = {} AND r.id = ANY ('{{{}}}'::bigint[])",
@@ -321,16 +464,73 @@ impl Claim {
         Ok(Some(Self {
             table: table.clone(),
             ids,
+            first_ids,
+            versions: replayed
+                .iter()
+                .map(|(_, version)| version.clone())
+                .collect(),
             condition,
+            columns: Columns::of(target.arrow_schema()?.as_ref())?,
         }))
+    }
+
+    /// The places of the rejects in the order of all rejects.
+    pub(crate) fn first_ids(&self) -> Vec<i64> {
+        self.first_ids.clone()
     }
 
     /// Keeps other replays of these rejects waiting until the end of the open transaction. Errors: `reject_missing`.
     pub(crate) fn hold(&self, client: &mut Client) -> Result<()> {
-        match self.count(client)? {
-            held if held == self.ids.len() => Ok(()),
-            held => Err(self.missing(held)),
+        let held = match self.count(client)? {
+            held if held == self.ids.len() => self.unchanged(client)?,
+            held => held,
+        };
+        match held == self.ids.len() {
+            true => self.refuse_other_columns(client),
+            false => Err(self.missing(held)),
         }
+    }
+
+    /// How many of the rejects, which are locked, are as they were read.
+    fn unchanged(&self, client: &mut Client) -> Result<usize> {
+        let read = self.ids.iter().zip(&self.versions);
+        let read: Vec<String> = read
+            .map(|(id, version)| format!("({id}, {})", quote_literal(version)))
+            .collect();
+        let whole = whole("t");
+        let sql = format!(
+            "SELECT pg_catalog.count(*) FROM (SELECT t.id, {whole} AS whole FROM {} AS t) AS r \
+             JOIN (VALUES {}) AS v (id, version) ON v.id = r.id AND v.version = {VERSION}",
+            self.table,
+            read.join(", ")
+        );
+        let [same] = client.query_all(&sql)?;
+        Ok(same.single()?.parse().unwrap_or(0))
+    }
+
+    /// Errors: `reject_columns_changed`.
+    fn refuse_other_columns(&self, client: &mut Client) -> Result<()> {
+        let sql = format!(
+            "SELECT pg_catalog.min(r.id)::text, r.origin, r.read_with FROM {} AS r WHERE {} AND r.origin <> 'source' \
+             AND r.read_with IS NOT NULL GROUP BY r.origin, r.read_with ORDER BY 1",
+            self.table, self.condition
+        );
+        let [kept] = client.query_all(&sql)?;
+        for row in &kept.rows {
+            let text = |column: usize| row.text(column).map(Option::unwrap_or_default);
+            if let Some(column) = self.columns.changed(text(1)?, text(2)?) {
+                let text = format!(
+                    "the reject {} cannot be replayed: {column:?} is another column at the source than when the row \
+                     was rejected",
+                    text(0)?
+                );
+                return Err(Error::data("reject_columns_changed", text).in_column(&column).hint(
+                    "write the values under the names of now into a file for --from, and set read_with of the reject \
+                     to NULL; or run the pipeline again and delete the reject",
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// How many of the rejects are there. Locks them.
@@ -395,30 +595,41 @@ pub(crate) struct Keeper {
     stream: String,
     target: String,
     max_rows: Option<u64>,
+    columns: Columns,
+    /// The places of the rejects that are replayed, for records that fail again.
+    first_ids: std::collections::VecDeque<i64>,
     /// Rejects of this load, including rejects of the source.
     rows: u64,
     /// Rows of batches that were refused.
     pub(crate) refused_rows: u64,
     /// The refused rows that the host does not know yet.
     refused: Refused,
-    pending: Vec<(RejectOrigin, Reject)>,
+    pending: Vec<(RejectOrigin, Reject, Option<i64>)>,
     pending_bytes: usize,
 }
 
 impl Keeper {
-    pub(crate) fn new(table: Name, run: &Run, target: &Target, name: &Name) -> Self {
-        Self {
+    pub(crate) fn new(
+        table: Name,
+        run: &Run,
+        target: &Target,
+        name: &Name,
+        replayed: Vec<i64>,
+    ) -> Result<Self> {
+        Ok(Self {
             table,
             run: run.clone(),
             stream: target.stream.clone(),
             target: name.sql(),
             max_rows: target.rejects.as_ref().and_then(|rejects| rejects.max_rows),
+            columns: Columns::of(target.arrow_schema()?.as_ref())?,
+            first_ids: replayed.into(),
             rows: 0,
             refused_rows: 0,
             refused: Refused::default(),
             pending: Vec::new(),
             pending_bytes: 0,
-        }
+        })
     }
 
     pub(crate) fn table(&self) -> &Name {
@@ -440,6 +651,7 @@ impl Keeper {
             column: error.column.clone(),
             code: error.code.clone(),
             message: without_place(&error.message, number).to_owned(),
+            read_with: None,
         };
         self.refused.add(&reject);
         self.refused_rows += 1;
@@ -454,8 +666,18 @@ impl Keeper {
     /// Keeps a record, or a row.
     pub(crate) fn add(&mut self, origin: RejectOrigin, reject: Reject) {
         self.rows += 1;
-        self.pending_bytes += reject.data.len() + reject.message.len() + REJECT_BYTES;
-        self.pending.push((origin, reject));
+        let mut reject = reject;
+        if origin != RejectOrigin::Source {
+            reject.read_with = self.columns.of_origin(origin).map(str::to_owned);
+        }
+        let read_with = reject.read_with.as_ref().map_or(0, String::len);
+        self.pending_bytes += reject.data.len() + reject.message.len() + read_with + REJECT_BYTES;
+        // A record that was divided into several may fail more than once.
+        let first_id = match self.first_ids.len() {
+            0 | 1 => self.first_ids.front().copied(),
+            _ => self.first_ids.pop_front(),
+        };
+        self.pending.push((origin, reject, first_id));
     }
 
     /// Whether no reject waits to be sent.
@@ -479,9 +701,9 @@ impl Keeper {
         let rows = serde_json::Value::from(rows).to_string();
         let sql = format!(
             "WITH kept AS (INSERT INTO {} (pipeline, run_id, stream, target, origin, location, column_name, code, message, \
-                 record, record_bytes, record_is_cut) \
-             SELECT {}, {}, {}, {}, r.o, r.l, r.c, r.k, r.m, r.t, pg_catalog.decode(r.b, 'hex'), r.x \
-             FROM pg_catalog.json_to_recordset($1) AS r (o text, l text, c text, k text, m text, t text, b text, x boolean) \
+                 record, record_bytes, record_is_cut, read_with, first_id) \
+             SELECT {}, {}, {}, {}, r.o, r.l, r.c, r.k, r.m, r.t, pg_catalog.decode(r.b, 'hex'), r.x, r.w, r.f \
+             FROM pg_catalog.json_to_recordset($1) AS r (o text, l text, c text, k text, m text, t text, b text, x boolean, w text, f bigint) \
              RETURNING 1) SELECT pg_catalog.count(*) FROM kept",
             self.table,
             quote_literal(&self.run.pipeline),
@@ -515,7 +737,7 @@ fn without_place(message: &str, number: u64) -> &str {
 }
 
 /// A reject as an object of [`Keeper::send`]. A text cannot hold NUL on this server.
-fn as_json((origin, reject): &(RejectOrigin, Reject)) -> serde_json::Value {
+fn as_json((origin, reject, first_id): &(RejectOrigin, Reject, Option<i64>)) -> serde_json::Value {
     let text = |text: &str| text.replace('\0', "\u{fffd}");
     let record = std::str::from_utf8(&reject.data).ok();
     let record = record.filter(|record| !record.contains('\0'));
@@ -535,5 +757,7 @@ fn as_json((origin, reject): &(RejectOrigin, Reject)) -> serde_json::Value {
         "t": record.filter(|record| !record.is_empty()),
         "b": record.is_none().then(hex),
         "x": reject.is_cut,
+        "w": reject.read_with.as_deref().filter(|read_with| !read_with.contains('\0')),
+        "f": first_id,
     })
 }

@@ -80,6 +80,7 @@ impl Text {
             column: error.column,
             code: error.code,
             message: error.message,
+            read_with: rejected.read_with.as_deref().map(str::to_owned),
         }
     }
 

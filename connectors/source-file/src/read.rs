@@ -32,10 +32,8 @@ pub struct Rows {
 /// Records that are read instead of the files.
 struct Replay {
     records: Peekable<IntoIter<Reject>>,
-    /// The files of the stream.
-    files: Vec<String>,
-    /// The file of the record before.
-    path: Option<String>,
+    /// The file of the record before, and what it was read with.
+    begun: Option<(String, Option<String>)>,
 }
 
 /// Records that could not be read and are handed over at once. A step adds at most as many again.
@@ -77,12 +75,12 @@ impl Rows {
         }
     }
 
-    /// Reads these records instead of the files, each with the header and the folders of its file.
+    /// Reads these records instead of the files, each with the columns and the folders of its file.
     pub(crate) fn replaying(mut self, records: Vec<Reject>) -> Self {
+        self.files.clear();
         self.replay = Some(Replay {
             records: records.into_iter().peekable(),
-            files: std::mem::take(&mut self.files),
-            path: None,
+            begun: None,
         });
         self
     }
@@ -165,13 +163,14 @@ impl Rows {
         };
         let location = next.location.clone().unwrap_or_default();
         let path = location.rsplit_once(':').map_or("", |(path, _)| path);
-        if replay.path.as_deref() != Some(path) {
-            if replay.path.take().is_some() {
+        let begun = (path.to_owned(), next.read_with.clone());
+        if replay.begun.as_ref() != Some(&begun) {
+            if replay.begun.take().is_some() {
                 return Ok(Step::FileEnded);
             }
-            self.begin_file_of_record(path, &replay.files)
+            self.begin_file_of_record(path, begun.1.as_deref())
                 .map_err(|error| error.in_stream(&self.stream).at(&location))?;
-            replay.path = Some(path.to_owned());
+            replay.begun = Some(begun);
         }
         let Some(record) = replay.records.next() else {
             return Ok(Step::AllRead);
@@ -188,43 +187,40 @@ impl Rows {
                 column: error.column,
                 code: error.code,
                 message: error.message,
+                read_with: record.read_with.clone(),
             });
         }
         Ok(Step::Forward)
     }
 
-    /// Reads the header of a file, and the values of its folders. Errors: `replay_file_missing`.
-    fn begin_file_of_record(&mut self, path: &str, files: &[String]) -> Result<()> {
+    /// Takes the columns of the record's file as they were, and the values of its folders. Errors:
+    /// `replay_columns_unknown`.
+    fn begin_file_of_record(&mut self, path: &str, read_with: Option<&str>) -> Result<()> {
         if let Some(folders) = &mut self.folders {
             folders.values = folders.partitions.values(path)?;
             path.clone_into(&mut folders.path);
         }
-        self.decoder.begin_file();
-        if !self.decoder.wants_header() {
+        if !self.decoder.has_positions() {
+            self.decoder.begin_file();
             return Ok(());
         }
-        if !files.iter().any(|file| file == path) {
+        let names = read_with.and_then(|names| serde_json::from_str::<Vec<String>>(names).ok());
+        let Some(names) = names else {
             let text = format!(
-                "a record of {path:?} cannot be replayed without the header of the file, which is not a file of the \
-                 stream any more"
+                "a record of {path:?} cannot be replayed: the reject does not say the columns of its file in their order"
             );
-            return Err(Error::data("replay_file_missing", text)
-                .hint("put the file back, or a file of this name with the header alone"));
-        }
-        let window = self.max_window_bytes;
-        let mut text = Text::open(path, &self.stream, self.compression, window)?;
-        self.decoder.only_header(true);
-        while self.decoder.wants_header() {
-            let bytes = text.fill()?;
-            if bytes.is_empty() {
-                self.decoder.end_of_file().map_err(|e| text.refuse(e))?;
-                break;
-            }
-            let taken = self.decoder.push(bytes).map_err(|e| text.refuse(e))?;
-            text.consume(taken);
-        }
-        self.decoder.only_header(false);
-        Ok(())
+            return Err(Error::data("replay_columns_unknown", text).hint(
+                "write the columns into the column read_with of the reject as a JSON array, such as [\"id\",\"name\"], \
+                 or repair the file and run the pipeline again",
+            ));
+        };
+        let begun = self.decoder.begin_file_with(&names);
+        begun.map_err(|error| {
+            let error = convert(error, &self.stream, None);
+            let text = format!("the columns of the record's file do not fit the stream any more: {}", error.message);
+            Error::data("record_does_not_fit", text)
+                .hint("repair the record at the source and run the pipeline again, or declare the columns as they were")
+        })
     }
 
     /// Says which keys the column of unknown keys has taken.

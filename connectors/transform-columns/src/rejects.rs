@@ -90,6 +90,7 @@ impl Rejects {
                 column: Some(fault.column).filter(|column| !column.is_empty()),
                 code: "transform_failed".into(),
                 message: fault.reason,
+                read_with: None,
             });
         }
         rejects

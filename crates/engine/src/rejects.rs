@@ -191,21 +191,37 @@ pub fn replay(
             "it was replayed or deleted before: remove the line, and replay the others; nothing was changed",
         ));
     }
-    // One for each origin.
+    // An upsert keeps the last row of a key, so the rows land in the order in which they were rejected first. A record
+    // that fails again takes the place of one of its group, so no reject that stays may lie between them.
+    let entry = document.source.entry_for(stream);
+    let is_ordered = entry.is_some_and(|entry| {
+        write_mode(document, &document.source.streams[entry]) == WriteMode::Upsert
+    });
+    // Otherwise one group for each origin.
     let mut groups: [Vec<KeptReject>; 3] = Default::default();
-    let mut bytes = 0;
+    let (mut bytes, mut is_apart) = (0, false);
     kept.each(true, |mut kept| {
+        if kept.stream != stream {
+            return Ok(true);
+        }
         // Records that failed again come once more.
         if !replaying.replayed.contains(base(&kept.run_id)) && wanted(&mut kept) {
             // A run may have kept it a moment ago.
             ensure_whole(&kept, stream)?;
             let size = kept.reject.data.len() + REJECT_BYTES;
-            if bytes + size > replaying.max_bytes {
+            let place = if is_ordered { 0 } else { kept.origin as usize };
+            let is_other = groups[place]
+                .first()
+                .is_some_and(|first| first.origin != kept.origin);
+            if bytes + size > replaying.max_bytes || is_other || (is_apart && is_ordered) {
                 replaying.run_all(&mut groups)?;
                 bytes = 0;
             }
+            is_apart = false;
             bytes += size;
-            groups[kept.origin as usize].push(kept);
+            groups[place].push(kept);
+        } else {
+            is_apart = true;
         }
         Ok(true)
     })?;
@@ -314,7 +330,9 @@ impl Replaying<'_> {
         }
         let source = prepared.plan.source.spec.clone();
         let stream = &mut prepared.plan.streams[0];
-        let ids = group.iter().map(|kept| kept.id.clone()).collect();
+        let ids = group.iter();
+        let ids = ids.map(|kept| (kept.id.clone(), kept.version.clone()));
+        let ids = ids.collect();
         let replay = match origin {
             RejectOrigin::Source if source.supports_rejects => {
                 Replay::Records(group.into_iter().map(|kept| kept.reject).collect())
@@ -408,7 +426,7 @@ impl Replaying<'_> {
             self.not_possible(&text)
         })?;
         decoder.begin_file();
-        Ok(decoder)
+        Ok(decoder.of_objects())
     }
 
     /// The failure for a JSON object that is not a row of the stream.
@@ -426,7 +444,7 @@ impl Replaying<'_> {
 }
 
 /// Makes the plan of a stream the plan of a replay or a repair.
-pub(crate) fn as_replay(stream: &mut StreamPlan, replay: Replay, ids: Vec<String>) {
+pub(crate) fn as_replay(stream: &mut StreamPlan, replay: Replay, ids: Vec<(String, String)>) {
     stream.replay = Some(replay);
     stream.sync_mode = SyncMode::FullRefresh;
     (stream.increment, stream.progress, stream.keys) = (None, None, None);

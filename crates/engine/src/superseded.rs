@@ -41,6 +41,9 @@ impl Asking<'_> {
     /// A run that has fenced before, or that planned with the stream's progress, knows which epoch it
     /// expects. Returns the epoch in the destination, where it matters.
     pub(crate) fn refuse(&self, destination: &mut Destination) -> Result<Option<u64>, Failure> {
+        if self.fences_nothing() {
+            return Ok(None);
+        }
         let turn = self.ledger.turn.as_ref();
         if turn.is_some_and(|turn| turn.is_lost()) {
             let run = &self.ledger.run.id;
@@ -123,10 +126,8 @@ impl Asking<'_> {
         let is_known = failure.class == Class::Cancelled || failure.code == CODE;
         let supports_checkpoints = self.plan.destination.spec.supports_checkpoints;
         let was_let_in = self.ledger.of(&self.stream.name).was_let_in;
-        // A replay fences nothing, and its rejects protect its rows. Staged rows need no protection.
-        let is_replay = self.stream.replay.is_some() || self.stream.target.stages;
         if is_known
-            || is_replay
+            || self.fences_nothing()
             || !supports_checkpoints
             || !was_let_in
             || host.cancel.is_cancelled()
@@ -145,6 +146,12 @@ impl Asking<'_> {
             ),
             _ => failure,
         }
+    }
+
+    /// A replay fences nothing: its rejects, or the keys of a repair, protect its rows. Staged rows need no protection.
+    /// The epoch in the destination belongs to another run then, also before a retry.
+    fn fences_nothing(&self) -> bool {
+        self.stream.replay.is_some() || self.stream.target.stages
     }
 
     /// The run that fenced last, if it is another run. A new session asks, because the failed session may be

@@ -22,6 +22,9 @@ const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
 pub(crate) enum Form {
     /// As in a file: decimals are numbers, documents are embedded.
     File,
+    /// For a row that is read again: a document that is `null`, a string, or not on one line is the string of its text.
+    /// So is a float that is not finite.
+    Object,
     /// For a program whose reader of JSON makes floats of numbers: decimals and documents are strings. With
     /// `wide_texts`, whole numbers that a float64 does not hold are strings too.
     Values { wide_texts: bool },
@@ -253,6 +256,20 @@ impl Cells {
             return Ok(());
         }
         match &self.values {
+            Values::F32(v) if form == Form::Object && !v[row].is_finite() => {
+                self.write_quoted(row, out)?;
+            }
+            Values::F64(v, _) if form == Form::Object && !v[row].is_finite() => {
+                self.write_quoted(row, out)?;
+            }
+            Values::Json(v) if form == Form::Object => {
+                let document = v.value(row);
+                let start = out.len();
+                if document.starts_with('"') || self.write_document(document, out).is_err() {
+                    out.truncate(start);
+                    json::write_string(document, out);
+                }
+            }
             Values::F32(v) if !v[row].is_finite() => return Err(self.not_finite(v[row].into())),
             Values::F64(v, _) if !v[row].is_finite() => return Err(self.not_finite(v[row])),
             // A point shows JSON's readers that the type is not an integer.
@@ -263,11 +280,7 @@ impl Cells {
                 return self.write_document(v.value(row), out);
             }
             Values::Json(v) => json::write_string(v.value(row), out),
-            _ if self.is_text(row, form) => {
-                out.push(b'"');
-                self.write_text(row, out)?;
-                out.push(b'"');
-            }
+            _ if self.is_text(row, form) => self.write_quoted(row, out)?,
             Values::FixedBinary(_) | Values::Binary(_) | Values::LargeBinary(_) => {
                 // `\x…`: the backslash is escaped.
                 out.extend_from_slice(b"\"\\");
@@ -280,11 +293,7 @@ impl Cells {
             | Values::Timestamp(..)
             | Values::Duration(..)
             | Values::Interval(_)
-            | Values::Uuid(_) => {
-                out.push(b'"');
-                self.write_text(row, out)?;
-                out.push(b'"');
-            }
+            | Values::Uuid(_) => self.write_quoted(row, out)?,
             Values::List(ends, items) => {
                 out.push(b'[');
                 for item in ends[row]..ends[row + 1] {
@@ -301,6 +310,14 @@ impl Cells {
             Values::Map(ends, kv) => self.write_map(kv, ends[row]..ends[row + 1], form, out)?,
             _ => self.write_text(row, out)?,
         }
+        Ok(())
+    }
+
+    /// A text without characters that JSON escapes.
+    fn write_quoted(&self, row: usize, out: &mut Vec<u8>) -> Fit {
+        out.push(b'"');
+        self.write_text(row, out)?;
+        out.push(b'"');
         Ok(())
     }
 

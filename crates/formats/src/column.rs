@@ -25,6 +25,8 @@ pub(crate) struct Column {
     kept: Kept,
     /// How texts of dates and timestamps stand, if not as [`crate::text`] has them.
     pattern: Option<TimePattern>,
+    /// Its JSON values stand as in [`Form::Object`](crate::cells::Form::Object).
+    is_of_object: bool,
 }
 
 /// The part of a text that must be kept besides its value.
@@ -191,6 +193,7 @@ impl Column {
             nulls: NullBufferBuilder::new(0),
             kept: Kept::Value,
             pattern: None,
+            is_of_object: false,
         })
     }
 
@@ -244,6 +247,17 @@ impl Column {
             Values::List(_, item) => item.keep_value(),
             Values::Struct(columns) => columns.iter_mut().for_each(Self::keep_value),
             Values::Map(_, kv) => kv.iter_mut().for_each(Self::keep_value),
+            _ => {}
+        }
+    }
+
+    /// From here on reads JSON values as [`Form::Object`](crate::cells::Form::Object) writes them, on every level.
+    pub(crate) fn of_objects(&mut self) {
+        self.is_of_object = true;
+        match &mut self.values {
+            Values::List(_, item) => item.of_objects(),
+            Values::Struct(columns) => columns.iter_mut().for_each(Self::of_objects),
+            Values::Map(_, kv) => kv.iter_mut().for_each(Self::of_objects),
             _ => {}
         }
     }
@@ -452,6 +466,18 @@ impl Column {
         let kind = JsonKind::of(json);
         if kind == JsonKind::Null {
             return self.push_null();
+        }
+        let is_text = self.is_of_object && kind == JsonKind::String;
+        if is_text
+            && matches!(
+                self.values,
+                Values::Json(_) | Values::F32(_) | Values::F64(_)
+            )
+        {
+            return match json::unescape(json) {
+                Some(text) => self.push_text(text.as_bytes()),
+                None => Err(Misfit::value(&self.field, json.as_bytes(), "is not JSON")),
+            };
         }
         if let Values::Json(b) = &mut self.values {
             let pushed = match json.contains(['\n', '\r']) {

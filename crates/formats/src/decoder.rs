@@ -113,6 +113,17 @@ impl Decoder {
         }
     }
 
+    /// The same, which reads JSON objects of [`object`](crate::object()) exactly: a string is the text of a document or of a
+    /// float that is not finite, and an object with a missing key is refused.
+    #[must_use]
+    pub fn of_objects(mut self) -> Self {
+        if let Records::Jsonl(reader) = &mut self.records {
+            reader.whole_rows();
+        }
+        self.rows.columns.iter_mut().for_each(Column::of_objects);
+        self
+    }
+
     /// The same, which leaves out keys of JSON Lines that the schema does not have.
     #[must_use]
     pub fn ignore_unknown(mut self) -> Self {
@@ -178,6 +189,24 @@ impl Decoder {
             Records::Csv(reader) => reader.begin_file(),
             Records::Jsonl(reader) => reader.begin_file(),
         }
+    }
+
+    /// Begins a file without a header whose CSV records have the fields `names`, as [`Rejected::read_with`] has them.
+    ///
+    /// Errors: `csv_unknown_column`, `csv_duplicate_column`, `csv_missing_column`.
+    pub fn begin_file_with(&mut self, names: &[String]) -> Result<(), FormatError> {
+        match &mut self.records {
+            Records::Csv(reader) => reader.begin_file_with(names),
+            Records::Jsonl(reader) => {
+                reader.begin_file();
+                Ok(())
+            }
+        }
+    }
+
+    /// True if a record does not say the columns of its values.
+    pub fn has_positions(&self) -> bool {
+        matches!(self.records, Records::Csv(_))
     }
 
     /// Takes bytes of the file until the batch is full; gives how many were taken. The rest is to
@@ -272,15 +301,13 @@ mod tests {
     #[test]
     fn single_records_follow_the_header_and_end_by_themselves() {
         let mut csv = decoder(&Format::Csv(Dialect::default()));
-        csv.begin_file();
-        csv.only_header(true);
-        let file = b"b,a\n7,8\n";
-        assert_eq!(csv.push(file).unwrap(), 4);
-        csv.only_header(false);
+        csv.begin_file_with(&["b".into(), "a".into()]).unwrap();
         for record in [&b"2,1"[..], b"4,3\n", b"\"x\ny\",5", b"6,5\r\n8,7"] {
             csv.push_record(record).unwrap();
         }
-        assert_eq!(csv.take_rejects().len(), 1);
+        let rejects = csv.take_rejects();
+        assert_eq!(rejects.len(), 1);
+        assert_eq!(rejects[0].read_with.as_deref(), Some(r#"["b","a"]"#));
         let rows = csv.take_batch().unwrap().unwrap();
         assert_eq!(rows.num_rows(), 4);
         let first = rows.column(0).slice(0, 1);
@@ -291,6 +318,13 @@ mod tests {
         // A quote that never ends must not swallow the next record.
         let error = csv.push_record(b"\"1,2").unwrap_err();
         assert_eq!(error.code, "csv_unterminated_quote");
+        let mut csv = decoder(&Format::Csv(Dialect::default()));
+        let mut names = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            csv.begin_file_with(&names).map_err(|error| error.code)
+        };
+        assert_eq!(names(&["a", "c"]), Err("csv_unknown_column"));
+        assert_eq!(names(&["a"]), Err("csv_missing_column"));
         let mut jsonl = decoder(&Format::Jsonl);
         jsonl.begin_file();
         jsonl.push_record(br#"{"a":1,"b":2}"#).unwrap();

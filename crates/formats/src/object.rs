@@ -10,8 +10,9 @@ use crate::json;
 use crate::rows::{Rejected, first_bytes};
 
 /// A row of a batch as a compact JSON object, or its first [`Rejected::MAX_BYTES`] and true. Each value is as in JSON
-/// Lines. A value that JSON does not have, such as NaN, is its text in a string; a value of a type that these files do
-/// not have is its bytes, or left out.
+/// Lines, but a document that is `null`, a string, or not on one line is the string of its text, and so is a float that is
+/// not finite: [`Decoder::of_objects`](crate::Decoder::of_objects) reads every value back exactly. A value of a type that
+/// these files do not have is its bytes, or left out.
 pub fn object(batch: &RecordBatch, row: usize) -> (Vec<u8>, bool) {
     let mut out = Vec::new();
     write_object(batch, row, &mut out);
@@ -46,7 +47,7 @@ fn write_object(batch: &RecordBatch, row: usize, out: &mut Vec<u8>) {
 
 fn write_value(cells: &Cells, row: usize, out: &mut Vec<u8>) {
     let start = out.len();
-    if cells.write_json(row, Form::File, out).is_ok() {
+    if cells.write_json(row, Form::Object, out).is_ok() {
         return;
     }
     out.truncate(start);
@@ -60,9 +61,81 @@ fn write_value(cells: &Cells, row: usize, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::{ArrayRef, BinaryArray, Float64Array, Int64Array, StringArray};
+    use arrow_array::{ArrayRef, BinaryArray, Float64Array, Int64Array, ListArray, StringArray};
+    use arrow_buffer::OffsetBuffer;
+    use arrow_schema::{DataType, Schema};
+
+    use crate::{Decoder, Format, Limits};
 
     use super::*;
+
+    #[test]
+    fn every_value_comes_back_exactly() {
+        let json = Field::new("j", DataType::Utf8, true)
+            .with_metadata([("ARROW:extension:name".to_owned(), "arrow.json".to_owned())].into());
+        let item = Arc::new(json.clone().with_name("item"));
+        let list = Field::new("l", DataType::List(item.clone()), true);
+        let floats = Field::new("f", DataType::Float64, true);
+        let schema = Arc::new(Schema::new(vec![json, list, floats]));
+        let documents = [
+            Some("null"),
+            Some("\"null\""),
+            Some("\"x\""),
+            Some("\"x\"\n"),
+            Some(" null"),
+            Some("[1,\n2]"),
+            Some("{\"a\":1\n}"),
+            Some("1.50\n"),
+            Some("1.50"),
+            Some("{\"a\": 1, \"a\": \"\\u00e9\"}"),
+            None,
+        ];
+        let floats = [
+            f64::NAN,
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+            -0.0,
+            1.5,
+            0.0,
+            1.0,
+            2.0,
+            3.0,
+            4.0,
+            5.0,
+        ];
+        let all = StringArray::from(documents.to_vec());
+        let offsets = OffsetBuffer::from_lengths([1; 11]);
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(all.clone()),
+            Arc::new(ListArray::new(item, offsets, Arc::new(all), None)),
+            Arc::new(Float64Array::from(floats.to_vec())),
+        ];
+        let batch = RecordBatch::try_new(schema.clone(), columns).unwrap();
+        let decoder = || {
+            Decoder::new(&Format::Jsonl, schema.clone(), None, Limits::default())
+                .unwrap()
+                .of_objects()
+        };
+        let mut read = decoder();
+        read.begin_file();
+        for row in 0..batch.num_rows() {
+            let (record, is_cut) = object(&batch, row);
+            assert!(!is_cut);
+            read.push_record(&record).unwrap();
+        }
+        let found = read.take_batch().unwrap().unwrap();
+        // NaN differs from itself.
+        for (mine, theirs) in batch.columns().iter().zip(found.columns()) {
+            assert_eq!(format!("{mine:?}"), format!("{theirs:?}"));
+        }
+        let mut read = decoder();
+        read.begin_file();
+        let error = read.push_record(br#"{"j":1,"l":null}"#).unwrap_err();
+        assert_eq!(
+            (error.code, error.column.as_deref()),
+            ("jsonl_missing_key", Some("f"))
+        );
+    }
 
     #[test]
     fn every_row_has_an_object() {

@@ -1,5 +1,7 @@
 //! Rows under construction: the columns of both decoders; and rows on their way to both encoders.
 
+use std::sync::Arc;
+
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{Schema, SchemaRef};
 
@@ -141,6 +143,9 @@ pub struct Rejected {
     pub data: Vec<u8>,
     /// It has more bytes.
     pub is_cut: bool,
+    /// The columns of its fields, as a JSON array of their names, if the file says them apart from the record. None for
+    /// names of more than [`Rejected::MAX_BYTES`].
+    pub read_with: Option<Arc<str>>,
     /// Why it could not be read.
     pub error: FormatError,
 }
@@ -172,12 +177,14 @@ impl Rejects {
     const MAX_RECORDS: usize = 500;
     const MAX_BYTES: usize = 1 << 20;
 
-    fn push(&mut self, data: &[u8], error: FormatError) {
+    fn push(&mut self, data: &[u8], read_with: Option<&Arc<str>>, error: FormatError) {
         let kept = first_bytes(data, Rejected::MAX_BYTES);
-        self.bytes += kept.len();
+        // A taker copies the names for each record.
+        self.bytes += kept.len() + read_with.map_or(0, |names| names.len());
         self.records.push(Rejected {
             data: kept.to_vec(),
             is_cut: kept.len() < data.len(),
+            read_with: read_with.cloned(),
             error,
         });
     }
@@ -262,12 +269,17 @@ impl Rows {
 
     /// Keeps a record that could not be read, if such records are kept. Its values are taken out of the columns. Answers
     /// whether there is room for another record.
-    pub(crate) fn reject(&mut self, data: &[u8], error: FormatError) -> Result<bool, FormatError> {
+    pub(crate) fn reject(
+        &mut self,
+        data: &[u8],
+        read_with: Option<&Arc<str>>,
+        error: FormatError,
+    ) -> Result<bool, FormatError> {
         let is_of_record = matches!(error.owner(), Owner::Data | Owner::Schema);
         let Some(rejects) = self.rejects.as_mut().filter(|_| is_of_record) else {
             return Err(error);
         };
-        rejects.push(data, error);
+        rejects.push(data, read_with, error);
         for column in &mut self.columns {
             column.truncate(self.rows);
         }

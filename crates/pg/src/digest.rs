@@ -140,6 +140,40 @@ impl Recipe {
         self.rows("", columns, Vec::new()).is_one_of(keys)
     }
 
+    /// The statement that gives the rows of a table their keys as these texts spell them: a key may be equal to another
+    /// one and have other characters. `columns` as for [`Recipe::rows`].
+    pub fn respell(
+        &self,
+        table: &str,
+        columns: &[Option<&Column>],
+        keys: &[Vec<String>],
+    ) -> String {
+        let rows = self.rows("", columns, Vec::new());
+        let key = self
+            .key
+            .iter()
+            .filter_map(|at| (*columns.get(*at)?).map(|column| quote_ident(&column.name)));
+        let names: Vec<String> = key.collect();
+        let spelled = |of: &dyn Fn(usize) -> String| {
+            let all: Vec<String> = (0..names.len()).map(of).collect();
+            all.join(", ")
+        };
+        let set = spelled(&|at| format!("{} = k.k{at}", names[at]));
+        let equal = spelled(&|at| rows.key[at].0.clone());
+        let other = spelled(&|at| format!("k.k{at}"));
+        let (was, is) = (
+            spelled(&|at| format!("t.{}", names[at])),
+            spelled(&|at| format!("k.k{at}")),
+        );
+        let list: Vec<String> = keys.iter().map(|key| rows.literals(key)).collect();
+        format!(
+            "UPDATE {table} AS t SET {set} FROM (VALUES {}) AS k ({}) WHERE ({equal}) = ({other}) \
+             AND ROW({was})::pg_catalog.text <> ROW({is})::pg_catalog.text",
+            list.join(", "),
+            spelled(&|at| format!("k{at}"))
+        )
+    }
+
     /// How many columns the key has.
     pub fn key_columns(&self) -> usize {
         self.key.len()
@@ -303,16 +337,19 @@ impl Digested<'_> {
         if keys.is_empty() || self.key.is_empty() {
             return "false".to_owned();
         }
-        let literal = |(text, (_, ty)): (&String, &(String, String))| {
-            format!("{}::{ty}", quote_literal(&text.replace('\0', "")))
-        };
-        let list = keys.iter().map(|key| {
-            let values: Vec<String> = key.iter().zip(&self.key).map(literal).collect();
-            format!("({})", values.join(", "))
-        });
+        let list = keys.iter().map(|key| self.literals(key));
         let columns: Vec<&str> = self.key.iter().map(|(value, _)| value.as_str()).collect();
         let list: Vec<String> = list.collect();
         format!("({}) IN ({})", columns.join(", "), list.join(", "))
+    }
+
+    /// A key as a row of SQL.
+    fn literals(&self, key: &[String]) -> String {
+        let literal = |(text, (_, ty)): (&String, &(String, String))| {
+            format!("{}::{ty}", quote_literal(&text.replace('\0', "")))
+        };
+        let values: Vec<String> = key.iter().zip(&self.key).map(literal).collect();
+        format!("({})", values.join(", "))
     }
 
     /// The halves of the digest of each row as `h` and `l`, and `more`. `place` is a further condition. OFFSET keeps the

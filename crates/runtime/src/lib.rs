@@ -31,8 +31,8 @@ mod wasm;
 
 pub use bindings::destination::{
     ColumnPlan, DeleteAction, Deletes, DroppedColumn, Fit, KeptReject, LoadRequest, NewColumn,
-    Part, Plan, Presence, Progress, Receipt, Refused, Rejects, RenamedColumn, SchemaChanges,
-    StreamCommit, Target, TypeChange, Worker,
+    Part, Plan, Presence, Progress, Receipt, Refused, Rejects, RenamedColumn, Repair,
+    SchemaChanges, StreamCommit, Target, TypeChange, Worker,
 };
 pub use bindings::source::{Event, Increment, LateRows, Position, ReadRequest, Selection};
 pub use bindings::transform::{Plan as TransformPlan, Relation};

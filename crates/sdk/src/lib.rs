@@ -80,8 +80,8 @@ pub use transform::{Transform, Transformer};
 
 pub use bindings::exports_destination::{
     ColumnPlan, DeleteAction, Deletes, DroppedColumn, Fit, KeptReject, LoadRequest, NewColumn,
-    Part, Plan, Presence, Progress, Receipt, Refused, Rejects, RenamedColumn, SchemaChanges,
-    Target, TypeChange, Worker,
+    Part, Plan, Presence, Progress, Receipt, Refused, Rejects, RenamedColumn, Repair,
+    SchemaChanges, Target, TypeChange, Worker,
 };
 pub use bindings::exports_source::{Increment, LateRows, ReadRequest, Selection};
 pub use bindings::exports_transform::{Plan as TransformPlan, Relation};
@@ -99,8 +99,8 @@ pub mod prelude {
         Bucket, Buckets, CheckItem, ChosenRows, ColumnPlan, Commit, Destination, DigestedRow,
         Error, ErrorKind, Event, Fit, Increment, KeptReject, KeyedRows, LateRows, Load,
         LoadRequest, Part, Plan, Presence, Progress, ReadRequest, Reader, Receipt, Refused, Reject,
-        RejectOrigin, Rejects, Relation, Result, RowLimit, Run, SchemaChanges, Selection, Source,
-        Stream, SyncMode, Target, Transform, TransformPlan, Transformer, Worker, WriteMode,
+        RejectOrigin, Rejects, Relation, Repair, Result, RowLimit, Run, SchemaChanges, Selection,
+        Source, Stream, SyncMode, Target, Transform, TransformPlan, Transformer, Worker, WriteMode,
     };
     pub use arrow_array::{self, *};
     pub use arrow_schema::{self, DataType, Field, Schema, SchemaRef};

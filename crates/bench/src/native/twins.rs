@@ -76,11 +76,11 @@ pub fn stream(stream: sdk::Stream) -> host::Stream {
 }
 
 pub fn reject(reject: sdk::Reject) -> host::Reject {
-    record!(reject => host::Reject { data, is_cut, location, column, code, message; })
+    record!(reject => host::Reject { data, is_cut, location, column, code, message, read_with; })
 }
 
 fn reject_back(reject: host::Reject) -> sdk::Reject {
-    record!(reject => sdk::Reject { data, is_cut, location, column, code, message; })
+    record!(reject => sdk::Reject { data, is_cut, location, column, code, message, read_with; })
 }
 
 fn increment(increment: host::Increment) -> sdk::Increment {
@@ -106,9 +106,11 @@ pub fn read_request(request: &host::ReadRequest) -> sdk::ReadRequest {
     let increment = request.increment.map(increment);
     let records = request.records;
     let records = records.map(|records| records.into_iter().map(reject_back).collect());
+    let rows = request.rows;
+    let rows = rows.map(|rows| record!(rows => sdk::KeyedRows { recipe, keys; }));
     record!(request => sdk::ReadRequest {
         stream, snapshot, cursor, columns, filter, query, forms, batch_bytes, max_record_bytes,
-        keeps_rejects; increment: increment, records: records
+        keeps_rejects; increment: increment, records: records, rows: rows
     })
 }
 
@@ -132,9 +134,13 @@ pub fn target(target: &host::Target) -> sdk::Target {
         },
         max_share: deletes.max_share,
     });
+    let repairs = target
+        .repairs
+        .map(|repairs| record!(repairs => sdk::Repair { recipe, present, gone; }));
     record!(target => sdk::Target {
-        stream, name, namespace, schema, primary_key, deleted_field, dedup_fields, is_incremental;
-        write_mode: write_mode, schema_changes: schema_changes, rejects: rejects, deletes: deletes
+        stream, name, namespace, schema, primary_key, deleted_field, dedup_fields, is_incremental, stages;
+        write_mode: write_mode, schema_changes: schema_changes, rejects: rejects, deletes: deletes,
+        repairs: repairs
     })
 }
 

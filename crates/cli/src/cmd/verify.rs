@@ -37,18 +37,16 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
     let told = |compared: &Compared| output.text(&text_of(compared, sample, output));
     let verified = engine.verify(&pipeline, &options, &control, told)?;
     let failure = verified.failure();
-    let others = verified.failures.iter().filter(|one| {
-        let is_told = failure
-            .as_ref()
-            .is_some_and(|told| told.stream == one.stream);
-        !is_told
-    });
-    for other in others {
+    // One alone is the error of the command.
+    let is_alone = verified.failures.len() == 1
+        && (failure.as_ref()).is_some_and(|told| told.stream == verified.failures[0].stream);
+    let listed = verified.failures.iter().filter(|_| !is_alone);
+    for other in listed {
         output.text(&format!(
-            "{}: not compared: {}: {}",
+            "{}: failed: {}: {}",
             one_line(other.stream.as_deref().unwrap_or("?")),
             other.code,
-            other.message
+            one_line(&other.message)
         ));
     }
     let receipt = json!({

@@ -85,8 +85,9 @@ pub(crate) fn after_run<'a>(
     let first = all.iter().find(|one| !one.is_equal());
     let first = first.map_or("", |one| one.stream.as_str());
     Err(failure.in_stream(first).hint(
-        "the rows are committed, and something other than this run changed them or the target: `rapidbyte verify \
-         PIPELINE` names the rows, `rapidbyte verify PIPELINE --repair` moves them again",
+        "the rows are committed, and `rapidbyte verify PIPELINE` names those that differ: the source deleted them, \
+         which only deletes: finds for upsert, or a trigger or another program changed the target; `rapidbyte explain \
+         rows_differ` lists more reasons",
     ))
 }
 

@@ -75,7 +75,11 @@ impl Sides<'_> {
             if rows.is_empty() {
                 break;
             }
-            self.move_again(&rows)?;
+            self.move_again(&rows).map_err(|mut failure| {
+                let text = "the rows that differ could not be repaired, and stay as they were";
+                failure.message = format!("{text}: {}", failure.message);
+                failure
+            })?;
             known.extend(rows.iter().map(|row| row.key.clone()));
             repaired.extend(rows);
             let seconds = compared.seconds;
@@ -88,27 +92,28 @@ impl Sides<'_> {
         Ok(compared)
     }
 
-    /// Moves the rows with these keys in one commit: those that the source has come again, the others are deleted.
+    /// Moves the rows with these keys in one commit: those that the source has are updated or added, the others are
+    /// deleted.
     fn move_again(&self, rows: &[Row]) -> Result<(), Failure> {
         let mut document = self.prepared.plan.document.clone();
         document.verify = Verify::Off;
         let mut prepared = alone(document, &self.stream.name, self.host)?;
         let stream = &mut prepared.plan.streams[0];
-        let keyed = |rows: &mut dyn Iterator<Item = &Row>| KeyedRows {
-            recipe: self.recipe.clone(),
-            keys: rows.map(|row| row.key.clone()).collect(),
+        let of = |is_extra: bool| {
+            let rows = rows.iter();
+            let rows = rows.filter(|row| (row.difference == Difference::Extra) == is_extra);
+            rows.map(|row| row.key.clone()).collect::<Vec<_>>()
         };
-        let all = keyed(&mut rows.iter());
-        let is_extra = |row: &&Row| row.difference == Difference::Extra;
-        stream.target.repairs = Some(match stream.target.write_mode {
-            // An update keeps the values of columns that the stream does not have.
-            WriteMode::Upsert => keyed(&mut rows.iter().filter(is_extra)),
-            WriteMode::Append | WriteMode::Replace => all.clone(),
+        let recipe = self.recipe.clone();
+        stream.target.repairs = Some(rapidbyte_runtime::Repair {
+            recipe: recipe.clone(),
+            present: of(false),
+            gone: of(true),
         });
-        if stream.target.write_mode == WriteMode::Replace {
-            stream.target.write_mode = WriteMode::Append;
-        }
-        as_replay(stream, Replay::Keys(all), Vec::new());
+        // An update keeps the values of columns that the stream does not have, and the rows that refer to the row.
+        stream.target.write_mode = WriteMode::Upsert;
+        let keys = rows.iter().map(|row| row.key.clone()).collect();
+        as_replay(stream, Replay::Keys(KeyedRows { recipe, keys }), Vec::new());
         let progress = crate::run::progress(&prepared.plan);
         crate::run::run(prepared, self.host, &progress, None, None, |_| {})
     }

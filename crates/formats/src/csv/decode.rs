@@ -1,13 +1,16 @@
 //! Puts the fields of CSV records into columns.
 
+use std::sync::Arc;
+
 use arrow_schema::{DataType, FieldRef, SchemaRef};
 
 use super::split::{Record, Splitter};
 use super::{Dialect, Headers};
 use crate::FormatError;
 use crate::error::TO_UTF8;
+use crate::json;
 use crate::json::LARGE_BYTES;
-use crate::rows::{Rows, Targets};
+use crate::rows::{Rejected, Rows, Targets};
 
 /// Reads one file after the other, piece by piece.
 pub(crate) struct Reader {
@@ -27,6 +30,8 @@ struct Fields {
     missing: Vec<usize>,
     /// The schema is a guess, not a declaration.
     inferred: bool,
+    /// The names of the fields of the current file, as [`Rejected::read_with`].
+    names: Option<Arc<str>>,
     header_due: bool,
     /// Records after the header are left alone.
     header_only: bool,
@@ -57,6 +62,7 @@ impl Reader {
                 order: targets.clone(),
                 missing: Vec::new(),
                 inferred: false,
+                names: None,
                 header_due: dialect.header,
                 header_only: false,
                 dialect,
@@ -87,6 +93,18 @@ impl Reader {
         self.fields.missing.clear();
         self.fields.header_due = self.fields.dialect.header;
         self.fields.order.clone_from(&self.fields.targets);
+        if !self.fields.header_due {
+            let names = self.fields.file_schema.fields().iter();
+            let names: Vec<String> = names.map(|field| field.name().clone()).collect();
+            self.fields.names = joined(&names);
+        }
+    }
+
+    /// Begins a file whose records have these fields, and which has no header.
+    pub(crate) fn begin_file_with(&mut self, names: &[String]) -> Result<(), FormatError> {
+        self.begin_file();
+        self.fields.header_due = false;
+        self.fields.order_by(names, 1)
     }
 
     pub(crate) fn push(&mut self, bytes: &[u8], rows: &mut Rows) -> Result<usize, FormatError> {
@@ -131,7 +149,7 @@ impl Fields {
         }
         match self.read_row(record, rows) {
             Ok(()) => Ok(!rows.is_full()),
-            Err(error) => rows.reject(record.data(), error),
+            Err(error) => rows.reject(record.data(), self.names.as_ref(), error),
         }
     }
 
@@ -173,16 +191,21 @@ impl Fields {
     }
 
     fn read_header(&mut self, record: &Record<'_>) -> Result<(), FormatError> {
-        let line = record.line;
+        let names = (0..record.len()).map(|at| header_name(record, at));
+        let names = names.collect::<Result<Vec<_>, _>>()?;
+        self.order_by(&names, record.line)
+    }
+
+    /// The names of the fields of the file, which line `line` has.
+    fn order_by(&mut self, names: &[String], line: u64) -> Result<(), FormatError> {
         let fields = self.file_schema.fields();
         let mut found = vec![false; fields.len()];
         self.order.clear();
-        for at in 0..record.len() {
-            let name = header_name(record, at)?;
-            let Some((column, _)) = fields.find(&name) else {
+        for name in names {
+            let Some((column, _)) = fields.find(name) else {
                 let declare = "declare it in the schema; to skip a column, leave it out of the \
                                stream's columns";
-                let hint = match self.lacking(record)? {
+                let hint = match self.lacking(names) {
                     Some(lacking) => format!(
                         "if this is the column that the schema calls {lacking}, correct the name \
                          in the schema; otherwise {declare}"
@@ -194,11 +217,11 @@ impl Fields {
                     format!("the header has the column {name:?}, which the schema does not have"),
                 )
                 .hint(hint)
-                .column(&name)
+                .column(name)
                 .line(line));
             };
             if std::mem::replace(&mut found[column], true) {
-                return Err(duplicate(&name, line));
+                return Err(duplicate(name, line));
             }
             self.order.push(self.targets[column]);
         }
@@ -225,20 +248,33 @@ impl Fields {
             .column(field.name())
             .line(line));
         }
+        self.names = joined(names);
         Ok(())
     }
-}
 
-impl Fields {
     /// The columns of the schema that a header lacks, for a hint.
-    fn lacking(&self, record: &Record<'_>) -> Result<Option<String>, FormatError> {
-        let names = (0..record.len()).map(|at| header_name(record, at));
-        let names = names.collect::<Result<Vec<_>, _>>()?;
+    fn lacking(&self, names: &[String]) -> Option<String> {
         let fields = self.file_schema.fields().iter().enumerate();
         let lacking = fields.filter(|(_, field)| !names.contains(field.name()));
         let lacking = named(lacking);
-        Ok((!lacking.is_empty()).then_some(lacking))
+        (!lacking.is_empty()).then_some(lacking)
     }
+}
+
+/// Names as a JSON array, unless they are too many.
+fn joined(names: &[String]) -> Option<Arc<str>> {
+    let mut out = vec![b'['];
+    for name in names {
+        if out.len() > 1 {
+            out.push(b',');
+        }
+        json::write_string(name, &mut out);
+        if out.len() > Rejected::MAX_BYTES {
+            return None;
+        }
+    }
+    out.push(b']');
+    Some(String::from_utf8_lossy(&out).into())
 }
 
 /// `"id", "name", …`: names of columns, a few of them.

@@ -26,6 +26,8 @@ struct Keys {
     seen: Vec<u64>,
     row: u64,
     unknown: Unknown,
+    /// A missing key is an error.
+    is_whole: bool,
 }
 
 impl Reader {
@@ -38,10 +40,16 @@ impl Reader {
                 seen: vec![0; targets.len()],
                 row: 0,
                 unknown: Unknown::Refuse,
+                is_whole: false,
                 file_schema: schema,
                 targets,
             },
         }
+    }
+
+    /// Refuses objects without one of the columns.
+    pub(crate) fn whole_rows(&mut self) {
+        self.keys.is_whole = true;
     }
 
     /// Leaves out keys that the schema does not have.
@@ -109,7 +117,7 @@ impl Keys {
             Ok(()) => Ok(!rows.is_full()),
             Err(error) => {
                 self.unknown.forget_row();
-                rows.reject(data, error)
+                rows.reject(data, None, error)
             }
         }
     }
@@ -138,6 +146,9 @@ impl Keys {
             Err(Stop::Callback(error)) => return Err(error),
             Err(Stop::Broken(error)) => return Err(broken(text, line, &error)),
         }
+        if self.is_whole {
+            self.refuse_missing(line)?;
+        }
         for (at, target) in self.targets.iter().enumerate() {
             let Some(target) = *target else { continue };
             if self.seen[at] != self.row {
@@ -155,6 +166,32 @@ impl Keys {
         }
         rows.end_row();
         Ok(())
+    }
+
+    /// Errors: `jsonl_missing_key`.
+    fn refuse_missing(&self, line: u64) -> Result<(), FormatError> {
+        let fields = self.file_schema.fields().iter().zip(&self.seen);
+        let missing = fields.filter(|(_, seen)| **seen != self.row);
+        let missing: Vec<&String> = missing.map(|(field, _)| field.name()).collect();
+        let Some(first) = missing.first() else {
+            return Ok(());
+        };
+        let named: Vec<String> = missing
+            .iter()
+            .take(5)
+            .map(|name| format!("{name:?}"))
+            .collect();
+        let more = if missing.len() > named.len() {
+            ", …"
+        } else {
+            ""
+        };
+        let text = format!(
+            "it does not have {}{more}: write null for NULL",
+            named.join(", ")
+        );
+        let error = FormatError::new("jsonl_missing_key", text);
+        Err(error.column(first).line(line))
     }
 
     /// The column of the schema that a key names; `next` is checked first.
