@@ -153,11 +153,21 @@ pub fn with_names(
 
 /// [`build`], and the components that only tests use in `target/testkit`, compiled ahead of time.
 pub fn with_testkit(workspace: &Workspace, steps: &mut Steps, host: Host) -> Result<(), Failure> {
-    let mut kit = workspace.testkit_components()?;
+    before_testkit(workspace, steps, host)?;
+    testkit(workspace, steps)
+}
+
+/// The first part of [`with_testkit`]: all that cargo builds. It needs no tool that tests need.
+pub fn before_testkit(workspace: &Workspace, steps: &mut Steps, host: Host) -> Result<(), Failure> {
     let mut all = complete(workspace)?;
-    all.extend_from_slice(&kit);
+    all.extend(workspace.testkit_components()?);
     with_components(workspace, steps, "connectors and test kit", &all, host)?;
-    compile(workspace, steps, "bundled connectors", Vec::new())?;
+    compile(workspace, steps, "bundled connectors", Vec::new())
+}
+
+/// The second part of [`with_testkit`].
+pub fn testkit(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
+    let mut kit = workspace.testkit_components()?;
     // Authors begin with the template, so the tests treat it as an author's connector.
     let template = workspace.connectors()?.into_iter();
     kit.extend(template.filter(|connector| connector.name == "template"));

@@ -52,6 +52,16 @@ impl Steps {
         }
     }
 
+    /// The steps of another thread of the same command.
+    pub fn beside(&self) -> Self {
+        Self::begin(&self.command)
+    }
+
+    /// Counts the steps of another thread.
+    pub fn add(&mut self, beside: &Self) {
+        self.count += beside.count;
+    }
+
     /// Announces one step, does it, and prints how long it took.
     pub fn step<T>(
         &mut self,

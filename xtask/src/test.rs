@@ -1,5 +1,7 @@
 //! Every test of the workspace, with the real binary and the real components at hand.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::step::{Aside, Failure, Steps};
@@ -18,6 +20,9 @@ struct Selection {
 /// Where proptest takes its seed from. It is fixed unless the variable is set (another number
 /// looks further), so that two runs of one commit give one answer.
 const SEED: &str = "PROPTEST_RNG_SEED";
+
+/// How many tests of a test program run at the same time.
+const THREADS: &str = "RUST_TEST_THREADS";
 
 /// Builds what tests need and runs them. Tests find it by ten variables, all absolute:
 /// `RAPIDBYTE_BIN` the binary, `RAPIDBYTE_CONNECTORS` the folder of bundled connectors,
@@ -40,17 +45,15 @@ pub fn with(
 ) -> Result<(), Failure> {
     let selection = parse(arguments)?;
     let server = postgres::programs_folder(workspace, steps)?;
-    let pooler = pgbouncer::program(workspace, steps).unwrap_or_default();
-    let columnar_python = columnar::interpreter(workspace, steps).unwrap_or_default();
     let is_all = selection.targets.is_empty() && selection.filters.is_empty();
     let host = match is_all {
         true => build::Host::Tests,
         false => build::Host::Program,
     };
-    build::with_testkit(workspace, steps, host)?;
-    let python = python::validator(workspace, steps)?;
-    let componentize = python::tools(workspace, steps)?;
-    let javascript = javascript::tools(workspace, steps);
+    let tools = Tools::beside(workspace, steps, |steps| {
+        build::before_testkit(workspace, steps, host)
+    })?;
+    build::testkit(workspace, steps)?;
     let seed = std::env::var(SEED).unwrap_or_else(|_| "20261121".to_owned());
     let cargo = |targets: &[&str]| {
         let mut program = match selection.targets.iter().any(|argument| argument == "-p") {
@@ -65,11 +68,11 @@ pub fn with(
             .env("RAPIDBYTE_CONNECTORS", workspace.bundle())
             .env("RAPIDBYTE_TESTKIT", workspace.testkit())
             .env(postgres::VARIABLE, &server)
-            .env(pgbouncer::VARIABLE, &pooler)
-            .env(python::VARIABLE, &python)
-            .env(columnar::VARIABLE, &columnar_python)
-            .env(python::TOOLS, &componentize)
-            .envs(javascript::VARIABLES.into_iter().zip(&javascript))
+            .env(pgbouncer::VARIABLE, &tools.pooler)
+            .env(python::VARIABLE, &tools.validator)
+            .env(columnar::VARIABLE, &tools.columnar)
+            .env(python::TOOLS, &tools.componentize)
+            .envs(javascript::VARIABLES.into_iter().zip(&tools.javascript))
             .env(SEED, &seed)
             .envs(variables.iter().map(|(name, value)| (*name, value)));
         program
@@ -82,11 +85,55 @@ pub fn with(
     steps.program("test: workspace (shares the host's dependencies)", program)
 }
 
-/// All tests. The tests of whole pipelines take most of the time and sometimes wait, so the others run at the same time.
+/// The programs that tests use, besides PostgreSQL's server. A path is empty where a program is missing.
+struct Tools {
+    pooler: PathBuf,
+    columnar: PathBuf,
+    validator: PathBuf,
+    componentize: PathBuf,
+    javascript: [OsString; 2],
+}
+
+impl Tools {
+    /// Installs what is missing while `work` goes on: an installation mostly waits for the network.
+    fn beside(
+        workspace: &Workspace,
+        steps: &mut Steps,
+        work: impl FnOnce(&mut Steps) -> Result<(), Failure>,
+    ) -> Result<Self, Failure> {
+        let mut of_tools = steps.beside();
+        let (tools, worked) = std::thread::scope(|scope| {
+            let tools = scope.spawn(|| Self::set_up(workspace, &mut of_tools));
+            let worked = work(steps);
+            (tools.join(), worked)
+        });
+        steps.add(&of_tools);
+        worked?;
+        tools.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    fn set_up(workspace: &Workspace, steps: &mut Steps) -> Result<Self, Failure> {
+        Ok(Self {
+            pooler: pgbouncer::program(workspace, steps).unwrap_or_default(),
+            columnar: columnar::interpreter(workspace, steps).unwrap_or_default(),
+            validator: python::validator(workspace, steps)?,
+            componentize: python::tools(workspace, steps)?,
+            javascript: javascript::tools(workspace, steps),
+        })
+    }
+}
+
+/// All tests. The tests of whole pipelines take most of the time and sometimes wait, so the others run at the same time,
+/// and one more of them than this machine has cores.
 fn all(steps: &mut Steps, cargo: impl Fn(&[&str]) -> Command) -> Result<(), Failure> {
     let others = ["--lib", "--bins", "--test", "[!e]*", "--test", "e[!2]*"];
     let others = Aside::start(&cargo(&others))?;
-    let pipelines = steps.program("test: whole pipelines", cargo(&["--test", "e2e"]));
+    let mut pipelines = cargo(&["--test", "e2e"]);
+    if std::env::var_os(THREADS).is_none() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        pipelines.env(THREADS, (cores + 1).to_string());
+    }
+    let pipelines = steps.program("test: whole pipelines", pipelines);
     let others = steps.step("test: everything else", || others.end());
     let examples = steps.program("test: examples of the documentation", cargo(&["--doc"]));
     pipelines.and(others).and(examples)

@@ -130,13 +130,18 @@ fn fifty_runs_at_a_time_leave_nothing_behind_and_do_not_mix() {
     let (of_runs, of_process) = times.into_inner().expect("times");
     assert!(of_runs <= of_process, "{of_runs} > {of_process}");
     if cfg!(target_os = "linux") {
-        // A thread that was told to end is listed until the system has ended it.
+        // A thread that was told to end is listed until the system has ended it. One of the first runs may have left
+        // such a thread, which `before` then counts: so less than before is as good.
+        let grew = |now: (usize, usize)| now.0 > before.0 || now.1 > before.1;
         let end = Instant::now() + Duration::from_secs(30);
         let mut after = now();
-        while after != before && Instant::now() < end {
+        while grew(after) && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(10));
             after = now();
         }
-        assert_eq!(after, before, "file descriptors and threads");
+        assert!(
+            !grew(after),
+            "file descriptors and threads: {after:?} after {before:?}"
+        );
     }
 }

@@ -8,7 +8,12 @@ use rapidbyte_testkit::postgres::shared;
 use source_postgres::Postgres;
 
 fn impatient(url: &str) -> Postgres {
-    let config = format!(r#"{{"url": "{url}", "read_timeout": 1}}"#);
+    waits(url, 1)
+}
+
+/// Waits this many seconds for an answer.
+fn waits(url: &str, seconds: u32) -> Postgres {
+    let config = format!(r#"{{"url": "{url}", "read_timeout": {seconds}}}"#);
     rapidbyte_sdk::source::open(&config).unwrap()
 }
 
@@ -73,17 +78,19 @@ fn what_somebody_changes_is_listed_without_waiting_for_it() {
         CREATE VIEW seen AS SELECT id, g FROM plain; ALTER VIEW seen ALTER id SET DEFAULT 3;
         CREATE MATERIALIZED VIEW kept AS SELECT id FROM plain";
     client.batch_execute(sql).unwrap();
-    let free = impatient(&database.url()).discover(&[]).unwrap();
+    // A machine at work answers late. A lock of this test is held to the end: whoever waits for it fails.
+    let free = waits(&database.url(), 60).discover(&[]).unwrap();
     let locked = "BEGIN; LOCK TABLE plain, child, parts, secured, seen IN ACCESS EXCLUSIVE MODE;
         REFRESH MATERIALIZED VIEW kept";
     client.batch_execute(locked).unwrap();
-    let mut source = impatient(&database.url());
+    let mut source = waits(&database.url(), 60);
     let streams = source.discover(&[]).unwrap();
     let names =
         |streams: &[Stream]| -> Vec<String> { streams.iter().map(|s| s.name.clone()).collect() };
     assert_eq!(names(&streams), names(&free));
     for (stream, free) in streams.iter().zip(&free) {
-        assert_eq!(schema(stream), schema(free), "{}", stream.name);
+        let [found, expected] = [stream, free].map(|stream| at_any_time(&schema(stream)));
+        assert_eq!(found, expected, "{}", stream.name);
         assert_eq!(stream.source_types, free.source_types);
     }
     assert_eq!(streams.len(), 6);

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use rapidbyte_pg::form::{METADATA_KEY, table_of};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{ipc, source};
 use rapidbyte_testkit::postgres::Client;
@@ -108,6 +109,20 @@ pub fn ints(batches: &[RecordBatch], column: usize) -> Vec<i32> {
 
 pub fn schema(stream: &Stream) -> Schema {
     ipc::decode_schema(&stream.schema).unwrap()
+}
+
+/// The schema without the transaction id of the moment when it was read. Other tests on the server raise that id.
+pub fn at_any_time(schema: &Schema) -> Schema {
+    let mut table = table_of(schema).unwrap();
+    let Some(origin) = table.origin.as_mut() else {
+        return schema.clone();
+    };
+    assert!(origin.xid > 0, "{origin:?}");
+    origin.xid = 0;
+    let mut metadata = schema.metadata().clone();
+    let table = serde_json::to_string(&table).unwrap();
+    metadata.insert(METADATA_KEY.to_owned(), table);
+    Schema::new_with_metadata(schema.fields().clone(), metadata)
 }
 
 pub fn find<'a>(streams: &'a [Stream], name: &str) -> &'a Stream {
