@@ -456,7 +456,7 @@ fn an_upsert_replays_records_in_the_order_in_which_they_were_first_rejected() {
     loaded.folder.write("fixed.jsonl", of_newer.join("\n"));
     assert_eq!(loaded.replay(&["--from", "fixed.jsonl"], 0)["rejected"], 1);
     let lines = loaded.rejects("show", &["--jsonl"]).stdout;
-    let order = ["old", "newer", "newest"].map(|name| lines.find(&format!("{name}")));
+    let order = ["old", "newer", "newest"].map(|name| lines.find(name));
     assert!(order.is_sorted(), "{lines}");
     let fixed = lines
         .replace("\"total\":-1.0", "\"total\":1")

@@ -109,8 +109,6 @@ pub(crate) struct Cursor {
     pub format: CursorFormat,
 }
 
-/// The column of keys that are not columns.
-
 const MAX_RETRIES: u32 = 5;
 const TIMEOUT_SECONDS: u32 = 60;
 const MAX_RESPONSE_BYTES: u64 = 16 << 20;

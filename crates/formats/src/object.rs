@@ -71,8 +71,10 @@ mod tests {
 
     #[test]
     fn every_value_comes_back_exactly() {
-        let json = Field::new("j", DataType::Utf8, true)
-            .with_metadata([("ARROW:extension:name".to_owned(), "arrow.json".to_owned())].into());
+        let json =
+            Field::new("j", DataType::Utf8, true).with_metadata(std::collections::HashMap::from([
+                ("ARROW:extension:name".to_owned(), "arrow.json".to_owned()),
+            ]));
         let item = Arc::new(json.clone().with_name("item"));
         let list = Field::new("l", DataType::List(item.clone()), true);
         let floats = Field::new("f", DataType::Float64, true);
