@@ -71,7 +71,9 @@ fn one_file_is_all_there_is_to_install() {
     let writable = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(install.path(), writable).expect("writable");
     install.write("connectors/source-generate.wasm", "not a component");
-    let broken = ended(alone(&program, &work, &run));
+    let mut broken = alone(&program, &work, &run);
+    broken.env("HOME", home.path());
+    let broken = ended(broken);
     assert_eq!(broken.code, Some(2));
     assert!(
         broken.stdout.contains("not_a_component"),

@@ -364,7 +364,8 @@ pub fn until(mut is_so: impl FnMut() -> bool, what: &str) {
     let begin = Instant::now();
     while !is_so() {
         assert!(begin.elapsed().as_secs() < 60, "not in a minute: {what}");
-        std::thread::yield_now();
+        // Leaves the processor to what it waits for.
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
