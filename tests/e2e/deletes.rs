@@ -183,7 +183,7 @@ fn marked_rows_stay_and_lose_their_mark_when_their_key_comes_back() {
 
 #[test]
 fn a_mass_delete_is_refused_and_leaves_the_target_as_it_was() {
-    for (top, action) in [(COMPARE, "delete"), (MARK, "mark as deleted")] {
+    for (top, action) in [(COMPARE, "delete"), (MARK, "mark")] {
         let copied = Copied::new(TABLE);
         document(&copied.run(top, BY_TIME), 0);
         let before = copied.one("SELECT md5(string_agg(x::text, '|' ORDER BY id)) FROM raw.t x");
@@ -192,12 +192,18 @@ fn a_mass_delete_is_refused_and_leaves_the_target_as_it_was() {
         );
         let failed = refused(&copied.run(top, BY_TIME), 4, "mass_delete");
         let text = failed["error"]["message"].to_string();
-        // The row that the run brings counts.
-        assert!(text.contains("52 of the 501 rows"), "{text}");
+        assert!(text.contains("52 of the 500 rows"), "{text}");
+        assert!(text.contains(&format!("would {action} them")), "{text}");
         copied.change("TRUNCATE t");
         let failed = refused(&copied.run(top, BY_TIME), 4, "mass_delete");
         let text = failed["error"]["message"].to_string();
         assert!(text.contains(&format!("{action} all 500 rows")), "{text}");
+        // As many other rows as there may be do not make the share smaller.
+        copied.change("INSERT INTO t SELECT 10000 + i, 'other' FROM generate_series(1, 9000) i");
+        let failed = refused(&copied.run(top, ""), 4, "mass_delete");
+        let text = failed["error"]["message"].to_string();
+        assert!(text.contains("500 of the 500 rows"), "{text}");
+        copied.change("TRUNCATE t");
         let after = copied.one("SELECT md5(string_agg(x::text, '|' ORDER BY id)) FROM raw.t x");
         assert_eq!(after, before);
         let all = top.replace(" }", ", max_share: 1 }");

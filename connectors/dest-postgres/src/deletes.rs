@@ -220,6 +220,24 @@ pub(crate) struct Comparison<'a> {
     pub(crate) stage: &'a Stage,
     /// The number of these keys.
     pub(crate) keys: u64,
+    /// The answer of [`Compare::count`] before the rows of this commit.
+    pub(crate) rows_before: Option<u64>,
+}
+
+impl Compare {
+    /// The rows of the table that are not marked, if their number limits the rows that are deleted.
+    pub(crate) fn count(&self, client: &mut Client, name: &Name) -> Result<Option<u64>> {
+        if u128::from(self.max_share) >= WHOLE {
+            return Ok(None);
+        }
+        let living = self.mark.as_ref().map(Mark::is_absent);
+        let living = living.map(|condition| format!(" WHERE {condition}"));
+        let all = format!(
+            "SELECT count(*) FROM {name} AS t{}",
+            living.unwrap_or_default()
+        );
+        count(client, &all).map(Some)
+    }
 }
 
 impl Comparison<'_> {
@@ -299,30 +317,23 @@ impl Comparison<'_> {
     /// Errors: `mass_delete`.
     fn refuse_mass(&mut self, compare: &Compare, gone: u64) -> Result<()> {
         let name = self.name;
-        if u128::from(compare.max_share) >= WHOLE {
+        let Some(rows) = self.rows_before else {
             return Ok(());
-        }
-        let living = compare.mark.as_ref().map(Mark::is_absent);
-        let living = living.map(|condition| format!(" WHERE {condition}"));
-        let all = format!(
-            "SELECT count(*) FROM {name} AS t{}",
-            living.unwrap_or_default()
-        );
-        let rows = count(self.client, &all)?;
+        };
         let most = most_rows(compare.max_share, rows);
-        let verb = match &compare.mark {
-            Some(_) => "mark as deleted",
-            None => "delete",
+        let (before, after) = match &compare.mark {
+            Some(_) => ("mark", " as deleted"),
+            None => ("delete", ""),
         };
         let share = percent(compare.max_share);
         let text = if self.keys == 0 {
             format!(
-                "the source has no row of the stream, and the run would {verb} all {} of {name}",
+                "the source has no row of the stream, and the run would {before} all {} of {name}{after}",
                 counted(gone, "row")
             )
         } else if gone > most {
             format!(
-                "the source does not have the keys of {gone} of the {} of {name}, and the run would {verb} them; \
+                "the source does not have the keys of {gone} of the {} of {name}, and the run would {before} them{after}; \
                  deletes.max_share allows {share}, which is {}",
                 counted(rows, "row"),
                 counted(most, "row")

@@ -558,6 +558,11 @@ impl Sink {
             .stage
             .as_ref()
             .and_then(|(stage, _)| stage.compare().cloned());
+        // A source with other keys must not make the share of the rows that it deletes small.
+        let rows_before = match &compare {
+            Some(compare) if keys.is_some() => compare.count(&mut client, &self.name)?,
+            _ => None,
+        };
         // A sink that keeps rejects has merged each batch.
         if let Some((stage, _)) = self.stage.filter(|_| rows > 0 && !self.keeps_rejects) {
             let merged = stage.merge(&mut client, settings, &self.name, rows);
@@ -590,6 +595,7 @@ impl Sink {
                 checkpoint,
                 stage: &stage,
                 keys,
+                rows_before,
             };
             finished.bytes += bytes;
             finished.compared = comparison.apply(&compare).map_err(|error| {
