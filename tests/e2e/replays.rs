@@ -1,6 +1,6 @@
 //! Rejects are listed, shown and replayed: a record that has landed is never applied twice.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use rapidbyte_testkit::postgres::Client;
 use serde_json::{Value, json};
@@ -29,6 +29,12 @@ impl Loaded {
     fn replay(&self, more: &[&str], code: i32) -> Value {
         let more = [&["--stream", "t", "--output", "json"], more].concat();
         document(&self.rejects("replay", &more), code)
+    }
+
+    /// The command of [`Loaded::replay`], which a test starts in its own way.
+    fn replaying(&self, more: &[&str]) -> Command {
+        let arguments = ["rejects", "replay", "p.yaml", "--stream", "t"];
+        self.folder.command(&[&arguments, more].concat())
     }
 
     fn rejected(&self) -> String {
@@ -331,8 +337,7 @@ fn a_replay_that_is_killed_lands_each_record_exactly_once() {
                  INSERT INTO raw.bad ({columns}) SELECT {columns} FROM raw.saved"
             ),
         );
-        let arguments = ["rejects", "replay", "p.yaml", "--stream", "t"];
-        let mut command = loaded.folder.command(&arguments);
+        let mut command = loaded.replaying(&[]);
         let killed = command.env("RAPIDBYTE_FAULTS", fault).output();
         let killed = killed.expect("the program starts");
         let is_killed = killed.status.code().is_none();
@@ -379,11 +384,8 @@ fn of_two_replays_at_once_one_lands_the_records() {
     held.execute("SELECT FROM raw.bad FOR UPDATE", &[])
         .expect("locks");
     let replay = || {
-        let arguments = [
-            "rejects", "replay", "p.yaml", "--stream", "t", "--output", "json",
-        ];
-        let mut command = loaded.folder.command(&arguments);
-        command.stdout(std::process::Stdio::piped());
+        let mut command = loaded.replaying(&["--output", "json"]);
+        command.stdout(Stdio::piped());
         command.spawn().expect("a program")
     };
     let both = [replay(), replay()];
@@ -509,16 +511,7 @@ fn a_replay_that_fails_for_a_moment_is_retried_and_not_taken_for_an_older_run() 
     let file = loaded.folder.read("p.yaml");
     let retry = "retry: { max_attempts: 3, backoff_seconds: 1 }\n";
     loaded.folder.write("p.yaml", format!("{file}{retry}"));
-    let arguments = [
-        "rejects",
-        "replay",
-        "p.yaml",
-        "--stream",
-        "t",
-        "--from",
-        "fixed.jsonl",
-    ];
-    let mut command = loaded.folder.command(&arguments);
+    let mut command = loaded.replaying(&["--from", "fixed.jsonl"]);
     let ended = command
         .env("RAPIDBYTE_FAULTS", "engine.write=error@1")
         .output();
@@ -544,18 +537,7 @@ fn a_reject_that_somebody_edits_while_a_replay_waits_for_it_stays() {
     let mut other = loaded.client();
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                  AND application_name = 'rapidbyte' AND wait_event_type = 'Lock'";
-    let arguments = [
-        "rejects",
-        "replay",
-        "p.yaml",
-        "--stream",
-        "t",
-        "--output",
-        "json",
-        "--from",
-        "fixed.jsonl",
-    ];
-    let mut command = loaded.folder.command(&arguments);
+    let mut command = loaded.replaying(&["--output", "json", "--from", "fixed.jsonl"]);
     let replaying = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

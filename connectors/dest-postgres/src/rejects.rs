@@ -1,7 +1,7 @@
 //! Records that do not get into the target, in a table of their own: rows that this destination or the server refuses,
 //! and records that the source cannot read. They commit together with the rows around them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use rapidbyte_formats::object;
 use rapidbyte_pg::form;
@@ -597,7 +597,7 @@ pub(crate) struct Keeper {
     max_rows: Option<u64>,
     columns: Columns,
     /// The places of the rejects that are replayed, for records that fail again.
-    first_ids: std::collections::VecDeque<i64>,
+    first_ids: VecDeque<i64>,
     /// Rejects of this load, including rejects of the source.
     rows: u64,
     /// Rows of batches that were refused.

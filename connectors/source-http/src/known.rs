@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rapidbyte_formats::jsonl::Sampler;
-use rapidbyte_formats::jsonl::{REST, UnknownKeys};
+use rapidbyte_formats::jsonl::{REST, Sampler, UnknownKeys};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::{mark_json_strings, parse_field, type_name};
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rapidbyte_formats::jsonl::REST;
 use rapidbyte_formats::{Decoder, FormatError, Owner};
 use rapidbyte_sdk::log;
 use rapidbyte_sdk::phase::{self, Kind};
@@ -111,7 +112,7 @@ impl Walk {
         let declare = self.declare(key, "json");
         format!(
             "write unknown_keys: collect under config.streams.{} to keep such keys in the column \
-             _rest, or {declare}",
+             {REST}, or {declare}",
             self.stream.name
         )
     }

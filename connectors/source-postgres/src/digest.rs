@@ -92,15 +92,30 @@ fn below(
 
 /// A question about the rows of a selection.
 pub(crate) struct Asked<'a> {
-    pub(crate) settings: &'a Settled,
-    pub(crate) selection: &'a Selection,
+    settings: &'a Settled,
+    selection: &'a Selection,
     /// The server's name of the snapshot that has the rows. `None`: the rows as they are now.
-    pub(crate) snapshot: Option<&'a str>,
-    pub(crate) recipe: &'a str,
-    pub(crate) limits: &'a [RowLimit],
+    snapshot: Option<&'a str>,
+    recipe: &'a str,
+    limits: &'a [RowLimit],
 }
 
-impl Asked<'_> {
+impl<'a> Asked<'a> {
+    pub(crate) fn new(
+        settings: &'a Settled,
+        selection: &'a Selection,
+        snapshot: Option<&'a str>,
+        (recipe, limits): (&'a str, &'a [RowLimit]),
+    ) -> Self {
+        Self {
+            settings,
+            selection,
+            snapshot,
+            recipe,
+            limits,
+        }
+    }
+
     fn beginning(&self, client: &Client) -> String {
         session::beginning(client, self.settings, self.snapshot)
     }

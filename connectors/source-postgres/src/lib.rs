@@ -162,14 +162,9 @@ impl Source for Postgres {
         within: Option<&Buckets>,
         bits: u8,
     ) -> Result<Vec<Bucket>> {
+        let by = (recipe, limits);
         self.digesting(selection, snapshot, |client, settings, snapshot| {
-            let asked = Asked {
-                settings,
-                selection,
-                snapshot,
-                recipe,
-                limits,
-            };
+            let asked = Asked::new(settings, selection, snapshot, by);
             digest::sums(client, &asked, within, bits)
         })
     }
@@ -183,14 +178,9 @@ impl Source for Postgres {
         rows: &ChosenRows,
         max: u32,
     ) -> Result<Vec<DigestedRow>> {
+        let by = (recipe, limits);
         self.digesting(selection, snapshot, |client, settings, snapshot| {
-            let asked = Asked {
-                settings,
-                selection,
-                snapshot,
-                recipe,
-                limits,
-            };
+            let asked = Asked::new(settings, selection, snapshot, by);
             digest::rows(client, &asked, rows, max)
         })
     }

@@ -6,7 +6,7 @@ use rapidbyte_runtime::{Buckets, KeyedRows, SyncMode, WriteMode};
 
 use super::staged::alone;
 use super::{Compared, Difference, Row, Sides, Way};
-use crate::document::{DeletesAction, Verify};
+use crate::document::DeletesAction;
 use crate::failure::{Class, Failure};
 use crate::plan::{Plan, StreamPlan};
 use crate::rejects::{Replay, as_replay};
@@ -95,9 +95,7 @@ impl Sides<'_> {
     /// Moves the rows with these keys in one commit: those that the source has are updated or added, the others are
     /// deleted.
     fn move_again(&self, rows: &[Row]) -> Result<(), Failure> {
-        let mut document = self.prepared.plan.document.clone();
-        document.verify = Verify::Off;
-        let mut prepared = alone(document, &self.stream.name, self.host)?;
+        let mut prepared = alone(self.prepared, &self.stream.name, self.host)?;
         let stream = &mut prepared.plan.streams[0];
         let of = |is_extra: bool| {
             let rows = rows.iter();

@@ -24,9 +24,7 @@ pub(super) fn stage(
     stream: &StreamPlan,
     host: &Host,
 ) -> Result<Destination, Failure> {
-    let mut document = prepared.plan.document.clone();
-    document.verify = Verify::Off;
-    let mut staging = alone(document, &stream.name, host)?;
+    let mut staging = alone(prepared, &stream.name, host)?;
     let planned = &mut staging.plan.streams[0];
     planned.target = target(&planned.target);
     planned.keys = None;
@@ -38,12 +36,10 @@ pub(super) fn stage(
     })
 }
 
-/// Plans a run of one stream, whose target exists.
-pub(super) fn alone(
-    document: crate::document::Document,
-    stream: &str,
-    host: &Host,
-) -> Result<Prepared, Failure> {
+/// Plans a run of one stream, whose target exists, beside the comparison that `prepared` is for.
+pub(super) fn alone(prepared: &Prepared, stream: &str, host: &Host) -> Result<Prepared, Failure> {
+    let mut document = prepared.plan.document.clone();
+    document.verify = Verify::Off;
     let narrowing = Narrowing {
         select: vec![stream.to_owned()],
         ..Narrowing::default()
