@@ -295,18 +295,27 @@ fn a_changed_query_is_read_again_by_the_run_that_resumes() {
 fn a_stream_names_its_table_and_its_schema() {
     let (database, mut client) = made("CREATE SCHEMA raw; CREATE SCHEMA sales");
     let folder = Folder::new();
+    // Placeholders in the schema of all streams, and in the target of one.
+    let streams = "    - { name: public.customers }
+    - { name: public.orders, target: { name: \"{stream}_{schema}\", schema: \"x {schema}\" } }
+";
+    let report = folder.report(&pipeline(&database, streams, "schema: \"{schema}_raw\""));
+    let locations = report["streams"].as_array().expect("streams").iter();
+    let locations: Vec<&str> = locations.filter_map(|s| s["location"].as_str()).collect();
+    let expected = ["public_raw.customers", "\"x public\".orders_public"];
+    assert_eq!(locations, expected, "{report:#}");
     let streams = "    - { name: public.orders, target: { name: bought, schema: sales } }
-    - { name: public.customers, target: { name: \"a.b {schema}\" } }
+    - { name: public.customers, target: { name: \"a.b c\" } }
     - { name: q, query: \"SELECT 1 AS one\", target: { schema: sales } }
 ";
     let destination = "schema: raw, table: \"{schema}__{stream}\"";
     let report = folder.report(&pipeline(&database, streams, destination));
     let locations = report["streams"].as_array().expect("streams").iter();
     let locations: Vec<&str> = locations.filter_map(|s| s["location"].as_str()).collect();
-    let expected = ["sales.bought", "raw.\"a.b {schema}\"", "sales.public__q"];
+    let expected = ["sales.bought", "raw.\"a.b c\"", "sales.public__q"];
     assert_eq!(locations, expected, "{report:#}");
     let sql = "SELECT concat_ws(' ', (SELECT count(*) FROM sales.bought), \
-               (SELECT count(*) FROM raw.\"a.b {schema}\"), (SELECT count(*) FROM sales.public__q))";
+               (SELECT count(*) FROM raw.\"a.b c\"), (SELECT count(*) FROM sales.public__q))";
     assert_eq!(text(&mut client, sql), "5 3 1");
     // Two streams in one table.
     let streams = "    - { name: public.orders, target: { name: t } }\n    \

@@ -85,7 +85,7 @@ pub struct Config {
     /// The time limit for connecting, in seconds (default 30).
     pub connect_timeout: Option<u32>,
     /// The schema to write to (default: the stream's schema, such as `public` of `public.orders`,
-    /// or `public`).
+    /// or `public`). `{schema}` stands for the stream's schema, as in `{schema}_raw`.
     pub schema: Option<String>,
     /// The table to write to (default `{stream}`, which stands for the stream's name without its
     /// schema, such as `orders` of `public.orders`). `{schema}` stands for that schema, as in
@@ -305,7 +305,7 @@ pub(crate) fn parts_of(stream: &str) -> (String, String) {
     }
 }
 
-/// The name of a table from its pattern: each placeholder once, so that a name may contain one.
+/// The name of a table or schema from its pattern: each placeholder once, so that a name may contain one.
 fn filled(pattern: &str, schema: &str, table: &str) -> String {
     let parts = pattern.split(STREAM);
     let parts: Vec<String> = parts.map(|part| part.replace(SCHEMA, schema)).collect();
@@ -333,15 +333,13 @@ impl Settings {
     pub(crate) fn name_of(&self, target: &Target) -> Result<Name> {
         let stream = &target.stream;
         let (schema, table) = parts_of(stream);
-        let table = match (&target.name, &self.table) {
-            (Some(name), _) => name.clone(),
-            (None, Some(pattern)) => filled(pattern, &schema, &table),
-            (None, None) => table,
+        let chosen = |of_stream: &Option<String>, of_all: &Option<String>, own: &str| {
+            let pattern = of_stream.as_ref().or(of_all.as_ref());
+            pattern.map_or(own.to_owned(), |pattern| filled(pattern, &schema, &table))
         };
-        let chosen = target.namespace.as_ref().or(self.schema.as_ref());
         let name = Name {
-            schema: chosen.cloned().unwrap_or(schema),
-            table,
+            schema: chosen(&target.namespace, &self.schema, &schema),
+            table: chosen(&target.name, &self.table, &table),
         };
         for (text, key) in [(&name.schema, "schema"), (&name.table, "table")] {
             ident::check_name(text).map_err(|error| {
@@ -394,6 +392,7 @@ impl Settings {
 
     /// The schema that every stream goes to, if the configuration names one.
     pub(crate) fn fixed_schema(&self) -> Option<&str> {
-        self.schema.as_deref()
+        let is_fixed = |schema: &&str| !schema.contains(STREAM) && !schema.contains(SCHEMA);
+        self.schema.as_deref().filter(is_fixed)
     }
 }

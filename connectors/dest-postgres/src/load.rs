@@ -591,7 +591,7 @@ impl Load for TableLoad {
     }
 
     fn write_keys(&mut self, batch: &RecordBatch) -> Result<()> {
-        self.with_keys(|keys| keys.write(batch))
+        self.with_keys(|keys| keys.write_keys(batch))
     }
 
     fn flush_keys(&mut self) -> Result<Part> {

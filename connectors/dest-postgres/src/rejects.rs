@@ -168,8 +168,12 @@ pub(crate) fn makers(client: &mut Client, table: &Name) -> Result<Vec<String>> {
         "CREATE TABLE IF NOT EXISTS {table} ({})",
         columns.join(", ")
     );
+    let index = format!(
+        "CREATE INDEX IF NOT EXISTS {} ON {table} (pipeline, (COALESCE(first_id, id)), id)",
+        quote_ident(&index_of(&table.table))
+    );
     match has_schema {
-        true if is(6)? => Ok(vec![create]),
+        true if is(6)? => Ok(vec![create, index]),
         true => Err(denied(
             format!("the role may not make {table}"),
             format!("GRANT CREATE ON SCHEMA {schema} TO {role}"),
@@ -177,12 +181,23 @@ pub(crate) fn makers(client: &mut Client, table: &Name) -> Result<Vec<String>> {
         false if is(7)? => Ok(vec![
             format!("CREATE SCHEMA IF NOT EXISTS {schema}"),
             create,
+            index,
         ]),
         false => Err(denied(
             format!("the schema of {table} is missing, and the role may not make it"),
             format!("CREATE SCHEMA {schema}; GRANT CREATE, USAGE ON SCHEMA {schema} TO {role}"),
         )),
     }
+}
+
+/// The name of the index by which rejects are read in their order.
+fn index_of(table: &str) -> String {
+    const SUFFIX: &str = "_order";
+    let mut name = table.to_owned();
+    while name.len() + SUFFIX.len() > ident::MAX_NAME_BYTES {
+        name.pop();
+    }
+    name + SUFFIX
 }
 
 /// The note of a plan.
@@ -232,30 +247,41 @@ pub(crate) fn page(
 ) -> Result<Vec<KeptReject>> {
     let table = named(to)?;
     let (first, id) = after.map_or(Ok((0, 0)), |after| place_of(after, &table))?;
-    let [record, bytes, read_with, version] = match with_data {
+    let lacking = lacking(client, &table)?;
+    let added = |name: &str, ty: &str| match lacking.iter().any(|lacking| lacking == name) {
+        true => format!("NULL::{ty}"),
+        false => format!("t.{name}"),
+    };
+    let read_with = added("read_with", "text");
+    let whole = format!("{}::text", whole("t"));
+    let [record, bytes, read_with, whole] = match with_data {
         true => [
-            "r.record",
-            "pg_catalog.encode(r.record_bytes, 'hex')",
-            "r.whole ->> 'read_with'",
-            VERSION,
+            "t.record",
+            "pg_catalog.encode(t.record_bytes, 'hex')",
+            &read_with,
+            &whole,
         ],
         false => ["NULL::text"; 4],
     };
-    let first_id = "COALESCE((r.whole ->> 'first_id')::bigint, r.id)";
+    // As the index has it.
+    let first_id = match lacking.iter().any(|lacking| lacking == "first_id") {
+        true => "t.id",
+        false => FIRST_ID,
+    };
     let sql = format!(
         "SELECT p.* FROM (SELECT q.*, pg_catalog.sum(COALESCE(pg_catalog.octet_length(q.record), 0) \
                  + COALESCE(pg_catalog.octet_length(q.hex), 0) + pg_catalog.octet_length(q.message) \
                  + COALESCE(pg_catalog.octet_length(q.read_with), 0)) \
                  OVER (ORDER BY q.first_id, q.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before \
-             FROM (SELECT r.id, r.stream, r.run_id, \
-                 pg_catalog.to_char(r.rejected_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS \"UTC\"') AS kept_at, \
-                 r.origin, r.location, r.column_name, r.code, r.message, r.record_is_cut, {record} AS record, {bytes} AS hex, \
-                 {first_id} AS first_id, {read_with} AS read_with, {version} AS version \
-             FROM (SELECT t.*, {whole} AS whole FROM {table} AS t WHERE t.pipeline = {}) AS r \
-             WHERE ({first_id}, r.id) > ({first}, {id}) ORDER BY {first_id}, r.id LIMIT {PAGE_ROWS}) AS q) AS p \
+             FROM (SELECT t.id, t.stream, t.run_id, \
+                 pg_catalog.to_char(t.rejected_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS \"UTC\"') AS kept_at, \
+                 t.origin, t.location, t.column_name, t.code, t.message, t.record_is_cut, {record} AS record, \
+                 {bytes} AS hex, {first_id} AS first_id, {read_with} AS read_with, \
+                 pg_catalog.hashtextextended({whole}, 0)::text AS version \
+             FROM {table} AS t WHERE t.pipeline = {} AND ({first_id}, t.id) > ({first}, {id}) \
+             ORDER BY {first_id}, t.id LIMIT {PAGE_ROWS}) AS q) AS p \
          WHERE COALESCE(p.before, 0) < {PAGE_BYTES} ORDER BY p.first_id, p.id",
         quote_literal(pipeline),
-        whole = whole("t"),
     );
     let answers = match client.simple_query(&sql) {
         Err(error) if is_missing(&error) => return Ok(Vec::new()),
@@ -264,6 +290,25 @@ pub(crate) fn page(
     };
     let rows = answers.first().map_or(&[][..], |rows| &rows.rows);
     rows.iter().map(kept).collect()
+}
+
+/// The place of a reject of the table `t` in the order of all rejects, as the index has it.
+const FIRST_ID: &str = "COALESCE(t.first_id, t.id)";
+
+/// The [`ADDED`] columns that the table does not have. All of them if the table does not exist.
+fn lacking(client: &mut Client, table: &Name) -> Result<Vec<String>> {
+    let names = ADDED.map(|name| format!("({})", quote_literal(name)));
+    let [found] = client.query_all(&format!(
+        "SELECT w.name FROM (VALUES {}) AS w (name) WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a \
+             WHERE a.attrelid = pg_catalog.to_regclass({}) AND a.attname = w.name)",
+        names.join(", "),
+        quote_literal(&table.sql())
+    ))?;
+    let names = found
+        .rows
+        .iter()
+        .map(|row| row.text(0).map(|name| name.unwrap_or_default().to_owned()));
+    Ok(names.collect::<rapidbyte_pg_client::Result<_>>()?)
 }
 
 /// A row of the table as JSON. A table of an earlier version lacks columns, which count as NULL.
@@ -326,9 +371,6 @@ fn place_of(id: &str, table: &Name) -> Result<(i64, i64)> {
         _ => Err(missing(&format!("{table} has no reject {id:?}: it was"))),
     }
 }
-
-/// Differs after each change of the row `r` of the table.
-const VERSION: &str = "pg_catalog.hashtextextended(r.whole::text, 0)::text";
 
 /// The meaning of a server's error for the table of rejects.
 fn unreadable(table: &Name, error: Error) -> Error {
@@ -497,12 +539,12 @@ impl Claim {
         let read: Vec<String> = read
             .map(|(id, version)| format!("({id}, {})", quote_literal(version)))
             .collect();
-        let whole = whole("t");
         let sql = format!(
-            "SELECT pg_catalog.count(*) FROM (SELECT t.id, {whole} AS whole FROM {} AS t) AS r \
-             JOIN (VALUES {}) AS v (id, version) ON v.id = r.id AND v.version = {VERSION}",
+            "SELECT pg_catalog.count(*) FROM {} AS t JOIN (VALUES {}) AS v (id, version) \
+             ON v.id = t.id AND v.version = pg_catalog.hashtextextended({}::text, 0)::text",
             self.table,
-            read.join(", ")
+            read.join(", "),
+            whole("t")
         );
         let [same] = client.query_all(&sql)?;
         Ok(same.single()?.parse().unwrap_or(0))

@@ -254,7 +254,7 @@ impl Sink {
             confirmed: 0,
             unanswered: Vec::new(),
             flushed: (0, 0),
-            keeps_rejects: false,
+            keeps_rejects: self.keeps_rejects,
             refused: 0,
             guard: Guard::Open,
             pieces: Pieces::default(),
@@ -267,6 +267,26 @@ impl Sink {
     pub(crate) fn keys(&mut self) -> Result<&mut Self> {
         let keys = self.keys.as_deref_mut();
         keys.ok_or_else(|| Error::internal("keys that are not open"))
+    }
+
+    /// Writes a batch of the source's keys. A key with NULL belongs to no row of the target. Where rejects are kept its
+    /// row is one of them, and otherwise it is an error. Errors: `null_key`; the server's.
+    pub(crate) fn write_keys(&mut self, batch: &RecordBatch) -> Result<()> {
+        let mut rest = batch.clone();
+        while rest.num_rows() > 0 {
+            let stage = self.stage.as_ref().map(|(stage, _)| stage);
+            let found = stage.and_then(|stage| stage.null_key(&rest, self.rows + 1));
+            let Some((row, error)) = found else {
+                return self.write(&rest);
+            };
+            if !self.keeps_rejects {
+                let hint = "set `rejects:`, so that such rows become rejects, or name another key";
+                return Err(error.hint(hint));
+            }
+            self.write(&rest.slice(0, row))?;
+            rest = rest.slice(row + 1, rest.num_rows() - row - 1);
+        }
+        Ok(())
     }
 
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<()> {

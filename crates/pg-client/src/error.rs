@@ -99,8 +99,17 @@ impl Report {
             "check_enable_rls" if code == "42501" => ROW_SECURITY.to_owned(),
             _ => format!("pg_{code}"),
         };
-        let mut error = Error::new(kind(code), &name, self.whole_sentence());
+        // The innermost place is first: of JSON in a COPY its own line, then the row of the COPY.
+        let copy = self.context.lines().find(|line| is_of_copy(line));
+        // A binary value with too few bytes, which the server calls a violation of the protocol.
+        let is_malformed = code == "08P01" && copy.is_some();
+        let kind = match is_malformed {
+            true => ErrorKind::Data,
+            false => kind(code),
+        };
+        let mut error = Error::new(kind, &name, self.whole_sentence());
         error.hint = match self.hint.as_str() {
+            "" if is_malformed => Some(MALFORMED.to_owned()),
             "" if name == ROW_SECURITY => None,
             // A policy's check, which the server gives the code of a missing privilege.
             "" if code == "42501" && self.routine == "ExecWithCheckOptions" => {
@@ -109,8 +118,6 @@ impl Report {
             "" => hint(code).map(str::to_owned),
             _ => Some(self.hint),
         };
-        // The innermost place is first: of JSON in a COPY its own line, then the row of the COPY.
-        let copy = self.context.lines().find(|line| is_of_copy(line));
         let place = copy.unwrap_or_else(|| first_line(&self.context));
         error.location = Some(place)
             .filter(|line| !line.is_empty())
@@ -150,6 +157,8 @@ fn kind(code: &str) -> ErrorKind {
 
 const REFUSED_BY_POLICY: &str = "row-level security of the table refuses the row, which no GRANT changes: write as the \
     table's owner or as a role with BYPASSRLS, or CREATE POLICY … FOR ALL TO the role … WITH CHECK (…) that allows the row";
+
+const MALFORMED: &str = "correct the value: its bytes are not a value of the column's type in PostgreSQL's binary format";
 
 /// A hint, for errors to which the server does not add its own.
 fn hint(code: &str) -> Option<&'static str> {
@@ -264,6 +273,26 @@ mod tests {
             let found = std::mem::discriminant(&kind(code));
             assert_eq!(found, std::mem::discriminant(&expected), "{code}");
         }
+    }
+
+    #[test]
+    fn a_malformed_value_of_a_copy_is_about_data() {
+        let report = |context: &str| Report {
+            code: "08P01".to_owned(),
+            message: "insufficient data left in message".to_owned(),
+            context: context.to_owned(),
+            ..Report::default()
+        };
+        let of_row = report("COPY t, line 3, column a").into_error();
+        assert!(matches!(of_row.kind, ErrorKind::Data));
+        assert_eq!(of_row.column.as_deref(), Some("a"));
+        assert!(
+            of_row
+                .hint
+                .is_some_and(|hint| hint.contains("binary format"))
+        );
+        let of_session = report("").into_error();
+        assert!(matches!(of_session.kind, ErrorKind::Connection));
     }
 
     #[test]

@@ -370,7 +370,8 @@ impl Sink {
         let is_in = |classes: &[&str]| code.get(..2).is_some_and(|class| classes.contains(&class));
         let is_cast = !self.cast.is_empty() && is_in(&CAST_CLASSES) && error.code != NO_PRIVILEGE;
         let is_own = !is_in(&OTHER_CLASSES) && !is_in(&INTERNAL_CLASSES);
-        is_in(&ROW_CLASSES) || is_own || is_cast
+        let is_malformed = code == "08P01" && matches!(error.kind, ErrorKind::Data);
+        is_in(&ROW_CLASSES) || is_own || is_cast || is_malformed
     }
 
     /// The error of a row with its column, where the server's message does not name it.
