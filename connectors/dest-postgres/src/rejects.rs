@@ -304,11 +304,11 @@ fn lacking(client: &mut Client, table: &Name) -> Result<Vec<String>> {
         names.join(", "),
         quote_literal(&table.sql())
     ))?;
-    let names = found
-        .rows
-        .iter()
-        .map(|row| row.text(0).map(|name| name.unwrap_or_default().to_owned()));
-    Ok(names.collect::<rapidbyte_pg_client::Result<_>>()?)
+    let mut lacking = Vec::new();
+    for row in &found.rows {
+        lacking.extend(row.text(0)?.map(str::to_owned));
+    }
+    Ok(lacking)
 }
 
 /// A row of the table as JSON. A table of an earlier version lacks columns, which count as NULL.
