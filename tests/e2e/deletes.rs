@@ -216,6 +216,25 @@ fn a_mass_delete_is_refused_and_leaves_the_target_as_it_was() {
     }
 }
 
+/// A row without a key gets into no target: its reject stands for it, and its key is not compared.
+#[test]
+fn rows_with_null_in_their_key_are_rejects_and_the_others_are_compared() {
+    let copied = Copied::new(
+        "CREATE TABLE t (id int, v text); INSERT INTO t SELECT i, 'v' || i FROM generate_series(1, 500) i",
+    );
+    let keyed = ", primary_key: [id]";
+    document(&copied.run(COMPARE, keyed), 0);
+    copied.change("DELETE FROM t WHERE id = 7; UPDATE t SET id = NULL WHERE id IN (1, 2, 300)");
+    refused(&copied.run(COMPARE, keyed), 4, "null_key");
+    let top = format!("{COMPARE}rejects: {{ max_rows: 10, to: raw.bad }}\n");
+    let report = document(&copied.run(&top, keyed), 0);
+    let stream = &report["streams"][0];
+    assert_eq!(stream["rejected"], 3, "{report:#}");
+    assert_eq!(stream["deleted"]["rows"], 4, "{report:#}");
+    let left = copied.one("SELECT string_agg(i::text, ' ') FROM generate_series(1, 500) i WHERE i NOT IN (SELECT id FROM raw.t)");
+    assert_eq!(left, "1 2 7 300");
+}
+
 #[test]
 fn a_run_that_dies_or_fails_around_the_commit_deletes_exactly_once() {
     for point in [

@@ -365,6 +365,24 @@ fn rows_that_a_step_cannot_take_are_kept_and_the_others_go_on() {
     assert_eq!(loaded.text(places), expected.join(" "));
 }
 
+/// The server names columns of the table that rows are staged in.
+#[test]
+fn a_text_that_an_upsert_cannot_cast_is_kept_with_its_column() {
+    let loaded = Loaded::new(
+        "CREATE TABLE raw.t (id bigint PRIMARY KEY, name text, b bytea, j jsonb, at timestamptz)",
+    );
+    let rows = "id,name,b,j,at\n1,a,\\x01,{},2020-01-01\n2,b,\\x0g,{},2020-01-01\n3,c,\\x01,{x,2020-01-01\n\
+                4,d,\\x01,[],2020-01-41\n";
+    loaded.folder.write("t.csv", rows);
+    let source = "schema: { id: int64, name: string, b: string, j: string, at: string }";
+    let report = loaded.with("run", ALLOWED, source, " }\n  write_mode: upsert", None);
+    assert_eq!(document(&report, 0)["streams"][0]["rejected"], 3);
+    let columns =
+        "SELECT string_agg(concat_ws(' ', location, column_name), ', ' ORDER BY id) FROM raw.bad";
+    assert_eq!(loaded.text(columns), "row 2 b, row 3 j, row 4 at");
+    assert_eq!(loaded.ids(), "1");
+}
+
 #[test]
 fn rows_that_depend_on_others_of_their_batch_are_not_rejected_for_their_order() {
     let table = "CREATE TABLE raw.t (id bigint PRIMARY KEY, name text, total float8 CHECK (total < 100), \

@@ -121,6 +121,46 @@ fn kept_rejects_are_counted_and_shown_with_what_to_do() {
         loaded.shown("show", &["--stream", "u"])["rejects"],
         json!([])
     );
+    for verb in ["list", "show"] {
+        let other = loaded.rejects(verb, &["--stream", "u"]).stdout;
+        let expected = "raw.bad has no rejects of u; it has rejects of t\n";
+        assert_eq!(other, expected, "{verb}");
+    }
+    let none = loaded.rejects("show", &["--limit", "0"]);
+    let hint = none.stderr.contains("`rapidbyte rejects list` counts them");
+    assert!(none.code == Some(2) && hint, "{none:?}");
+    loaded.folder.write("fixed.jsonl", "\n");
+    let empty = loaded.replay(&["--from", "fixed.jsonl"], 2);
+    assert_eq!(empty["error"]["code"], "replay_file_invalid", "{empty:#}");
+}
+
+/// Rejects of an earlier version, whose table lacks columns, and of several pages.
+#[test]
+fn rejects_of_many_pages_and_of_an_older_table_are_listed_in_their_order() {
+    let loaded = loaded();
+    let mut client = loaded.client();
+    change(
+        &mut client,
+        "ALTER TABLE raw.bad DROP COLUMN first_id, DROP COLUMN read_with; \
+         INSERT INTO raw.bad (pipeline, run_id, stream, target, origin, code, message, record, record_is_cut) \
+         SELECT CASE WHEN i % 2 = 0 THEN 'p' ELSE 'q' END, 'r', 't', 'raw.t', 'source', 'x', 'm', i::text, false \
+         FROM generate_series(1, 5000) i",
+    );
+    let assert_all = || {
+        assert_eq!(loaded.shown("list", &[])["rejects"], 2504);
+        let lines = loaded.rejects("show", &["--jsonl", "--code", "x"]).stdout;
+        let records = lines.lines().map(|line| {
+            let line: Value = serde_json::from_str(line).expect("JSON");
+            line["record"].as_str().expect("a record").to_owned()
+        });
+        let expected: Vec<String> = (1..=2500).map(|i| (2 * i).to_string()).collect();
+        assert_eq!(records.collect::<Vec<_>>(), expected);
+    };
+    assert_all();
+    // The next run adds the columns, and leaves four more rejects.
+    document(&loaded.run(ALLOWED, APPEND), 0);
+    change(&mut client, "DELETE FROM raw.bad WHERE id > 5004");
+    assert_all();
 }
 
 #[test]

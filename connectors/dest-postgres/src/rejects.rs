@@ -7,7 +7,7 @@ use rapidbyte_formats::object;
 use rapidbyte_pg::form;
 use rapidbyte_pg::ident::{self, quote_ident, quote_literal};
 use rapidbyte_pg_client::{Client, Format, Param, Row};
-use rapidbyte_sdk::log::failpoint;
+use rapidbyte_sdk::log::{self, failpoint};
 use rapidbyte_sdk::name;
 use rapidbyte_sdk::prelude::*;
 
@@ -523,6 +523,13 @@ impl Claim {
 
     /// Keeps other replays of these rejects waiting until the end of the open transaction. Errors: `reject_missing`.
     pub(crate) fn hold(&self, client: &mut Client) -> Result<()> {
+        let all = self.ids.len();
+        if self.locked(client, "FOR UPDATE SKIP LOCKED")? < all && self.locked(client, "")? == all {
+            log::warn(format!(
+                "the replay waits: another session has rejects in {} locked, and pg_locks names it",
+                self.table
+            ));
+        }
         let held = match self.count(client)? {
             held if held == self.ids.len() => self.unchanged(client)?,
             held => held,
@@ -577,8 +584,13 @@ impl Claim {
 
     /// How many of the rejects are there. Locks them.
     fn count(&self, client: &mut Client) -> Result<usize> {
+        self.locked(client, "FOR UPDATE")
+    }
+
+    /// How many of the rejects a lock finds.
+    fn locked(&self, client: &mut Client, lock: &str) -> Result<usize> {
         let sql = format!(
-            "SELECT pg_catalog.count(*) FROM (SELECT FROM {} AS r WHERE {} ORDER BY r.id FOR UPDATE) AS held",
+            "SELECT pg_catalog.count(*) FROM (SELECT FROM {} AS r WHERE {} ORDER BY r.id {lock}) AS held",
             self.table, self.condition
         );
         let counted = client.query_all(&sql);

@@ -291,9 +291,18 @@ pub struct Narrow {
 /// A number of rows. Errors say what is due instead.
 fn rows(text: &str) -> Result<u64, String> {
     let due = "expected a whole number of rows, 1 or more, in digits only";
+    at_least_one(text, due, "; use --dry-run to move no rows")
+}
+
+fn rejects(text: &str) -> Result<u64, String> {
+    let due = "expected a whole number of rejects, 1 or more, in digits only";
+    at_least_one(text, due, "; `rapidbyte rejects list` counts them")
+}
+
+fn at_least_one(text: &str, due: &str, instead: &str) -> Result<u64, String> {
     match text.parse::<u64>() {
-        Ok(0) => Err(format!("{due}; use --dry-run to move no rows")),
-        Ok(rows) => Ok(rows),
+        Ok(0) => Err(format!("{due}{instead}")),
+        Ok(number) => Ok(number),
         Err(error) if *error.kind() == IntErrorKind::PosOverflow => {
             Err(format!("the number is above {}", u64::MAX))
         }
@@ -367,7 +376,7 @@ Examples:
         #[arg(long, value_name = "COLUMN")]
         column: Option<String>,
         /// Show at most this many rejects, the oldest (default: 20; with --jsonl: all).
-        #[arg(long, value_name = "ROWS", value_parser = rows, allow_negative_numbers = true)]
+        #[arg(long, value_name = "REJECTS", value_parser = rejects, allow_negative_numbers = true)]
         limit: Option<u64>,
         /// Print one JSON object a line, as `rejects replay --from` reads them.
         #[arg(long)]

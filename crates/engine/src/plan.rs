@@ -572,6 +572,7 @@ fn place(
         // The source estimates all rows, not only the rows that are left.
         (discovered.estimated_rows, discovered.estimated_bytes) = (None, None);
     }
+    placed.notes.extend(hidden_in_rejects(asked, &target));
     Ok(StreamPlan {
         name: discovered.name.clone(),
         sync_mode: sync_mode(asked.sync_mode),
@@ -593,6 +594,17 @@ fn place(
         discovered,
         replay: None,
     })
+}
+
+/// A note where rejects have values that the target does not have.
+fn hidden_in_rejects(asked: &document::Stream, target: &Target) -> Option<String> {
+    let rejects = target.rejects.as_ref()?;
+    let how = match (asked.columns.is_some(), asked.transforms.is_empty()) {
+        (true, true) => "with the fields that `columns` leaves out",
+        (_, false) => "with the values as they are before the transforms",
+        (false, true) => return None,
+    };
+    Some(format!("{} can have records {how}", rejects.to))
 }
 
 /// Whether the run reads the stream again to fill the columns that it adds. Adds a note about the rows that are there.

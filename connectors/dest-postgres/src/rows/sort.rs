@@ -376,14 +376,14 @@ impl Sink {
 
     /// The error of a row with its column, where the server's message does not name it.
     fn explained(&mut self, error: Error, row: &RecordBatch, first_row: u64) -> Result<Error> {
+        let error = self.in_column(error);
         let casts = Casts {
             targets: &self.targets,
             places: &self.cast,
             first_row,
         };
         if !casts.may_have_raised(&error) {
-            let error = casts.explained_alone(error);
-            return Ok(self.in_column(error));
+            return Ok(casts.explained_alone(error));
         }
         // The search costs several questions.
         if let ([place], None) = (self.cast.as_slice(), &error.column) {

@@ -1,6 +1,6 @@
 //! `rapidbyte rejects list|show|replay PIPELINE`
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
@@ -13,6 +13,8 @@ use crate::setup::{self, Session};
 
 /// Rejects that `show` prints unless the operator asks for more.
 const SHOWN: u64 = 20;
+/// Names of streams that [`none_of`] lists.
+const MAX_OTHERS: usize = 10;
 /// Bytes of the records in one JSON document. `--jsonl` has no such limit.
 const MAX_SHOWN_BYTES: usize = 16 << 20;
 /// Bytes of a file of repaired records.
@@ -95,7 +97,11 @@ fn list(
     with_rejects(pipeline, common, output, |pipeline, rejects| {
         let mut counted: BTreeMap<(String, String, String), Counted> = BTreeMap::new();
         let mut newest = None;
+        let mut others = BTreeSet::new();
         rejects.each(false, |kept| {
+            if stream.is_some_and(|stream| stream != kept.stream) {
+                others.insert(kept.stream.clone());
+            }
             if stream.is_none_or(|stream| stream == kept.stream) {
                 let column = kept.reject.column.clone().unwrap_or_default();
                 let key = (kept.stream.clone(), column, kept.reject.code.clone());
@@ -113,7 +119,10 @@ fn list(
             true
         })?;
         let to = pipeline.rejects_to().unwrap_or_default();
-        output.text(&list_text(pipeline, &file, &counted, newest.as_ref()));
+        output.text(&match (&newest, stream) {
+            (None, Some(stream)) => none_of(pipeline, stream, &others),
+            _ => list_text(pipeline, &file, &counted, newest.as_ref()),
+        });
         let groups = counted.iter().map(|((stream, column, code), one)| {
             json!({
                 "stream": stream,
@@ -134,6 +143,21 @@ fn list(
         }));
         Ok(())
     })
+}
+
+/// Says that a stream has no rejects, and which streams have some.
+fn none_of(pipeline: &Pipeline, stream: &str, others: &BTreeSet<String>) -> String {
+    let to = pipeline.rejects_to().unwrap_or_default();
+    let mut text = format!("{to} has no rejects of {}", one_line(stream));
+    if !others.is_empty() {
+        let others: Vec<String> = others
+            .iter()
+            .take(MAX_OTHERS)
+            .map(|other| one_line(other))
+            .collect();
+        text += &format!("; it has rejects of {}", others.join(", "));
+    }
+    text
 }
 
 /// Says what is wrong, and what to do.
@@ -198,8 +222,10 @@ fn show(
         let (mut shown, mut bytes) = (0, 0);
         let mut documents = Vec::new();
         let mut is_all = true;
+        let mut others = BTreeSet::new();
         rejects.each(true, |kept| {
             if !wanted.has(&kept) {
+                others.insert(kept.stream);
                 return true;
             }
             bytes += kept.reject.data.len() + kept.reject.message.len();
@@ -224,7 +250,10 @@ fn show(
         }
         let to = pipeline.rejects_to().unwrap_or_default();
         if shown == 0 {
-            output.text(&format!("{to} has no such rejects of {}", pipeline.name()));
+            output.text(&match wanted.stream {
+                Some(stream) if !others.contains(stream) => none_of(pipeline, stream, &others),
+                _ => format!("{to} has no such rejects of {}", pipeline.name()),
+            });
         }
         if !is_all {
             output.text("More are kept: show them with --limit ROWS, or all of them with --jsonl.");
@@ -318,6 +347,14 @@ fn replay_all(
     output: &Output,
 ) -> Result<(), Failure> {
     let repaired = from.map(read_repaired).transpose()?;
+    if let (Some([]), Some(file)) = (repaired.as_deref(), from) {
+        let text = format!("{} has no records", file.display());
+        return Err(
+            Failure::new(Class::Config, "replay_file_invalid", text).hint(
+                "write repaired lines of `rapidbyte rejects show PIPELINE --jsonl` into the file",
+            ),
+        );
+    }
     let pipeline = setup::pipeline(pipeline, common)?;
     let Session { engine, control } = setup::session(output, Some(&pipeline))?;
     let replayed = engine.replay(&pipeline, stream, repaired, &control)?;
@@ -402,13 +439,23 @@ fn invalid(place: &str, why: &str) -> Failure {
     )
 }
 
+/// What a replay takes of a line. A key that is there twice is an error.
+#[derive(serde::Deserialize)]
+struct Line {
+    id: Option<Value>,
+    record: Option<Value>,
+}
+
 /// The id and the record of a line.
 fn repaired_of(line: &str) -> Result<(String, Vec<u8>), String> {
-    let value: Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
-    let id = value.get("id").and_then(Value::as_str);
-    let id = id.ok_or("it has no \"id\" that is a string")?.to_owned();
-    let record = match value.get("record") {
-        Some(Value::String(text)) => text.clone(),
+    let read = |error: serde_json::Error| error.to_string();
+    let value: Value = serde_json::from_str(line).map_err(read)?;
+    let Line { id, record } = serde_json::from_str(line).map_err(read)?;
+    let Some(Value::String(id)) = id else {
+        return Err("it has no \"id\" that is a string".into());
+    };
+    let record = match record {
+        Some(Value::String(text)) => text,
         // The numbers of an object must be kept as they stand.
         Some(object @ Value::Object(_)) if numbers(line) == numbers(&value.to_string()) => {
             object.to_string()
@@ -468,6 +515,7 @@ mod tests {
             (r#"{"id": "1", "record": {"a": 1.10}}"#, ""),
             (r#"{"id": "1", "record": {"a": 1, "a": 2}}"#, ""),
             (r#"{"id": "1", "record": " "}"#, ""),
+            (r#"{"id": "1", "record": "a", "record": "b"}"#, ""),
             (r#"{"id": 1, "record": "a"}"#, ""),
             (r#"{"id": "1"}"#, ""),
         ] {

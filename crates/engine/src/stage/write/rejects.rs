@@ -98,8 +98,10 @@ impl Pump<'_> {
         let total = rejected(work, one);
         match document.rejects.max_rows {
             Some(most) if total.rows > most => {
-                let limit = format!("max_rows: {most}");
-                Err(above(work, one, &total, &limit))
+                // The other records of the batch are not counted yet.
+                let rejects = counted(total.rows, "reject");
+                let what = format!("{rejects} so far, more than max_rows: {most}");
+                Err(above(work, one, &total, what))
             }
             _ => Ok(()),
         }
@@ -115,8 +117,12 @@ pub(super) fn ensure_few(work: &Work<'_>, one: &Written<'_>, is_last: bool) -> R
     let records = records(work, one, &total);
     let is_judged = is_last || records >= MIN_RECORDS;
     if is_judged && most.is_exceeded(total.rows, records) {
-        let limit = format!("max_share: {most}");
-        return Err(above(work, one, &total, &limit));
+        let what = format!(
+            "{} in {} so far, more than max_share: {most}",
+            counted(total.rows, "reject"),
+            counted(records, "record"),
+        );
+        return Err(above(work, one, &total, what));
     }
     Ok(())
 }
@@ -133,12 +139,8 @@ fn records(work: &Work<'_>, one: &Written<'_>, rejected: &Rejected) -> u64 {
     work.ledger.of(&one.stream.name).rows + one.open.rows + rejected.rows
 }
 
-fn above(work: &Work<'_>, one: &Written<'_>, total: &Rejected, limit: &str) -> Stopped {
-    let mut text = format!(
-        "{} in {} so far, more than {limit}",
-        counted(total.rows, "reject"),
-        counted(records(work, one, total), "record"),
-    );
+fn above(work: &Work<'_>, one: &Written<'_>, total: &Rejected, what: String) -> Stopped {
+    let mut text = what;
     if let Some(first) = total.first.first() {
         text += &format!("; the first: {}", first.shown());
     }
