@@ -375,7 +375,8 @@ fn a_text_that_an_upsert_cannot_cast_is_kept_with_its_column() {
                 4,d,\\x01,[],2020-01-41\n";
     loaded.folder.write("t.csv", rows);
     let source = "schema: { id: int64, name: string, b: string, j: string, at: string }";
-    let report = loaded.with("run", ALLOWED, source, " }\n  write_mode: upsert", None);
+    let upsert = " }\n  write_mode: upsert\n  primary_key: [id]";
+    let report = loaded.with("run", ALLOWED, source, upsert, None);
     assert_eq!(document(&report, 0)["streams"][0]["rejected"], 3);
     let columns =
         "SELECT string_agg(concat_ws(' ', location, column_name), ', ' ORDER BY id) FROM raw.bad";

@@ -595,7 +595,7 @@ impl Load for TableLoad {
     }
 
     fn flush_keys(&mut self) -> Result<Part> {
-        self.with_keys(Sink::flush)
+        self.with_keys(Sink::flush_keys)
     }
 
     fn commit(&mut self, commit: &Commit<'_>) -> Result<Receipt> {

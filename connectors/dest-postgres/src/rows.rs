@@ -275,7 +275,7 @@ impl Sink {
         let mut rest = batch.clone();
         while rest.num_rows() > 0 {
             let stage = self.stage.as_ref().map(|(stage, _)| stage);
-            let found = stage.and_then(|stage| stage.null_key(&rest, self.rows + 1));
+            let found = stage.and_then(|stage| stage.null_key(&rest, self.rows + self.refused + 1));
             let Some((row, error)) = found else {
                 return self.write(&rest);
             };
@@ -284,9 +284,17 @@ impl Sink {
                 return Err(error.hint(hint));
             }
             self.write(&rest.slice(0, row))?;
+            self.refused += 1;
             rest = rest.slice(row + 1, rest.num_rows() - row - 1);
         }
         Ok(())
+    }
+
+    /// Flushes the source's keys, and counts those that were left out, too.
+    pub(crate) fn flush_keys(&mut self) -> Result<Part> {
+        let part = self.flush()?;
+        let rows = part.rows + std::mem::take(&mut self.refused);
+        Ok(Part { rows, ..part })
     }
 
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
