@@ -255,15 +255,19 @@ impl Config {
 /// A connection whose first statement may not be answered yet, so that nobody waits for that.
 pub(crate) struct Connected {
     client: Client,
-    is_lifted: bool,
+    is_asked: bool,
 }
 
 impl Connected {
     /// The connection, ready for the next statement.
     pub(crate) fn ready(mut self) -> Result<Client> {
-        if self.is_lifted {
+        if self.is_asked {
             let _phase = phase::enter(Kind::Query);
-            self.client.receive()?;
+            let answers = self.client.receive_rows()?;
+            let row = answers.first().and_then(|answer| answer.rows.first());
+            if row.map(|row| row.text(0)).transpose()?.flatten() != Some("t") {
+                self.client.found_other_process();
+            }
         }
         Ok(self.client)
     }
@@ -317,15 +321,21 @@ impl Settings {
     pub(crate) fn connect(&self) -> Result<Connected> {
         let mut client = Client::connect(&self.server)?;
         client.set_reply_timeout(self.write_timeout);
-        let (timeout, since) = IDLE_TIMEOUT;
-        // Behind a pooler it would hold for whoever comes next, and the pooler's own limits count.
-        let is_lifted = client.server_version() >= since
-            && !client.is_pgbouncer()
-            && !self.server.sets(timeout);
-        if is_lifted {
-            client.send(&format!("SET {timeout} = 0"))?;
+        let is_asked = !client.is_pgbouncer();
+        if is_asked {
+            let is_process = client.is_process();
+            let (timeout, since) = IDLE_TIMEOUT;
+            let is_lifted = client.server_version() >= since && !self.server.sets(timeout);
+            // Behind a pooler it would hold for whoever comes next, and the pooler's own limits count.
+            let lift = match is_lifted {
+                true => format!(
+                    ", CASE WHEN {is_process} THEN pg_catalog.set_config('{timeout}', '0', false) END"
+                ),
+                false => String::new(),
+            };
+            client.send(&format!("SELECT {is_process}{lift}"))?;
         }
-        Ok(Connected { client, is_lifted })
+        Ok(Connected { client, is_asked })
     }
 
     /// The table of a stream. The name of the stream is `schema.table`, quoted where a part holds a dot, or a name

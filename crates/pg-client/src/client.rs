@@ -63,6 +63,8 @@ pub struct Client {
     error_position: Option<usize>,
     reply_timeout: Duration,
     max_result_bytes: usize,
+    /// See [`Client::is_process`].
+    is_other_process: bool,
 }
 
 impl Client {
@@ -82,6 +84,7 @@ impl Client {
             error_position: None,
             reply_timeout: REPLY_TIMEOUT,
             max_result_bytes: MAX_RESULT_BYTES,
+            is_other_process: false,
         }
     }
 
@@ -244,11 +247,23 @@ impl Client {
         self.process_id
     }
 
-    /// Whether a pooler such as PgBouncer seems to stand between: it forwards everything the server
-    /// reports, but its process ids are random and hardly ever such as a system gives. Behind
-    /// one, prepared statements and settings may not outlive a transaction.
+    /// Whether a pooler such as PgBouncer stands between. It forwards everything the server reports,
+    /// but its process ids are random: one in a thousand looks like one that a system gives, which
+    /// [`Client::is_process`] finds out. Behind a pooler, prepared statements and settings may not
+    /// outlive a transaction.
     pub fn is_pgbouncer(&self) -> bool {
-        !(1..=MAX_PROCESS_ID).contains(&self.process_id)
+        self.is_other_process || !(1..=MAX_PROCESS_ID).contains(&self.process_id)
+    }
+
+    /// A condition in SQL: the server process has the id that the login gave. It is false behind a
+    /// pooler; [`Client::found_other_process`] takes note of that.
+    pub fn is_process(&self) -> String {
+        format!("pg_catalog.pg_backend_pid() = {}", self.process_id)
+    }
+
+    /// [`Client::is_process`] was false.
+    pub fn found_other_process(&mut self) {
+        self.is_other_process = true;
     }
 
     /// The server that we are connected to.

@@ -62,10 +62,15 @@ fn every_method_lets_in_the_right_password_and_says_why_not_the_wrong_one() {
         })
         .unwrap();
         let at = format!("127.0.0.1:{}/postgres", server.port());
-        let good = connect(&format!("postgres://postgres:p%C3%A4%3Ass@{at}")).unwrap();
+        let mut good = connect(&format!("postgres://postgres:p%C3%A4%3Ass@{at}")).unwrap();
         assert!(good.server_version() > 90_000);
         assert_eq!(good.parameter("is_superuser"), Some("on"));
         assert!(!good.is_pgbouncer());
+        let condition = format!("SELECT {}", good.is_process());
+        let answers = good.simple_query(&condition).unwrap();
+        assert_eq!(answers[0].rows[0].text(0).unwrap(), Some("t"));
+        good.found_other_process();
+        assert!(good.is_pgbouncer());
         good.close();
         if auth == Auth::Trust {
             continue;
