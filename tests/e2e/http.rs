@@ -11,6 +11,7 @@ mod defaults;
 mod increments;
 mod pages;
 mod reach;
+mod rejects;
 mod values;
 
 /// A pipeline of one stream `items` into `out/items.jsonl`. `config` and `stream` are lines of

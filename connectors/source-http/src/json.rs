@@ -148,10 +148,10 @@ pub(crate) fn scalar(value: &RawValue) -> Result<Option<String>, &'static str> {
 }
 
 /// Appends a value on one line: a line break in a JSON text stands between its parts alone.
-pub(crate) fn push_line(value: &str, lines: &mut Vec<u8>) {
-    lines.extend(value.bytes().map(|b| match b {
+pub(crate) fn push_line(value: &[u8], lines: &mut Vec<u8>) {
+    lines.extend(value.iter().map(|b| match b {
         b'\n' | b'\r' => b' ',
-        b => b,
+        b => *b,
     }));
     lines.push(b'\n');
 }
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn a_record_over_several_lines_becomes_one() {
         let mut lines = Vec::new();
-        push_line("{\n \"a\\n\": 1\r\n}", &mut lines);
+        push_line(b"{\n \"a\\n\": 1\r\n}", &mut lines);
         assert_eq!(lines, b"{  \"a\\n\": 1  }\n");
     }
 }

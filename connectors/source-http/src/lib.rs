@@ -45,6 +45,7 @@ impl Source for Api {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     const DESCRIPTION: &str = "Reads REST APIs that answer with JSON";
     const SYNC_MODES: &'static [SyncMode] = &[SyncMode::FullRefresh, SyncMode::Incremental];
+    const SUPPORTS_REJECTS: bool = true;
 
     fn open(config: Config) -> Result<Self> {
         let (server, streams, sample) = config.settle()?;
@@ -132,7 +133,11 @@ impl Source for Api {
             Walk::new(self.client.clone(), stream, tracker).with_columns(known.schema.clone());
         let decoder = decoder(walk.settled(), known, request.columns.as_deref(), limits);
         let decoder = decoder.map_err(|error| walk.refuse(error))?;
-        Ok(Rows::new(walk, decoder))
+        let decoder = match request.keeps_rejects {
+            true => decoder.keep_rejects(),
+            false => decoder,
+        };
+        Ok(Rows::new(walk, decoder).replaying(request.records.clone()))
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::vec::IntoIter;
 
 use rapidbyte_formats::jsonl::REST;
-use rapidbyte_formats::{Decoder, FormatError, Owner};
+use rapidbyte_formats::{Decoder, FormatError, Owner, Rejected};
 use rapidbyte_sdk::log;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -92,7 +93,7 @@ impl Walk {
             {
                 continue;
             }
-            push_line(record.get(), &mut lines);
+            push_line(record.get().as_bytes(), &mut lines);
         }
         self.place = self.pager.after(place, answer, document, &records)?;
         Ok(lines)
@@ -192,6 +193,22 @@ impl Walk {
     }
 }
 
+impl Walk {
+    /// A record of the page that was read last, which cannot be read.
+    fn reject(&self, rejected: Rejected) -> Reject {
+        let error = self.refuse(rejected.error);
+        Reject {
+            data: rejected.data,
+            is_cut: rejected.is_cut,
+            location: error.location,
+            column: error.column,
+            code: error.code,
+            message: error.message,
+            read_with: None,
+        }
+    }
+}
+
 /// Reads the rows of one stream. Holds one page, one record and one batch.
 pub struct Rows {
     walk: Walk,
@@ -201,7 +218,14 @@ pub struct Rows {
     at: usize,
     is_in_page: bool,
     state: State,
+    /// Records that cannot be read, where the run keeps them.
+    rejects: Vec<Reject>,
+    /// The records to read instead of the pages.
+    replay: Option<IntoIter<Reject>>,
 }
+
+/// Records that cannot be read and are handed over at once. A step adds at most as many again.
+const REJECTS: usize = 500;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -221,11 +245,45 @@ impl Rows {
             at: 0,
             is_in_page: false,
             state: State::Reading,
+            rejects: Vec::new(),
+            replay: None,
         }
+    }
+
+    /// Reads these records, which a run before kept as rejects, instead of the pages.
+    pub(crate) fn replaying(mut self, records: Option<Vec<Reject>>) -> Self {
+        self.replay = records.map(Vec::into_iter);
+        self
+    }
+
+    /// Reads the next record again; false behind the last one.
+    fn replay_next(&mut self) -> Result<bool> {
+        let Some(record) = self.replay.as_mut().and_then(Iterator::next) else {
+            return Ok(false);
+        };
+        let _phase = phase::enter(Kind::Decode);
+        let mut line = Vec::with_capacity(record.data.len() + 1);
+        // A repaired record may have line breaks between its parts.
+        push_line(&record.data, &mut line);
+        let pushed = self.decoder.push_record(&line);
+        pushed.map_err(|error| {
+            let error = self.walk.refuse(error);
+            let location = record.location.clone();
+            Error { location, ..error }
+        })?;
+        for rejected in self.decoder.take_rejects() {
+            let mut reject = self.walk.reject(rejected);
+            reject.location.clone_from(&record.location);
+            self.rejects.push(reject);
+        }
+        Ok(true)
     }
 
     /// Goes on; false behind the last page.
     fn step(&mut self) -> Result<bool> {
+        if self.replay.is_some() {
+            return self.replay_next();
+        }
         if !self.is_in_page {
             // The page before is let go first.
             self.lines = Vec::new();
@@ -240,10 +298,12 @@ impl Rows {
         if self.at == self.lines.len() {
             decoder.end_of_file().map_err(|e| walk.refuse(e))?;
             self.is_in_page = false;
-            return Ok(true);
+        } else {
+            let taken = decoder.push(&self.lines[self.at..]);
+            self.at += taken.map_err(|e| walk.refuse(e))?;
         }
-        let taken = decoder.push(&self.lines[self.at..]);
-        self.at += taken.map_err(|e| walk.refuse(e))?;
+        let rejected = decoder.take_rejects().into_iter();
+        self.rejects.extend(rejected.map(|one| walk.reject(one)));
         Ok(true)
     }
 
@@ -269,13 +329,19 @@ impl Reader for Rows {
 
     fn next(&mut self, wait: Duration) -> Result<Event> {
         let begun = Instant::now();
-        while self.state == State::Reading && !self.decoder.is_full() {
+        while self.state == State::Reading
+            && !self.decoder.is_full()
+            && self.rejects.len() < REJECTS
+        {
             if !self.step()? {
                 self.tell_collected();
                 self.state = State::Read;
             } else if begun.elapsed() >= wait {
                 break;
             }
+        }
+        if !self.rejects.is_empty() {
+            return Ok(Event::Rejects(std::mem::take(&mut self.rejects)));
         }
         if let Some(batch) = self.take()? {
             return Ok(Event::Batch(batch));
