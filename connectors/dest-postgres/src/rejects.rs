@@ -424,6 +424,10 @@ struct Numbers {
     relation: String,
     /// `pg_attribute.attnum` at the source, by the names in the record.
     columns: BTreeMap<String, i16>,
+    /// The types of columns whose values are in the record in another form than as text, a number or a boolean: in the
+    /// server's own bytes, or rounded to a precision. An earlier version has not written them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    types: BTreeMap<String, String>,
 }
 
 impl Columns {
@@ -431,20 +435,30 @@ impl Columns {
         let Some(origin) = form::table_of(schema).map_err(convert)?.origin else {
             return Ok(Self::default());
         };
-        let mut behind = BTreeMap::new();
+        let (mut behind, mut types) = (BTreeMap::new(), BTreeMap::new());
         for field in schema.fields() {
             if let Some(number) = origin.number(field).map_err(convert)? {
                 behind.insert(field.name().clone(), number);
             }
+            let column = form::column_of(field).map_err(convert)?;
+            if let Some(column) = column.filter(|_| !is_plain(field)) {
+                types.insert(field.name().clone(), column.type_text);
+            }
         }
-        let written = |columns: BTreeMap<String, i16>| {
+        let written = |columns, types| {
             let relation = origin.relation.clone();
-            let text = serde_json::to_string(&Numbers { relation, columns }).ok();
+            let numbers = Numbers {
+                relation,
+                columns,
+                types,
+            };
+            let text = serde_json::to_string(&numbers).ok();
             text.filter(|text| text.len() <= MAX_READ_WITH_BYTES)
         };
         Ok(Self {
-            before: written(origin.columns.clone()),
-            behind: written(behind),
+            // The types before the transforms are not known here, and such rows have portable values.
+            before: written(origin.columns.clone(), BTreeMap::new()),
+            behind: written(behind, types),
         })
     }
 
@@ -456,7 +470,7 @@ impl Columns {
         }
     }
 
-    /// The name of a column that was another column of the same table when the row was kept.
+    /// The name of a column that was another column of the same table, or had another type, when the row was kept.
     fn changed(&self, origin: &str, read_with: &str) -> Option<String> {
         let now = match origin {
             "transform" => self.before.as_deref(),
@@ -472,8 +486,25 @@ impl Columns {
             .columns
             .iter()
             .filter(|_| now.relation == then.relation);
-        columns.find(is_changed).map(|(name, _)| name.clone())
+        let moved = columns.find(is_changed).map(|(name, _)| name);
+        // A type that the record does not need counts as another one, if the column has it now.
+        let mut types = then
+            .types
+            .iter()
+            .filter(|(name, _)| now.columns.contains_key(*name));
+        let typed = types.find(|(name, then)| now.types.get(*name) != Some(*then));
+        moved.or(typed.map(|(name, _)| name)).cloned()
     }
+}
+
+/// Whether the values of a field say themselves what they are.
+fn is_plain(field: &Field) -> bool {
+    let is_simple = match field.data_type() {
+        DataType::Boolean | DataType::Float32 | DataType::Float64 => true,
+        DataType::Utf8 | DataType::LargeUtf8 => true,
+        other => other.is_integer(),
+    };
+    is_simple && rapidbyte_sdk::types::extension_name(field) != Some(form::OPAQUE)
 }
 
 /// A wider table is not compared.
@@ -570,7 +601,7 @@ impl Claim {
             if let Some(column) = self.columns.changed(text(1)?, text(2)?) {
                 let text = format!(
                     "the reject {} cannot be replayed: {column:?} is another column at the source than when the row \
-                     was rejected",
+                     was rejected, or has another type",
                     text(0)?
                 );
                 return Err(Error::data("reject_columns_changed", text).in_column(&column).hint(

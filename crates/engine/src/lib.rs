@@ -44,7 +44,7 @@ pub use failure::{Class, Failure, Streams};
 pub use host::Host;
 pub use meant::{did_you_mean, nearest};
 pub use narrow::Narrowing;
-pub use overlap::{Unplanned, plan_alone};
+pub use overlap::{Unplanned, plan_alone, plan_repair};
 pub use plan::{Plan, Prepared};
 pub use progress::{Progress, StreamProgress, StreamState};
 pub use rejects::{Kept, Repaired, Replayed, replay};

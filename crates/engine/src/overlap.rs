@@ -63,6 +63,25 @@ pub fn plan_alone(
     }
 }
 
+/// As [`plan_alone`], for a repair of rows: runs that begin later wait for it or refuse, because a repair must not write
+/// rows that it read before a run committed newer ones. It fences no run and leaves no history.
+///
+/// # Errors
+/// `already_running`, and errors of planning.
+pub fn plan_repair(
+    mut document: Document,
+    host: &Host,
+    narrowing: &Narrowing,
+    history: &Path,
+) -> Result<(Prepared, Option<Turn>), Failure> {
+    if document.when_running == WhenRunning::Replace {
+        document.when_running = WhenRunning::Refuse;
+    }
+    let turn = take_turn(&document, history, host)?;
+    let prepared = plan_in_turn(document, host, narrowing, history, turn.as_ref())?;
+    Ok((prepared, turn))
+}
+
 /// A run that did not come to its first row.
 pub struct Unplanned {
     /// Why.

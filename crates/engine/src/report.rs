@@ -185,6 +185,9 @@ pub struct StreamReport {
 pub struct VerifiedReport {
     /// Whether both sides have the same rows.
     pub equal: bool,
+    /// The stream is incremental: rows behind the cursor, and rows without a cursor value, were not compared.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub up_to_cursor: bool,
     /// Rows of the source that were compared: of an incremental stream those up to the cursor.
     pub rows: u64,
     /// The checksum of these rows: 32 hexadecimal digits.
@@ -202,6 +205,7 @@ impl VerifiedReport {
     pub(crate) fn of(compared: &Compared) -> Self {
         Self {
             equal: compared.is_equal(),
+            up_to_cursor: !compared.limits.is_empty(),
             rows: compared.source.rows,
             checksum: compared.source.checksum(),
             differing: compared.rows.len() as u64,
@@ -212,10 +216,19 @@ impl VerifiedReport {
 }
 
 impl fmt::Display for VerifiedReport {
-    /// Writes `equal to the source` or `3 rows differ from the source`.
+    /// Writes `equal to the source`, `3 rows up to the cursor equal to the source` or `3 rows differ from the source`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.equal {
-            return f.write_str("equal to the source");
+            // Rows without a cursor value are not among them.
+            return match (self.up_to_cursor, self.rows) {
+                (false, _) => f.write_str("equal to the source"),
+                (true, 0) => f.write_str("no rows up to the cursor to compare"),
+                (true, rows) => write!(
+                    f,
+                    "{} up to the cursor equal to the source",
+                    counted(rows, "row")
+                ),
+            };
         }
         let at_least = if self.has_more { "at least " } else { "" };
         let differ = if self.differing == 1 {

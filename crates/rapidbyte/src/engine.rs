@@ -229,8 +229,11 @@ impl Engine {
     /// Compares the rows of targets with the rows of their sources. Changes nothing, unless it repairs rows that differ.
     /// [`Verified::failure`] says whether rows differ. `compared` gets the result of each stream as it is known.
     ///
+    /// A repair has the turn of the pipeline, as a run does.
+    ///
     /// # Errors
-    /// An error that stops the whole comparison. A stream that cannot be compared is in [`Verified::failures`].
+    /// An error that stops the whole comparison; `already_running` for a repair. A stream that cannot be compared is in
+    /// [`Verified::failures`].
     pub fn verify(
         &self,
         pipeline: &Pipeline,
@@ -244,8 +247,17 @@ impl Engine {
             sample,
             repair,
         } = options;
-        let prepared = Prepared::narrowed(pipeline.document.clone(), &host, narrowing);
-        let verified = prepared.and_then(|mut prepared| {
+        let document = pipeline.document.clone();
+        let planned = match repair {
+            Repair::Nothing => {
+                Prepared::narrowed(document, &host, narrowing).map(|prepared| (prepared, None))
+            }
+            Repair::Rows => {
+                let history = document.history();
+                rapidbyte_engine::plan_repair(document, &host, narrowing, &history)
+            }
+        };
+        let verified = planned.and_then(|(mut prepared, _turn)| {
             verify::verify(&mut prepared, &host, *sample, *repair, compared)
         });
         let mut verified = redacted(pipeline, verified)?;

@@ -11,8 +11,8 @@ use crate::failure::{Class, Failure};
 use crate::plan::{Plan, StreamPlan};
 use crate::rejects::{Replay, as_replay};
 
-/// Comparisons after a repair. Each finds at most 1,000 rows.
-const MAX_ROUNDS: usize = 20;
+/// Comparisons after a repair. Each finds at most 1,000 rows, of which half may have to wait.
+const MAX_ROUNDS: usize = 40;
 
 /// What a comparison does with rows that differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -60,23 +60,39 @@ pub(super) fn refuse(plan: &Plan, stream: &StreamPlan) -> Result<(), Failure> {
 }
 
 impl Sides<'_> {
-    /// Compares, and moves the rows that differ until both sides are equal or the rows stay as they are.
+    /// Compares, and moves the rows that differ until both sides are equal or the rows stay as they are. Rows that only
+    /// the target has are deleted last, and not in a sample: the target may spell the key of a row of the source in
+    /// another way, and an update of that row finds it and corrects its key.
     pub(super) fn repair(&self, within: Option<&Buckets>) -> Result<Compared, Failure> {
         let mut compared = self.compare(within)?;
         let mut known = HashSet::new();
-        let mut repaired = Vec::new();
+        let mut repaired: Vec<Row> = Vec::new();
         for _ in 0..MAX_ROUNDS {
             let rows = compared.rows.iter();
             let rows = rows.filter(|row| {
                 let has_changed = row.difference != Difference::Changing;
                 has_changed && !row.key.is_empty() && !known.contains(&row.key)
             });
-            let rows: Vec<Row> = rows.cloned().collect();
+            let (mut rows, extra): (Vec<Row>, Vec<Row>) = rows
+                .cloned()
+                .partition(|row| row.difference != Difference::Extra);
+            if within.is_none() && (rows.is_empty() || !compared.has_more) {
+                rows.extend(extra);
+            }
             if rows.is_empty() {
                 break;
             }
             self.move_again(&rows).map_err(|mut failure| {
-                let text = "the rows that differ could not be repaired, and stay as they were";
+                let text = match repaired.len() as u64 {
+                    0 => "the rows that differ could not be repaired, and stay as they were".into(),
+                    before => format!(
+                        "{} repaired, but the other rows that differ could not be",
+                        match before {
+                            1 => "1 row was".to_owned(),
+                            _ => format!("{before} rows were"),
+                        }
+                    ),
+                };
                 failure.message = format!("{text}: {}", failure.message);
                 failure
             })?;
