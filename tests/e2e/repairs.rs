@@ -1,5 +1,7 @@
 //! `rapidbyte verify --repair`, and `verify: after_run`.
 
+use std::process::Stdio;
+
 use serde_json::Value;
 
 use crate::network::until;
@@ -76,6 +78,72 @@ fn a_repair_updates_in_place_what_other_rows_refer_to_and_spells_keys_as_the_sou
         let children: i64 = shop.client.query_one(sql, &[]).expect("a row").get(0);
         assert_eq!(children, 3, "{mode}");
     }
+}
+
+/// The keys are equal for the target alone, so a row of the source and its row in the target seem to be two.
+#[test]
+fn rows_whose_keys_are_spelled_otherwise_stay_whatever_a_comparison_sees_of_them() {
+    let mut shop = Shop::new(
+        "CREATE COLLATION raw.any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+         CREATE TABLE t (k text PRIMARY KEY, v int); INSERT INTO t SELECT 'Key' || i, i FROM generate_series(1, 3000) i;
+         CREATE TABLE raw.t (k text COLLATE raw.any_case PRIMARY KEY, v int, mine text)",
+    );
+    shop.copy("public.t", "upsert");
+    shop.sql(
+        "CREATE TABLE raw.child (k text COLLATE raw.any_case REFERENCES raw.t ON DELETE CASCADE ON UPDATE CASCADE);
+         INSERT INTO raw.child SELECT k FROM raw.t; UPDATE raw.t SET mine = 'mine', k = upper(k);
+         INSERT INTO raw.t VALUES ('ghost', 0, 'mine')",
+    );
+    let counts = |shop: &mut Shop| -> String {
+        let sql = "SELECT concat_ws(' ', count(*), count(mine), (SELECT count(*) FROM raw.child)) FROM raw.t";
+        shop.client.query_one(sql, &[]).expect("counts").get(0)
+    };
+    // Rows that only the target has stay in a sample.
+    shop.folder
+        .rapidbyte(&["verify", "p.yaml", "--repair", "--sample", "30"]);
+    assert_eq!(counts(&mut shop), "3001 3001 3000");
+    let verified = shop.verify(&["--repair"], 0);
+    assert_eq!(verified["streams"][0]["equal"], true, "{verified:#}");
+    assert_eq!(counts(&mut shop), "3000 3000 3000");
+}
+
+/// A run that commits newer rows than the repair has read would lose them to it.
+#[test]
+fn no_run_works_beside_a_repair() {
+    let mut shop = Shop::new(
+        "CREATE TABLE t (id int PRIMARY KEY, at int, v text); INSERT INTO t SELECT i, i, 'v' || i FROM generate_series(1, 9) i",
+    );
+    let stream = "{ name: public.t, sync_mode: incremental, cursor_field: at }";
+    shop.copy(stream, "upsert");
+    shop.sql("UPDATE raw.t SET v = 'bad' WHERE id IN (1, 5)");
+    let mut other = shop.database.client();
+    let mut held = other.transaction().expect("a transaction");
+    held.execute("SELECT FROM raw.t WHERE id = 1 FOR UPDATE", &[])
+        .expect("a lock");
+    let mut command = shop.folder.command(&["verify", "p.yaml", "--repair"]);
+    let repair = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let repair = repair.expect("the program starts");
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let is_waiting = || {
+        let count = shop.client.query_one(waits, &[]).expect("a count");
+        count.get::<_, i64>(0) == 1
+    };
+    until(is_waiting, "the repair waits for the row");
+    for verb in [&["run", "p.yaml"][..], &["verify", "p.yaml", "--repair"]] {
+        let ended = shop
+            .folder
+            .rapidbyte(&[verb, &["--output", "json"]].concat());
+        assert!(ended.stdout.contains("already_running"), "{ended:?}");
+    }
+    held.rollback().expect("a rollback");
+    let ended = repair.wait_with_output().expect("a repair");
+    assert!(ended.status.success(), "{ended:?}");
+    shop.sql("UPDATE t SET v = 'PAID', at = 20 WHERE id = 5");
+    last_run(&shop.folder, 0);
+    assert_eq!(shop.verify(&[], 0)["streams"][0]["equal"], true);
 }
 
 #[test]
@@ -239,6 +307,30 @@ fn a_run_compares_its_targets_as_of_the_snapshot_that_it_read() {
         ended.stdout.contains("900 rows, equal to the source"),
         "{}",
         ended.stdout
+    );
+}
+
+/// The rows of the run lie within the lag.
+#[test]
+fn a_run_with_a_lag_compares_the_rows_that_it_moved() {
+    let mut shop = Shop::new(
+        "CREATE TABLE t (id int PRIMARY KEY, at int, v text);
+         INSERT INTO t SELECT i, i, 'v' || i FROM generate_series(1, 9) i; INSERT INTO t VALUES (10, NULL, 'x');
+         CREATE TABLE raw.t (LIKE t INCLUDING ALL);
+         CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.v = ''''; RETURN NEW; END';
+         CREATE TRIGGER r BEFORE INSERT ON raw.t FOR EACH ROW WHEN (NEW.id = 9) EXECUTE FUNCTION f()",
+    );
+    let stream = "{ name: public.t, sync_mode: incremental, cursor_field: at, lag: 100 }";
+    shop.pipeline(stream, "upsert\nverify: after_run");
+    let run = last_run(&shop.folder, 1);
+    assert_eq!(run["error"]["code"], "rows_differ", "{run:#}");
+    shop.sql("DROP TRIGGER r ON raw.t");
+    let ended = shop.folder.rapidbyte(&["run", "p.yaml"]);
+    assert!(
+        ended
+            .stdout
+            .contains("9 rows up to the cursor equal to the source"),
+        "{ended:?}"
     );
 }
 

@@ -2,12 +2,12 @@
 
 use std::process::{Command, Stdio};
 
-use rapidbyte_testkit::postgres::Client;
+use rapidbyte_testkit::postgres::{Client, shared};
 use serde_json::{Value, json};
 
 use crate::network::until;
 use crate::rejects::{ALLOWED, APPEND, Loaded, SCHEMA, document};
-use crate::support::Ended;
+use crate::support::{Ended, Folder};
 
 /// Without a key: a record that lands twice is seen.
 const OPEN: &str = "CREATE TABLE raw.t (id bigint NOT NULL, name text, total float8, CONSTRAINT low CHECK (total < 100))";
@@ -595,4 +595,58 @@ fn a_reject_that_somebody_edits_while_a_replay_waits_for_it_stays() {
     assert_eq!(loaded.ids(), "1 4");
     let edited = "SELECT count(*) FROM raw.bad WHERE record = '7,g,7'";
     assert_eq!(loaded.text(edited), "1");
+}
+
+/// A reject keeps a value in the form of its type: the server's bytes, or digits that another type would round.
+#[test]
+fn a_value_of_a_type_that_its_column_no_longer_has_is_not_replayed() {
+    let database = shared().database();
+    let mut client = database.client();
+    for (value, from, to) in [
+        ("12.5", "numeric", "text"),
+        ("12.55", "numeric(10,2)", "numeric(10,1)"),
+        ("2024-07-01", "date", "text"),
+        ("2024-07-01 10:00", "timestamp", "timestamptz"),
+        ("{1,2}", "int[]", "text"),
+        ("a", "bytea", "text"),
+        ("7", "int", "bigint"),
+    ] {
+        change(
+            &mut client,
+            &format!(
+                "DROP SCHEMA IF EXISTS raw CASCADE; DROP TABLE IF EXISTS c; CREATE SCHEMA raw;
+                 CREATE TABLE c (id int PRIMARY KEY, n {from}); INSERT INTO c VALUES (1, '{value}'), (2, '{value}');
+                 CREATE TABLE raw.c (id int PRIMARY KEY, n {from}, CONSTRAINT low CHECK (id < 2))"
+            ),
+        );
+        let folder = Folder::new();
+        let url = database.url();
+        folder.write(
+            "p.yaml",
+            format!(
+                "version: 1\npipeline: p\n{ALLOWED}source:\n  use: source-postgres\n  config: {{ url: \"{url}\" }}\n  \
+                 streams: [public.c]\ndestination:\n  use: dest-postgres\n  config: {{ url: \"{url}\", schema: raw }}\n  \
+                 write_mode: upsert\n"
+            ),
+        );
+        let ended = folder.rapidbyte(&["run", "p.yaml"]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        for schema in ["public", "raw"] {
+            let alter = format!("ALTER TABLE {schema}.c ALTER n TYPE {to} USING n::{to}");
+            change(&mut client, &alter);
+        }
+        change(&mut client, "ALTER TABLE raw.c DROP CONSTRAINT low");
+        let replay = [
+            "rejects", "replay", "p.yaml", "--stream", "public.c", "--output", "json",
+        ];
+        let is_plain = to == "bigint";
+        let replayed = document(&folder.rapidbyte(&replay), if is_plain { 0 } else { 4 });
+        if !is_plain {
+            let code = &replayed["error"]["code"];
+            assert_eq!(code, "reject_columns_changed", "{from} {replayed:#}");
+        }
+        let rows = "SELECT count(*) FROM raw.c AS a JOIN c AS b ON a::text = b::text";
+        let equal: i64 = client.query_one(rows, &[]).expect("a count").get(0);
+        assert_eq!(equal, if is_plain { 2 } else { 1 }, "{from}");
+    }
 }
