@@ -76,6 +76,8 @@ pub(crate) struct Sink {
     keeps_rejects: bool,
     /// Rows that were refused in this transaction.
     refused: u64,
+    /// See [`Stage::empty`].
+    dead: u64,
     /// For rejects.
     guard: Guard,
     /// For rejects: the rows of a batch that are not written yet.
@@ -215,6 +217,7 @@ impl Sink {
             flushed: (0, 0),
             keeps_rejects: !is_plain,
             refused: 0,
+            dead: 0,
             guard: Guard::Open,
             pieces: Pieces::default(),
             keys: None,
@@ -256,6 +259,7 @@ impl Sink {
             flushed: (0, 0),
             keeps_rejects: self.keeps_rejects,
             refused: 0,
+            dead: 0,
             guard: Guard::Open,
             pieces: Pieces::default(),
             keys: None,

@@ -24,6 +24,8 @@ use crate::refusal::{self, Casts, SAVEPOINT, Trial, counted};
 
 /// The temporary table. Its columns are `c0`, `c1` … and `n`, the row's number.
 const STAGED: &str = "pg_temp.rapidbyte_staged";
+/// Rows that were deleted from the temporary table, or rolled back, before it is truncated.
+const MAX_DEAD: u64 = 10_000;
 /// Of the advisory locks on tables that rows are added to: "rbyt" in ASCII.
 const LOCK_CLASS: i32 = 0x7262_7974;
 /// Of a server that allows it: what is staged is sorted once.
@@ -538,9 +540,16 @@ impl Stage {
         failpoint("dest-postgres.merged")
     }
 
-    /// The statement that leaves no row staged.
-    pub(crate) fn empty(&self) -> String {
-        format!("TRUNCATE {STAGED}")
+    /// The statement that leaves no row staged. `dead` are the rows since the last TRUNCATE, which the server still scans.
+    /// A TRUNCATE leaves a file until the commit, and a transaction with thousands of them becomes slow.
+    pub(crate) fn empty(&self, dead: &mut u64) -> String {
+        match *dead > MAX_DEAD {
+            true => {
+                *dead = 0;
+                format!("TRUNCATE {STAGED}")
+            }
+            false => format!("DELETE FROM {STAGED}"),
+        }
     }
 
     /// The error of a merge with the staged row that it is about, which is one of `rows`.

@@ -251,6 +251,7 @@ impl Sink {
         misfits: &mut Misfits,
     ) -> Result<()> {
         let number = misfits.first_row - 1;
+        self.dead += rows.num_rows() as u64;
         match (&self.method, &self.stage) {
             (Rows::Copy(_), Some((stage, schema))) => {
                 if let Some((row, error)) = stage.null_key(rows, misfits.first_row) {
@@ -278,7 +279,7 @@ impl Sink {
         if let (Some((stage, _)), Wire::Idle(client), 1..) = (&self.stage, &mut self.wire, written)
         {
             stage.merge(client, settings, &self.name, written)?;
-            client.execute(&stage.empty())?;
+            client.execute(&stage.empty(&mut self.dead))?;
         }
         Ok(())
     }
