@@ -567,9 +567,10 @@ impl<'a> Sides<'a> {
         let (source, target) = without_equal(found(source), found(target));
         compared.rows.extend(unnamed(&source, Difference::Missing));
         compared.rows.extend(unnamed(&target, Difference::Extra));
-        let keys = source.keys().chain(target.keys());
-        let keys: BTreeSet<&Vec<String>> = keys.filter(|key| !key.is_empty()).collect();
-        let keys: Vec<Vec<String>> = keys.into_iter().cloned().collect();
+        // Rows of the source first: a repair must not see rows of the target alone while there are others.
+        let extra = target.keys().filter(|key| !source.contains_key(*key));
+        let keys = source.keys().chain(extra).filter(|key| !key.is_empty());
+        let keys: Vec<Vec<String>> = keys.cloned().collect();
         for some in keys.chunks(MAX_AGAIN) {
             if compared.rows.len() >= MAX_NAMED {
                 compared.has_more = true;
@@ -582,6 +583,7 @@ impl<'a> Sides<'a> {
             };
             self.compare_again(some.to_vec(), (of(&source), of(&target)), compared)?;
         }
+        compared.rows.sort_by(|one, other| one.key.cmp(&other.key));
         if compared.rows.is_empty() && compared.has_more {
             let text = format!(
                 "the source changed more than {} after the cursor, and other differences cannot be told from them",
