@@ -475,3 +475,20 @@ fn a_comparison_that_a_run_could_not_make_is_refused_before_anything_moves() {
         .rapidbyte(&["run", "p.yaml", "--limit", "1", "--limit-replaces"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
 }
+
+/// An array is compared as a text.
+#[test]
+fn a_key_with_an_array_is_spelled_as_in_the_source() {
+    let mut shop = Shop::new(
+        "CREATE TABLE t (k numeric, c int[], v text, PRIMARY KEY (k, c)); \
+         INSERT INTO t VALUES (1.0, '{1,2}', 'a'), (2, '{}', 'b'), (3, '{3}', 'c')",
+    );
+    shop.copy("public.t", "upsert");
+    shop.sql("ALTER TABLE raw.t ADD COLUMN mine text DEFAULT 'new'");
+    shop.sql("UPDATE raw.t SET mine = 'mine', k = 1.00 WHERE k = 1; UPDATE raw.t SET v = 'x' WHERE k = 2");
+    let verified = shop.verify(&["--repair"], 0);
+    assert_eq!(verified["streams"][0]["equal"], true, "{verified:#}");
+    let sql = "SELECT string_agg(concat_ws('|', k, c, v, mine), ' ' ORDER BY k) FROM raw.t";
+    let rows: String = shop.client.query_one(sql, &[]).expect("a row").get(0);
+    assert_eq!(rows, "1.0|{1,2}|a|mine 2|{}|b|new 3|{3}|c|new");
+}

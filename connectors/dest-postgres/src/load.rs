@@ -287,7 +287,7 @@ impl TableLoad {
             let [left] = removed.map_err(|e| self.explain(client, still_referenced(e)))?;
             ensure_empty(name, &left)?;
         }
-        if !rows.present.is_empty() && !rows.gone.is_empty() {
+        if !rows.present.is_empty() {
             let respell = recipe.respell(&name.sql(), &columns, &rows.present);
             let respell = format!(
                 "{SETTINGS}; {DEFERRED}; {OWN_PATH}; {respell}; {NO_PATH}; {SETTINGS_AS_SET}"

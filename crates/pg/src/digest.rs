@@ -149,16 +149,15 @@ impl Recipe {
         keys: &[Vec<String>],
     ) -> String {
         let rows = self.rows("", columns, Vec::new());
-        let key = self
-            .key
-            .iter()
-            .filter_map(|at| (*columns.get(*at)?).map(|column| quote_ident(&column.name)));
-        let names: Vec<String> = key.collect();
+        let key = self.key.iter().filter_map(|at| *columns.get(*at)?);
+        let key: Vec<&Column> = key.collect();
+        let names: Vec<String> = key.iter().map(|column| quote_ident(&column.name)).collect();
         let spelled = |of: &dyn Fn(usize) -> String| {
             let all: Vec<String> = (0..names.len()).map(of).collect();
             all.join(", ")
         };
-        let set = spelled(&|at| format!("{} = k.k{at}", names[at]));
+        // Some keys are compared as texts.
+        let set = spelled(&|at| format!("{} = k.k{at}::{}", names[at], key[at].type_text));
         let equal = spelled(&|at| rows.key[at].0.clone());
         let other = spelled(&|at| format!("k.k{at}"));
         let (was, is) = (
