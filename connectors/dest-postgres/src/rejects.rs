@@ -248,25 +248,25 @@ pub(crate) fn page(
     let table = named(to)?;
     let (first, id) = after.map_or(Ok((0, 0)), |after| place_of(after, &table))?;
     let lacking = lacking(client, &table)?;
-    let added = |name: &str, ty: &str| match lacking.iter().any(|lacking| lacking == name) {
-        true => format!("NULL::{ty}"),
-        false => format!("t.{name}"),
+    let has = |name: &str| !lacking.iter().any(|lacking| lacking == name);
+    let read_with = match has("read_with") {
+        true => "t.read_with",
+        false => "NULL::text",
     };
-    let read_with = added("read_with", "text");
     let whole = format!("{}::text", whole("t"));
     let [record, bytes, read_with, whole] = match with_data {
         true => [
             "t.record",
             "pg_catalog.encode(t.record_bytes, 'hex')",
-            &read_with,
+            read_with,
             &whole,
         ],
         false => ["NULL::text"; 4],
     };
     // As the index has it.
-    let first_id = match lacking.iter().any(|lacking| lacking == "first_id") {
-        true => "t.id",
-        false => FIRST_ID,
+    let first_id = match has("first_id") {
+        true => FIRST_ID,
+        false => "t.id",
     };
     let sql = format!(
         "SELECT p.* FROM (SELECT q.*, pg_catalog.sum(COALESCE(pg_catalog.octet_length(q.record), 0) \
@@ -555,17 +555,20 @@ impl Claim {
     /// Keeps other replays of these rejects waiting until the end of the open transaction. Errors: `reject_missing`.
     pub(crate) fn hold(&self, client: &mut Client) -> Result<()> {
         let all = self.ids.len();
-        if self.locked(client, "FOR UPDATE SKIP LOCKED")? < all && self.locked(client, "")? == all {
-            log::warn(format!(
-                "the replay waits: another session has rejects in {} locked, and pg_locks names it",
-                self.table
-            ));
+        let mut held = self.locked(client, "FOR UPDATE SKIP LOCKED")?;
+        if held < all {
+            if self.locked(client, "")? == all {
+                log::warn(format!(
+                    "the replay waits: another session has rejects in {} locked, and pg_locks names it",
+                    self.table
+                ));
+            }
+            held = self.count(client)?;
         }
-        let held = match self.count(client)? {
-            held if held == self.ids.len() => self.unchanged(client)?,
-            held => held,
-        };
-        match held == self.ids.len() {
+        if held == all {
+            held = self.unchanged(client)?;
+        }
+        match held == all {
             true => self.refuse_other_columns(client),
             false => Err(self.missing(held)),
         }

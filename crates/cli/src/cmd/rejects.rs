@@ -100,22 +100,21 @@ fn list(
         let mut others = BTreeSet::new();
         rejects.each(false, |kept| {
             if stream.is_some_and(|stream| stream != kept.stream) {
-                others.insert(kept.stream.clone());
+                others.insert(kept.stream);
+                return true;
             }
-            if stream.is_none_or(|stream| stream == kept.stream) {
-                let column = kept.reject.column.clone().unwrap_or_default();
-                let key = (kept.stream.clone(), column, kept.reject.code.clone());
-                let one = counted.entry(key).or_insert_with(|| Counted {
-                    rejects: 0,
-                    first: kept.time.clone(),
-                    last: String::new(),
-                    last_run: String::new(),
-                });
-                one.rejects += 1;
-                one.last.clone_from(&kept.time);
-                one.last_run.clone_from(&kept.run_id);
-                newest = Some(kept);
-            }
+            let column = kept.reject.column.clone().unwrap_or_default();
+            let key = (kept.stream.clone(), column, kept.reject.code.clone());
+            let one = counted.entry(key).or_insert_with(|| Counted {
+                rejects: 0,
+                first: kept.time.clone(),
+                last: String::new(),
+                last_run: String::new(),
+            });
+            one.rejects += 1;
+            one.last.clone_from(&kept.time);
+            one.last_run.clone_from(&kept.run_id);
+            newest = Some(kept);
             true
         })?;
         let to = pipeline.rejects_to().unwrap_or_default();
@@ -347,14 +346,6 @@ fn replay_all(
     output: &Output,
 ) -> Result<(), Failure> {
     let repaired = from.map(read_repaired).transpose()?;
-    if let (Some([]), Some(file)) = (repaired.as_deref(), from) {
-        let text = format!("{} has no records", file.display());
-        return Err(
-            Failure::new(Class::Config, "replay_file_invalid", text).hint(
-                "write repaired lines of `rapidbyte rejects show PIPELINE --jsonl` into the file",
-            ),
-        );
-    }
     let pipeline = setup::pipeline(pipeline, common)?;
     let Session { engine, control } = setup::session(output, Some(&pipeline))?;
     let replayed = engine.replay(&pipeline, stream, repaired, &control)?;
@@ -425,6 +416,13 @@ fn read_repaired(path: &Path) -> Result<Vec<Repaired>, Failure> {
             return Err(invalid(&place, &why));
         }
         repaired.push(Repaired { id, record, place });
+    }
+    if repaired.is_empty() {
+        let text = format!("{shown} has no records");
+        let failure = Failure::new(Class::Config, "replay_file_invalid", text);
+        return Err(failure.hint(
+            "write repaired lines of `rapidbyte rejects show PIPELINE --jsonl` into the file",
+        ));
     }
     Ok(repaired)
 }
