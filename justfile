@@ -70,6 +70,6 @@ lint:
 fmt:
     cargo xtask fmt
 
-# What `.ci/run` checks, lint, then test; and a short bench against the last tag, or what is nearest.
+# What `.ci/run` checks, and a short bench against the last tag, or what is nearest.
 ci:
     cargo xtask ci

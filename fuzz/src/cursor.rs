@@ -2,11 +2,11 @@
 
 #[allow(dead_code, reason = "the connector uses what is not used here")]
 #[path = "../../connectors/source-postgres/src/cursor.rs"]
-mod cursor;
+mod of_source;
 
 use std::collections::BTreeMap;
 
-use cursor::{Cursor, Here, Identity, Ordered};
+use of_source::{Cursor, Here, Identity, Ordered};
 
 /// A cursor that is read is written and read as the same.
 pub fn run(data: &[u8]) {

@@ -66,6 +66,12 @@ fn keys(document: &Document) -> String {
     if let Some(destination) = value["destination"].as_object_mut() {
         destination.retain(|_, value| !is_absent(value));
     }
+    if let Some(top) = value.as_object_mut() {
+        // Where nothing says how many are allowed, none are.
+        top.retain(|key, value| {
+            key != "rejects" || value.as_object().is_none_or(|it| !it.is_empty())
+        });
+    }
     value.to_string()
 }
 

@@ -65,6 +65,10 @@ fn with_components(
     let profile = workspace.host_profile();
     let (name, arguments): (_, &[&str]) = match host {
         Host::Program => ("host", &["build", "--bin", "rapidbyte"]),
+        Host::Tests if workspace.is_checked() => (
+            "host, tests and benchmarks, each checked",
+            &["test", "--no-run", "--tests", "--bench", "*"],
+        ),
         Host::Tests => ("host and tests", &["test", "--no-run"]),
     };
     steps.program(

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use crate::step::{Aside, Failure, Steps, is_installed};
 use crate::workspace::{TARGET, Workspace};
-use crate::{c_compiler, fuzz, toolchain};
+use crate::{c_compiler, toolchain};
 
 /// Formats the code.
 pub fn fmt(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
@@ -15,11 +15,7 @@ pub fn fmt(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
 /// Everything that can be said about the code without running it.
 pub fn lint(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     toolchain::setup(workspace, steps)?;
-    toolchain::setup_lints(workspace, steps)?;
-    steps.program(
-        "lint: formatting",
-        workspace.cargo(["fmt", "--all", "--check"]),
-    )?;
+    before_building(workspace, steps)?;
     let profile = workspace.host_profile();
     let mut host = workspace.cargo(["clippy", "--profile", profile, "--workspace"]);
     host.args(["--all-targets", "--", "-D", "warnings"]);
@@ -35,8 +31,16 @@ pub fn lint(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     let mut docs = workspace.cargo(["doc", "--profile", profile, "--workspace", "--no-deps"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
     steps.program("lint: documentation", docs)?;
-    fuzz::check(workspace, steps)?;
     dependencies(workspace, steps)
+}
+
+/// What needs no build.
+pub fn before_building(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
+    toolchain::setup_lints(workspace, steps)?;
+    steps.program(
+        "lint: formatting",
+        workspace.cargo(["fmt", "--all", "--check"]),
+    )
 }
 
 /// Starts clippy for the target that connectors are built for: export macros expand only there.
@@ -59,7 +63,7 @@ fn components(workspace: &Workspace, steps: &mut Steps) -> Result<Option<Aside>,
 }
 
 /// Licences, banned crates and sources, by `deny.toml`.
-fn dependencies(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
+pub fn dependencies(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     if !is_installed("cargo", &["deny"]) {
         steps.note("lint: dependencies SKIPPED, cargo-deny is not installed");
         steps.note("      to install it: cargo install cargo-deny --locked");

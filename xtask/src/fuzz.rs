@@ -56,33 +56,6 @@ pub fn fuzz(workspace: &Workspace, steps: &mut Steps, arguments: &[String]) -> R
     }
 }
 
-/// Compiles the targets and their tests, so that a change of the crates that they include is seen at once.
-///
-/// With the profiles and the folder of the host: about half of the dependencies are there already.
-pub fn check(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
-    let mut program = workspace.cargo(["check", "--tests", "--profile", workspace.host_profile()]);
-    program
-        .arg("--manifest-path")
-        .arg(workspace.path("fuzz/Cargo.toml"))
-        // Cargo takes profiles from here too, and leaves the rest alone.
-        .arg("--config")
-        .arg(workspace.path("Cargo.toml"))
-        .arg("--target-dir")
-        .arg(workspace.target());
-    steps.program("lint: fuzz targets compile", program)
-}
-
-/// The committed seeds through the same code, without libFuzzer and without cargo-fuzz.
-pub fn seeds(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
-    let mut program = workspace.cargo(["test", "--release", "--quiet", "--test", "seeds"]);
-    program
-        .arg("--manifest-path")
-        .arg(workspace.path("fuzz/Cargo.toml"))
-        .arg("--target-dir")
-        .arg(workspace.target().join("fuzz-seeds"));
-    steps.program("test: the fuzz targets' committed seeds", program)
-}
-
 /// The names of all targets, in order.
 fn targets(workspace: &Workspace) -> Result<Vec<String>, Failure> {
     let folder = workspace.path("fuzz/fuzz_targets");

@@ -14,6 +14,7 @@ mod bundle;
 mod c_compiler;
 mod check;
 mod columnar;
+mod compiler;
 mod demo;
 mod dist;
 mod faults;
@@ -42,7 +43,8 @@ Commands:
                            show the first rows, write a report page
   run <pipeline> [flags]   build, then `rapidbyte run <pipeline> [flags]`
   test [options] [filter]  build, then every test; a filter picks tests by a part of their name
-                           options: -p <package>, --test <target>
+                           options: -p <package>, --test <target>, or --lint alone, which also checks the
+                           code: formatting, clippy, documentation, cargo-deny
   faults [options]         build, then kill the program at every named point and run it again
                            options: --cases <n>, --seed <n>; or --random <rounds> (kill it at
                            random moments), --drift <rounds> (the same while the columns of the source change),
@@ -72,10 +74,10 @@ Commands:
   bench-engine [options]   build, then measure what needs no server against the goals
                            options: --rows <n>, --iters <n>, --no-build
   components <folder>      put the bundled connectors into a folder
-  lint                     formatting, clippy for the host and for the connectors, documentation, fuzz
-                           targets (compiled only), cargo-deny
+  lint                     formatting, clippy for the host and for the connectors, documentation,
+                           cargo-deny
   fmt                      format the code
-  ci                       lint, then test (fuzz seeds too), then a short bench-compare with the last tag or
+  ci                       test --lint, the benchmarks' tests, then a short bench-compare with the last tag or
                            what is nearest to one
 
 Everything is built below `target/`, or below $CARGO_TARGET_DIR when that is set.
@@ -91,6 +93,9 @@ fn flavor(command: &str) -> Flavor {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = compiler::if_called_as_one() {
+        return code;
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (name, rest) = match arguments.split_first() {
         Some((name, rest)) => (name.as_str(), rest),
@@ -117,7 +122,10 @@ fn dispatch(
     match name {
         "run" => return demo::run(workspace, steps, arguments),
         "components" => return build::components_into(workspace, steps, arguments),
-        "test" => return test::test(workspace, steps, arguments),
+        "test" => {
+            let quick = Workspace::locate()?.built_as(Flavor::Quick);
+            return test::test(quick, steps, arguments);
+        }
         "faults" => return faults::faults(workspace, steps, arguments),
         "fuzz" => return fuzz::fuzz(workspace, steps, arguments),
         "bench" => return bench::postgres::postgres(workspace, steps, arguments),
@@ -145,14 +153,9 @@ fn dispatch(
         "fmt" => check::fmt(workspace, steps),
         "ci" => {
             let quick = Workspace::locate()?.built_as(Flavor::Quick);
-            check::lint(&quick, steps)?;
-            test::test(&quick, steps, &[])?;
-            test::test(
-                &quick,
-                steps,
-                &["-p".to_owned(), workspace::BENCH.to_owned()],
-            )?;
-            fuzz::seeds(workspace, steps)?;
+            let of_benchmarks = ["-p".to_owned(), workspace::BENCH.to_owned()];
+            test::with(&quick, steps, &of_benchmarks, &[])?;
+            test::test(quick, steps, &["--lint".to_owned()])?;
             bench::compare::against_last_tag(workspace, steps)
         }
         _ => Err(Failure::usage(format!("no command `{name}`"))),

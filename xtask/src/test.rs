@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::step::{Aside, Failure, Steps};
 use crate::workspace::Workspace;
-use crate::{build, columnar, javascript, pgbouncer, postgres, python};
+use crate::{build, check, columnar, javascript, pgbouncer, postgres, python};
 
 /// The options of `cargo xtask test`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -15,6 +15,8 @@ struct Selection {
     targets: Vec<String>,
     /// For the test programs: parts of names.
     filters: Vec<String>,
+    /// Whether the code is checked too.
+    lints: bool,
 }
 
 /// Where proptest takes its seed from. It is fixed unless the variable is set (another number
@@ -32,8 +34,16 @@ const THREADS: &str = "RUST_TEST_THREADS";
 /// `RAPIDBYTE_COLUMNAR_PYTHON` an interpreter with pyarrow, DuckDB and polars or nothing,
 /// `RAPIDBYTE_COMPONENTIZE_PY` a virtual environment with that tool, `RAPIDBYTE_COMPONENTIZE_JS` a
 /// folder with its packages, and `RAPIDBYTE_NODE_BIN` the folder of node, or both nothing.
-pub fn test(workspace: &Workspace, steps: &mut Steps, arguments: &[String]) -> Result<(), Failure> {
-    with(workspace, steps, arguments, &[])
+pub fn test(workspace: Workspace, steps: &mut Steps, arguments: &[String]) -> Result<(), Failure> {
+    match parse(arguments)?.lints {
+        true => {
+            let checked = workspace.checked();
+            check::before_building(&checked, steps)?;
+            with(&checked, steps, arguments, &[])?;
+            check::dependencies(&checked, steps)
+        }
+        false => with(&workspace, steps, arguments, &[]),
+    }
 }
 
 /// The same with more variables.
@@ -152,6 +162,7 @@ fn parse(arguments: &[String]) -> Result<Selection, Failure> {
                 selection.targets.extend([flag.to_owned(), value.clone()]);
             }
             "--" => selection.filters.extend(arguments.by_ref().cloned()),
+            "--lint" => selection.lints = true,
             flag if flag.starts_with('-') => {
                 return Err(Failure::usage(format!(
                     "`test` knows no option `{flag}` (options of the test programs follow `--`)"
@@ -159,6 +170,9 @@ fn parse(arguments: &[String]) -> Result<Selection, Failure> {
             }
             _ => selection.filters.push(argument.clone()),
         }
+    }
+    if selection.lints && !(selection.targets.is_empty() && selection.filters.is_empty()) {
+        return Err(Failure::usage("`--lint` goes with all tests"));
     }
     Ok(selection)
 }
@@ -181,7 +195,7 @@ mod tests {
 
     #[test]
     fn unknown_and_unfinished_options_are_refused() {
-        for line in ["--relase", "csv -p"] {
+        for line in ["--relase", "csv -p", "--lint csv", "--lint -p wire"] {
             assert_eq!(parsed(line).unwrap_err().code, 2, "{line}");
         }
     }

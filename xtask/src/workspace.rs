@@ -10,6 +10,13 @@ use crate::step::Failure;
 pub const TARGET: &str = "wasm32-wasip2";
 /// The package of the benchmarks.
 pub const BENCH: &str = "rapidbyte-bench";
+/// Packages whose tests no other test run needs: those, and what stands in for our crates under fuzzing.
+const WITHOUT_TESTS: [&str; 4] = [
+    BENCH,
+    "rapidbyte-fuzz-pg-client",
+    "rapidbyte-fuzz-runtime",
+    "rapidbyte-fuzz-sdk",
+];
 /// Flags for the compiler where it compiles for [`TARGET`].
 const RUSTFLAGS: &str = "CARGO_TARGET_WASM32_WASIP2_RUSTFLAGS";
 
@@ -49,6 +56,7 @@ pub struct Workspace {
     root: PathBuf,
     target: PathBuf,
     flavor: Flavor,
+    is_checked: bool,
 }
 
 /// A project that builds into a component; its folder has its name.
@@ -87,12 +95,26 @@ impl Workspace {
             root,
             target,
             flavor: Flavor::Release,
+            is_checked: false,
         })
     }
 
     /// The same workspace, built with other profiles.
     pub fn built_as(self, flavor: Flavor) -> Self {
         Self { flavor, ..self }
+    }
+
+    /// The same workspace, whose crates are checked while they are built ([`crate::compiler`]).
+    pub fn checked(self) -> Self {
+        Self {
+            is_checked: true,
+            ..self
+        }
+    }
+
+    /// Whether crates are checked while they are built.
+    pub fn is_checked(&self) -> bool {
+        self.is_checked
     }
 
     /// The profile that builds the host.
@@ -106,6 +128,7 @@ impl Workspace {
             root: root.to_owned(),
             target: root.join("target"),
             flavor: Flavor::Release,
+            is_checked: false,
         }
     }
 
@@ -133,13 +156,16 @@ impl Workspace {
 
     /// The adapters around connectors of scripting languages, and inside them. They are in the folder of
     /// this name below a folder of connectors.
-    pub fn parts(&self) -> ([Component; 3], &'static str) {
+    pub fn parts(&self) -> ([Component; 4], &'static str) {
         let artifacts = self.component_artifacts();
         let part = |part: &str| Component {
             name: format!("rapidbyte-part-{part}"),
             artifact: artifacts.join(format!("rapidbyte_part_{part}.wasm")),
         };
-        (["source", "destination", "sink"].map(part), "parts")
+        (
+            ["source", "transform", "destination", "sink"].map(part),
+            "parts",
+        )
     }
 
     /// Where cargo leaves components.
@@ -253,9 +279,17 @@ impl Workspace {
         cargo
             .args(arguments)
             .args(["--profile", self.host_profile()]);
+        self.give_compiler(&mut cargo);
         match self.flavor {
             Flavor::Release => cargo.arg("--workspace"),
-            Flavor::Quick => cargo.args(["--workspace", "--exclude", BENCH]),
+            // Clippy looks at the benchmarks too.
+            Flavor::Quick if self.is_checked && arguments.contains(&"--no-run") => {
+                cargo.arg("--workspace")
+            }
+            Flavor::Quick => {
+                let excluded = WITHOUT_TESTS.iter().flat_map(|name| ["--exclude", name]);
+                cargo.arg("--workspace").args(excluded)
+            }
             Flavor::Demo => {
                 cargo.args(["-p", "rapidbyte-cli", "--no-default-features"]);
                 cargo.args(["--features", "quick-code"])
@@ -277,7 +311,22 @@ impl Workspace {
             TARGET,
         ]);
         cargo.env(RUSTFLAGS, "-C target-feature=+simd128");
+        if command == "build" {
+            self.give_compiler(&mut cargo);
+        }
         cargo
+    }
+
+    /// Cargo's own option instead of a variable, which the cargo of a test would take too.
+    fn give_compiler(&self, cargo: &mut Command) {
+        if self.is_checked {
+            let this = std::env::current_exe().unwrap_or_else(|_| "xtask".into());
+            cargo.arg("--config");
+            cargo.arg(format!(
+                "build.rustc-workspace-wrapper={:?}",
+                this.display().to_string()
+            ));
+        }
     }
 
     /// A cargo that downloads the crates of the host and the connectors.
