@@ -849,6 +849,122 @@ fn the_example_in_javascript_reads_an_api() {
     an_example_reads_an_api("javascript", "$ npm install\n", "$ npm test\n");
 }
 
+/// A transform keeps the contract with a column of every type. The clauses that it skips need more than the template has.
+#[track_caller]
+fn a_transform_keeps_the_contract(author: &mut Author, name: &str) {
+    let printed = author.types(&format!(
+        "$ rapidbyte connector test {name}.wasm --config '{{ column: c_string }}' --output json"
+    ));
+    let document: Value = serde_json::from_str(&printed).expect("one document");
+    let clauses = document["clauses"].as_array().expect("clauses");
+    let passed = clauses.iter().filter(|clause| clause["verdict"] == "pass");
+    assert!(passed.count() >= 10, "{document:#}");
+}
+
+/// Sends lines of JSON through a transform of this column.
+#[track_caller]
+fn transformed(
+    author: &mut Author,
+    transform: &str,
+    column: &str,
+    schema: &str,
+    rows: &[String],
+) -> Vec<String> {
+    let lines: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    std::fs::write(author.place.join("in.jsonl"), lines).expect("a file");
+    let pipeline = format!(
+        "version: 1\npipeline: lines\nsource:\n  use: source-file\n  config: {{ path: in.jsonl, schema: {{ {schema} }} \
+         }}\n  streams:\n    - name: in\n      transforms: [{{ use: {transform}, config: {{ column: {column} }} \
+         }}]\ndestination:\n  use: dest-file\n  config: {{ path: \"out/{{stream}}.jsonl\" }}\n  write_mode: replace\n"
+    );
+    std::fs::write(author.place.join("lines.yaml"), pipeline).expect("a file");
+    author.types("$ rapidbyte run lines.yaml");
+    let found = std::fs::read_to_string(author.place.join("out/in.jsonl")).expect("rows");
+    found.lines().map(str::to_owned).collect()
+}
+
+/// The project as it is made, and then with the code of the guide.
+#[test]
+fn a_transform_in_python_follows_the_guide() {
+    let page = blocks("transforms.md");
+    let typed = page
+        .iter()
+        .find(|block| block.text.contains("--lang python"));
+    let code = page.iter().find(|block| block.language == "python");
+    let (typed, code) = (typed.expect("commands"), code.expect("a connector"));
+    let mut author = Author::new();
+    author.types(typed.text.trim_start());
+    let write = |author: &Author, path: &str, text: &str| {
+        std::fs::write(author.place.join(path), text).expect("a file");
+    };
+    write(&author, "connector.py", code.text.trim_start());
+    write(
+        &author,
+        "people.csv",
+        "id,email\n1,ada@example.com\n2,\n3,x\n",
+    );
+    write(
+        &author,
+        "people.yaml",
+        "version: 1\npipeline: people\nsource:\n  use: source-file\n  config: { path: people.csv }\n  streams:\n    \
+         - name: people\n      transforms: [{ use: ./transform-domain.wasm, config: { column: email } }]\n\
+         destination:\n  use: dest-file\n  config: { path: \"out/{stream}.csv\" }\n  write_mode: replace\n",
+    );
+    author.types("$ rapidbyte connector build\n$ rapidbyte run people.yaml");
+    let row = r#"{"email":"ada@x.y","j":JSON,"l":[9007199254740993]}"#;
+    let documents = [r#"{"a":1.0}"#, r#""text""#, "1e400", "[null]"];
+    let rows = documents.map(|document| row.replace("JSON", document));
+    let schema = "email: string, j: json, l: list<int64>";
+    let found = transformed(
+        &mut author,
+        "./transform-domain.wasm",
+        "email",
+        schema,
+        &rows,
+    );
+    let expected = rows.map(|row| {
+        row.replace("}\n", "")
+            .replacen("]}", "],\"domain\":\"x.y\"}", 1)
+    });
+    assert_eq!(found, expected);
+    let rows = std::fs::read_to_string(author.place.join("out/people.csv")).expect("rows");
+    assert_eq!(
+        rows,
+        "id,email,domain\n1,ada@example.com,example.com\n2,,\n3,x,x\n"
+    );
+    a_transform_keeps_the_contract(&mut author, "transform-domain");
+}
+
+#[test]
+fn a_transform_in_javascript_hides_texts() {
+    if !has_javascript() {
+        return;
+    }
+    let mut author = Author::new();
+    author.types(
+        "$ rapidbyte connector new transform-mask --kind transform --lang javascript\n$ cd transform-mask\n\
+         $ npm install\n$ npm test\n$ rapidbyte connector build\n$ rapidbyte run pipeline.yaml",
+    );
+    let rows = std::fs::read_to_string(author.place.join("out/rows.csv")).expect("rows");
+    assert_eq!(rows.lines().count(), 1001);
+    // Objects of JavaScript put such names first, and `__proto__` is no ordinary one.
+    let row =
+        r#"{"name":"Ada","2":"two","1":"one","__proto__":"p","l":[9007199254740993],"j":"text"}"#;
+    let schema =
+        "name: string, '2': string, '1': string, __proto__: string, l: list<int64>, j: json";
+    let wasm = "./transform-mask.wasm";
+    let found = transformed(&mut author, wasm, "name", schema, &[row.to_owned()]);
+    let [found] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+    let [found, row]: [Value; 2] =
+        [found, &row.replace("Ada", "***")].map(|row| serde_json::from_str(row).expect("JSON"));
+    assert_eq!(found, row);
+    let is_hidden = |line: &str| line.ends_with(",***") || line.ends_with(',');
+    assert!(rows.lines().skip(1).all(is_hidden), "{rows}");
+    a_transform_keeps_the_contract(&mut author, "transform-mask");
+}
+
 #[test]
 fn a_folder_that_holds_something_is_left_as_it_is() {
     let mut author = Author::new();
@@ -878,15 +994,15 @@ fn names_that_cannot_be_built_are_refused() {
     for arguments in [
         ["--kind", "destination", "--lang", "python", "--http"],
         ["--kind", "destination", "--lang", "javascript", "--http"],
-        ["--kind", "transform", "--lang", "python", "--dir=."],
-        ["--kind", "transform", "--lang", "javascript", "--dir=."],
+        ["--kind", "transform", "--lang", "python", "--http"],
+        ["--kind", "transform", "--lang", "javascript", "--http"],
     ] {
         let (error, exit) = author.refused(&new("dest-shop", &arguments));
         assert_eq!(
             (error["code"].as_str(), exit),
             (Some("invalid_argument"), Some(2))
         );
-        assert!(error.to_string().contains("--lang rust"), "{error:#}");
+        assert!(error.to_string().contains("remove --http"), "{error:#}");
     }
     for name in [
         "Shop", "../shop", "3shop", "shop-", "a.b", "fn", "serde", "",

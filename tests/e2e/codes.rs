@@ -34,15 +34,17 @@ fn sources() -> Vec<(PathBuf, String)> {
 }
 
 /// The parts of projects in other languages that make errors.
-const TEMPLATES: [&str; 8] = [
+const TEMPLATES: [&str; 10] = [
     "python/common/rapidbyte/files.py",
     "python/common/rapidbyte/host.py",
     "python/common/rapidbyte/http.py",
     "python/source/rapidbyte/glue/source.py",
+    "python/transform/rapidbyte/glue/transform.py",
     "javascript/common/rapidbyte/files.js",
     "javascript/common/rapidbyte/host.js",
     "javascript/common/rapidbyte/http.js",
     "javascript/source/rapidbyte/glue.js",
+    "javascript/transform/rapidbyte/glue.js",
 ];
 
 /// Each text in quotes that could be a code, and what stands before it on one line.
@@ -186,6 +188,7 @@ fn the_codes_of_the_parts_are_found_and_explained() {
     let parts = [
         "crates/rows/",
         "crates/part-source/",
+        "crates/part-transform/",
         "crates/part-destination/",
         "crates/part-sink/",
     ];

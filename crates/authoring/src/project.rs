@@ -112,8 +112,7 @@ impl Project {
     /// A new project.
     ///
     /// # Errors
-    /// `invalid_argument` for a name that some language or system does not take as a file, package or crate. The same
-    /// for a transform in a language other than Rust: only Rust has an SDK for transforms.
+    /// `invalid_argument` for a name that some language or system does not take as a file, package or crate.
     pub fn new(name: &str, kind: Kind, language: Language) -> Result<Self, Failure> {
         let is_letter = |c: char| c.is_ascii_lowercase();
         let is_valid = name.starts_with(is_letter)
@@ -128,11 +127,6 @@ impl Project {
                      a letter, such as source-shop; not a Rust keyword and not the name of a \
                      crate that connectors use",
             ));
-        }
-        if kind == Kind::Transform && language != Language::Rust {
-            let text = format!("transforms in {} are not supported", language.name());
-            return Err(Failure::new(Class::Config, "invalid_argument", text)
-                .hint("use --lang rust: only Rust has an SDK for transforms"));
         }
         Ok(Self {
             version: VERSION,
@@ -150,6 +144,11 @@ impl Project {
     pub fn with_http(self) -> Result<Self, Failure> {
         if self.language == Language::Rust {
             let text = "projects in Rust always have HTTP: rapidbyte_sdk::http";
+            let failure = Failure::new(Class::Config, "invalid_argument", text);
+            return Err(failure.hint("remove --http"));
+        }
+        if self.kind == Kind::Transform {
+            let text = "a transform makes no requests";
             let failure = Failure::new(Class::Config, "invalid_argument", text);
             return Err(failure.hint("remove --http"));
         }
@@ -248,8 +247,10 @@ impl Project {
             (Language::Javascript, Kind::Destination) => {
                 &["javascript/common/", "javascript/destination/"]
             }
-            // `new` refuses these.
-            (Language::Python | Language::Javascript, Kind::Transform) => &[],
+            (Language::Python, Kind::Transform) => &["python/common/", "python/transform/"],
+            (Language::Javascript, Kind::Transform) => {
+                &["javascript/common/", "javascript/transform/"]
+            }
         };
         let of_layer = |layer: &&'static str| {
             let layer = *layer;
@@ -371,6 +372,16 @@ mod tests {
                 ["package.json", "rapidbyte/wit/world.wit"],
             ),
             (
+                Transform,
+                Language::Python,
+                ["connector.py", "rapidbyte/glue/transform.py"],
+            ),
+            (
+                Transform,
+                Language::Javascript,
+                ["connector.test.js", "rapidbyte/glue.js"],
+            ),
+            (
                 Destination,
                 Language::Python,
                 ["connector.py", "rapidbyte/glue/destination.py"],
@@ -409,9 +420,8 @@ mod tests {
         for language in [Language::Python, Language::Javascript] {
             let project = Project::new("dest-shop", Destination, language).expect("a name");
             assert!(project.with_http().is_err());
-            let refused = Project::new("transform-mask", Transform, language);
-            let hint = refused.expect_err("no adapter").hint.expect("a hint");
-            assert!(hint.contains("--lang rust"), "{hint}");
+            let project = Project::new("transform-mask", Transform, language).expect("a name");
+            assert!(project.with_http().is_err());
         }
     }
 

@@ -632,7 +632,7 @@ Examples:
 pub struct NewConnector {
     /// The name of the connector and of its directory: lower-case letters, digits and "-".
     pub name: String,
-    /// Whether the connector is a source, a transform (only in Rust) or a destination.
+    /// Whether the connector is a source, a transform or a destination.
     #[arg(long, value_parser = kinds())]
     pub kind: Kind,
     /// The language of the connector.

@@ -471,7 +471,7 @@ impl Column {
         if is_text
             && matches!(
                 self.values,
-                Values::Json(_) | Values::F32(_) | Values::F64(_)
+                Values::Json(_) | Values::F32(_) | Values::F64(_) | Values::I64(_) | Values::U64(_)
             )
         {
             return match json::unescape(json) {

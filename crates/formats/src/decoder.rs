@@ -124,6 +124,14 @@ impl Decoder {
         self
     }
 
+    /// The same, which reads values as [`ColumnEncoder`](jsonl::ColumnEncoder) writes them: documents and wide numbers as
+    /// strings.
+    #[must_use]
+    pub fn of_values(mut self) -> Self {
+        self.rows.columns.iter_mut().for_each(Column::of_objects);
+        self
+    }
+
     /// The same, which leaves out keys of JSON Lines that the schema does not have.
     #[must_use]
     pub fn ignore_unknown(mut self) -> Self {

@@ -43,7 +43,11 @@ pub struct Held {
 ///
 /// Errors: `invalid_schema`.
 pub fn columns(schema: &[u8]) -> Result<(Vec<Held>, String), Refusal> {
-    let schema = read(schema)?;
+    Ok(held(&read(schema)?))
+}
+
+/// The same of a schema.
+pub(crate) fn held(schema: &Schema) -> (Vec<Held>, String) {
     let mut held = Vec::with_capacity(schema.fields().len());
     let mut declared = Vec::with_capacity(schema.fields().len());
     for field in schema.fields() {
@@ -57,10 +61,10 @@ pub fn columns(schema: &[u8]) -> Result<(Vec<Held>, String), Refusal> {
         declared.push(format!("{name}:{text}"));
         held.push(column);
     }
-    Ok((held, format!("{{{}}}", declared.join(","))))
+    (held, format!("{{{}}}", declared.join(",")))
 }
 
-fn read(schema: &[u8]) -> Result<Schema, Refusal> {
+pub(crate) fn read(schema: &[u8]) -> Result<Schema, Refusal> {
     ipc::decode_schema(schema)
         .map_err(|error| Refusal::internal("invalid_schema", error.to_string()).hint(REPORT))
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
 use rapidbyte_formats::jsonl::ColumnDecoder;
 use rapidbyte_formats::{Decoder, Format, FormatError, Limits, Owner};
 use rapidbyte_wire::ipc;
@@ -59,6 +60,26 @@ impl Encoder {
         max_record_bytes: u64,
     ) -> Result<Self, Refusal> {
         let schema = Arc::new(declared::schema(columns)?);
+        Self::made(schema, wanted, max_record_bytes)
+    }
+
+    /// For all columns of a schema, with values as a script gets them: documents are strings. Records may have any size.
+    ///
+    /// Errors: `unsupported_type`.
+    pub fn of(schema: SchemaRef) -> Result<Self, Refusal> {
+        let made = Self::made(schema, None, u64::MAX)?;
+        Ok(Self {
+            rows: made.rows.of_values(),
+            columns: made.columns.of_values(),
+            ..made
+        })
+    }
+
+    fn made(
+        schema: SchemaRef,
+        wanted: Option<&[String]>,
+        max_record_bytes: u64,
+    ) -> Result<Self, Refusal> {
         // A call is a batch, however large: the connector made it and has it in memory.
         let limits = Limits {
             batch_bytes: usize::MAX,

@@ -29,6 +29,7 @@ macro_rules! refused {
         }
 
         /// A call that is not for the one stream of a read or a load.
+        #[allow(dead_code, reason = "a transform gets no such call")]
         fn of_host<T>(checked: Result<T, String>) -> Result<T, $($types)::+::Error> {
             checked.map_err(|text| {
                 let refusal = $crate::Refusal::internal("not_one_stream", text);

@@ -6,6 +6,7 @@ use rapidbyte_wire::types::check_portable;
 
 use crate::FormatError;
 use crate::cells::{Cells, Form};
+use crate::column::Column;
 use crate::json::{self, Stop};
 use crate::rows::{self, Limits, Rows};
 
@@ -37,6 +38,13 @@ impl ColumnDecoder {
             max_record_bytes: limits.max_record_bytes,
             failed: false,
         })
+    }
+
+    /// The same, which reads values as [`ColumnEncoder`] writes them: documents and wide numbers as strings.
+    #[must_use]
+    pub fn of_values(mut self) -> Self {
+        self.rows.columns.iter_mut().for_each(Column::of_objects);
+        self
     }
 
     /// The schema of the batches.

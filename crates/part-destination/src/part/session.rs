@@ -118,6 +118,7 @@ pub fn as_script(target: Target) -> Result<(Vec<Held>, script::Target), Error> {
     let target = script::Target {
         stream: target.stream,
         columns,
+        names: held.iter().map(|column| column.name.clone()).collect(),
         write_mode: target.write_mode,
         primary_key: target.primary_key,
     };

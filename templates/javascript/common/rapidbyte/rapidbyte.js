@@ -19,6 +19,9 @@ export class ConnectorError extends Error {
     if (!KINDS.includes(kind)) {
       throw new RangeError(`an error has one of the kinds ${KINDS.join(", ")}`);
     }
+    if (typeof code !== "string" || typeof message !== "string") {
+      throw new TypeError("the code and the message of an error are strings");
+    }
     super(message);
     Object.assign(this, { kind, code, ...more });
   }
@@ -55,10 +58,13 @@ export class Rows {
   /** All of them. */
   toArray() {
     const columns = Object.entries(this.columns);
+    // Assigning to this name changes the prototype of an object.
+    const named = columns.find(([name]) => name === "__proto__");
     const rows = new Array(this.length);
     for (let at = 0; at < rows.length; at++) {
       const row = {};
-      for (let of = 0; of < columns.length; of++) row[columns[of][0]] = columns[of][1][at];
+      if (named) Object.defineProperty(row, named[0], { value: named[1][at], enumerable: true, writable: true, configurable: true });
+      for (let of = 0; of < columns.length; of++) if (columns[of] !== named) row[columns[of][0]] = columns[of][1][at];
       rows[at] = row;
     }
     return rows;

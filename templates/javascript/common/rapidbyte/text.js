@@ -48,6 +48,8 @@ function valueText(value, column) {
   if (typeof value === "bigint") return value.toString();
   if (typeof value === "number") return numberText(value, column);
   if (value === null || value === undefined) return "null";
+  const isLost = value instanceof Map || value instanceof Set || (value instanceof Date && Number.isNaN(value.getTime()));
+  if (isLost) unwritable(value, column);
   if (typeof value !== "object" || typeof value.toJSON === "function") {
     return JSON.stringify(value) ?? unwritable(value, column);
   }
@@ -70,6 +72,7 @@ function numberText(value, column) {
 }
 
 function unwritable(value, column) {
-  const text = `a ${typeof value} cannot be written as JSON`;
+  const kind = typeof value === "object" ? (value.constructor?.name ?? "value") : typeof value;
+  const text = `a ${kind} cannot be written as JSON`;
   throw new ConnectorError("data", "not_json", text, { column, hint: "use a string for a value without a JSON type" });
 }

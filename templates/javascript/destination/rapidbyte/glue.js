@@ -36,19 +36,20 @@ class Session {
   begin(target) {
     return guarded(target.stream, () => {
       const asked = plain(target);
-      return new Writer(this.connector.begin(asked), asked);
+      return new Writer(this.connector.begin(asked), asked, target.names);
     });
   }
 }
 
-const plain = (target) => ({ ...target, columns: JSON.parse(target.columns) });
+const plain = ({ names: _, ...target }) => ({ ...target, columns: JSON.parse(target.columns) });
 
 /** One stream on its way: the object that `Connector.begin` gives. */
 class Writer {
-  constructor(writer, target) {
+  constructor(writer, target, names) {
     this.writer = writer;
     this.stream = target.stream;
-    this.types = Object.entries(target.columns);
+    // Objects do not keep the order of all keys: whole numbers come first.
+    this.types = names.map((name) => [name, target.columns[name]]);
   }
 
   write(count, columns) {

@@ -16,6 +16,7 @@ __all__ = [
     "Error",
     "Idle",
     "Plan",
+    "Relation",
     "Request",
     "Rows",
     "Stream",
@@ -48,6 +49,8 @@ class Error(Exception):
     ):
         if kind not in self.KINDS:
             raise ValueError(f"an error has one of the kinds {', '.join(self.KINDS)}")
+        if not isinstance(code, str) or not isinstance(message, str):
+            raise ValueError("the code and the message of an error are strings")
         if retry_after_ms is not None and not 0 <= retry_after_ms < 1 << 63:
             raise ValueError("retry_after_ms is a number of milliseconds, 0 or more")
         super().__init__(f"{code}: {message}")
@@ -134,8 +137,18 @@ class Plan:
     notes: List[str] = field(default_factory=list)
 
 
+@dataclass
+class Relation:
+    """The rows of a stream before or behind a transform. `columns` have the form of `Stream.columns`."""
+
+    stream: str
+    columns: Dict[str, str]
+    primary_key: List[str] = field(default_factory=list)
+    notes: List[str] = field(default_factory=list)
+
+
 class Rows:
-    """Rows to write. Iteration gives dicts; `columns` has a list of values for each name."""
+    """Rows to write, or to transform. Iteration gives dicts; `columns` has a list of values for each name."""
 
     def __init__(self, columns: Dict[str, List[Any]], count: int):
         self.columns, self.count = columns, count

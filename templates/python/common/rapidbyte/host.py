@@ -31,6 +31,34 @@ encode = json.JSONEncoder(
 ).encode
 
 
+def json_text(value, column: Optional[str] = None) -> str:
+    """The value as JSON. `column`: the column that it belongs to, if it is no row."""
+    try:
+        return encode(value)
+    except (TypeError, ValueError) as error:
+        text = f"a value that JSON does not have: {error}"
+        hint = "write None for NaN and infinities, and str(value) for values that JSON cannot hold"
+        raise Error("data", "not_json", text, hint, column=column or _culprit(value))
+
+
+def _culprit(row: dict) -> Optional[str]:
+    """The column whose value cannot be written."""
+    for name, value in row.items():
+        try:
+            encode(value)
+        except (TypeError, ValueError):
+            return name
+    return None
+
+
+def rows_text(batch, says: str, asks: str, others: str = "") -> str:
+    """A list of dicts as JSON Lines. `says`, `asks` and `others` complete the error for something else."""
+    if not isinstance(batch, (list, tuple)) or not all(isinstance(row, dict) for row in batch):
+        text = f"{says} {type(batch).__name__}, which is not a batch"
+        raise Error("internal", "not_a_batch", text, f"{asks} a list of dicts{others} or Columns")
+    return "\n".join([json_text(row) for row in batch])
+
+
 def config_schema(connector: type) -> dict:
     """The JSON Schema of the configuration: `Connector.config`, closed."""
     return {"type": "object", "additionalProperties": False, **connector.config}
@@ -49,7 +77,8 @@ class errors:
         if isinstance(error, Error):
             raise Err(described(error, self.stream))
         # `Err` is the contract's own already.
-        if isinstance(error, Exception) and not isinstance(error, Err):
+        # `SystemExit` would end the component.
+        if isinstance(error, BaseException) and not isinstance(error, (Err, GeneratorExit)):
             log.log(log.Level.ERROR, "".join(traceback.format_exception(error)))
             text = f"{type(error).__name__}: {error}".removesuffix(": ")
             hint = "the log above has the traceback"

@@ -1,13 +1,13 @@
 """The resources of the interface `source`; componentize-py finds them by this module's name."""
 
 import json
-from typing import List, Optional
+from typing import List
 
 import wit_world.exports.source as script
 
 from connector import Connector
 from rapidbyte import Checkpoint, Columns, Error, Idle, Request
-from rapidbyte.host import encode, errors
+from rapidbyte.host import encode, errors, json_text, rows_text
 
 
 class Session(script.Session):
@@ -76,12 +76,8 @@ class Reader(script.Reader):
         # Text, not bytes: componentize-py 0.25 never frees bytes that it hands over.
         if isinstance(step, Columns):
             self._check_names(step)
-            return script.Step_ColumnsText([self._json(step[name], name) for name in self.request.columns])
-        if not isinstance(step, (list, tuple)) or not all(isinstance(row, dict) for row in step):
-            text = f"`read` yields {type(step).__name__}, which is not a batch"
-            hint = "yield a list of dicts, Columns, Checkpoint(cursor) or Idle()"
-            raise Error("internal", "not_a_batch", text, hint)
-        return script.Step_RowsText("\n".join([self._json(row) for row in step]))
+            return script.Step_ColumnsText([json_text(step[name], name) for name in self.request.columns])
+        return script.Step_RowsText(rows_text(step, "`read` yields", "yield", ", Checkpoint(cursor), Idle()"))
 
     def _check_names(self, columns: Columns) -> None:
         for name in self.request.columns:
@@ -92,20 +88,3 @@ class Reader(script.Reader):
         for name in columns.keys() - self.declared:
             text = f"a batch with the column {name!r}, which `streams` does not declare"
             raise Error("internal", "no_column", text, "declare the column, or remove it from the batch", column=name)
-
-    def _json(self, value, column: str = None) -> str:
-        try:
-            return encode(value)
-        except (TypeError, ValueError) as error:
-            text = f"a value that JSON does not have: {error}"
-            hint = "write None for NaN and infinities, and str(value) for values that JSON cannot hold"
-            raise Error("data", "not_json", text, hint, column=column or self._culprit(value))
-
-    def _culprit(self, row: dict) -> Optional[str]:
-        """The column whose value cannot be written."""
-        for name, value in row.items():
-            try:
-                encode(value)
-            except (TypeError, ValueError):
-                return name
-        return None
