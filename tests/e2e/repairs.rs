@@ -5,7 +5,7 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use crate::network::until;
-use crate::support::Folder;
+use crate::support::{Ended, Folder};
 use crate::verify::{SHOP, Shop, differing};
 
 /// Differences of each kind between `public.orders` and `raw.orders`.
@@ -364,6 +364,63 @@ fn a_run_whose_target_differs_fails_after_its_commit() {
     assert_eq!(run["streams"][0]["verified"]["rows"], 11, "{run:#}");
 }
 
+/// The names that the statement itself gives to keys are no names of columns.
+#[test]
+fn keys_of_several_columns_with_short_names_are_repaired() {
+    let mut shop = Shop::new(
+        "CREATE TABLE t (k0 int, k1 text, v text, PRIMARY KEY (k0, k1));
+         INSERT INTO t VALUES (1, 'a', 'x'), (1, 'b', 'y')",
+    );
+    shop.copy("public.t", "upsert");
+    shop.sql("UPDATE raw.t SET v = 'z' WHERE k1 = 'b'");
+    let verified = shop.verify(&["--repair"], 0);
+    assert_eq!(repaired(&verified), ["changed"]);
+}
+
+/// Runs a command whose digest of the source waits for a lock, and ends that session while it waits.
+fn while_its_session_is_ended(shop: &mut Shop, arguments: &[&str]) -> Ended {
+    shop.sql("SELECT pg_advisory_lock(7)");
+    let mut command = shop.folder.command(arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("the program starts");
+    let waiting = "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 \
+                   AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    let ends_it = || {
+        let ended = shop.client.query_one(waiting, &[]).expect("a count");
+        ended.get::<_, i64>(0) == 1
+    };
+    until(ends_it, "a digest waits for the lock");
+    shop.sql("SELECT pg_advisory_unlock(7)");
+    child.wait_with_output().expect("the program ends").into()
+}
+
+#[test]
+fn a_comparison_survives_a_lost_session() {
+    let mut shop = Shop::new(
+        "CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'a');
+         CREATE FUNCTION waits() RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+             IF current_query() LIKE '%hashtextextended%' THEN PERFORM pg_advisory_xact_lock_shared(7); END IF;
+             RETURN 7; END $$;
+         CREATE VIEW u AS SELECT id, v, waits() AS n FROM t",
+    );
+    shop.pipeline("public.u", "replace\nverify: after_run");
+    let run = ["run", "p.yaml", "--output", "json"];
+    let ended = while_its_session_is_ended(&mut shop, &run);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let run: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    assert_eq!(run["streams"][0]["verified"]["equal"], true, "{run:#}");
+    let told = "compared with the rows that the source has now";
+    assert!(ended.stderr.contains(told), "{}", ended.stderr);
+    let file = shop.folder.path().join("p.yaml");
+    let text = std::fs::read_to_string(&file).expect("a pipeline");
+    let text = text.replace("max_attempts: 1", "max_attempts: 2");
+    shop.folder.write("p.yaml", text);
+    let ended = while_its_session_is_ended(&mut shop, &["verify", "p.yaml"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let told = "the comparison begins again";
+    assert!(ended.stderr.contains(told), "{}", ended.stderr);
+}
+
 #[test]
 fn rows_of_files_and_of_transforms_are_read_and_staged_to_be_compared() {
     let mut shop = Shop::new("SELECT 1");
@@ -417,7 +474,8 @@ fn rows_of_files_and_of_transforms_are_read_and_staged_to_be_compared() {
             "a run upserts"
         );
     }
-    let left = "SELECT count(*) FROM pg_class WHERE relname = 'rapidbyte_rows'";
+    let left =
+        "SELECT count(*) FROM pg_class WHERE relname IN ('rapidbyte_rows', 'rapidbyte_staged')";
     let left: i64 = shop.client.query_one(left, &[]).expect("a count").get(0);
     assert_eq!(left, 0);
     shop.folder
@@ -437,6 +495,45 @@ fn rows_of_files_and_of_transforms_are_read_and_staged_to_be_compared() {
     assert_ne!(ended.code, Some(0), "{}", ended.stdout);
 }
 
+/// The target has a column that the stream lacks and that takes no NULL, texts that the server reads as other types, or
+/// it is a view.
+#[test]
+fn rows_are_staged_for_every_target_that_a_run_can_fill() {
+    let mut shop = Shop::new(
+        "CREATE TABLE raw.orders (id bigint PRIMARY KEY, day date NOT NULL, more int NOT NULL DEFAULT 7);
+         CREATE TABLE raw.under (id bigint, day text);
+         CREATE VIEW raw.seen AS SELECT id, day FROM raw.under",
+    );
+    let url = shop.database.url();
+    for (name, key, mode) in [
+        ("orders", "", "replace"),
+        ("orders", ", primary_key: [id]", "upsert"),
+        ("seen", "", "append"),
+    ] {
+        shop.folder.write(
+            &format!("in/{name}.csv"),
+            "id,day\n1,2026-01-01\n2,2026-01-02\n",
+        );
+        shop.folder.write(
+            "p.yaml",
+            format!(
+                "version: 1\npipeline: {name}-{mode}\nretry: {{ max_attempts: 1 }}\nsource:\n  use: source-file\n  \
+                 config: {{ path: \"in/{{stream}}.csv\", schema: {{ id: int64, day: string }} }}\n  streams:\n    - {{ name: \
+                 {name}{key} }}\ndestination:\n  use: dest-postgres\n  config: {{ url: \"{url}\", \
+                 schema: raw }}\n  write_mode: {mode}\n"
+            ),
+        );
+        let ended = shop.folder.rapidbyte(&["run", "p.yaml"]);
+        assert_eq!(ended.code, Some(0), "{name} {mode}: {}", ended.stderr);
+        let verified = shop.verify(&[], 0);
+        assert_eq!(verified["streams"][0]["source"]["rows"], 2, "{verified:#}");
+    }
+    // The view has no key.
+    shop.sql("UPDATE raw.under SET day = 'x' WHERE id = 1");
+    let differs = differing(&shop.verify(&[], 1));
+    assert_eq!(differs, [" only_in_source ", " only_in_target "]);
+}
+
 #[test]
 fn a_comparison_that_a_run_could_not_make_is_refused_before_anything_moves() {
     let mut shop =
@@ -452,6 +549,11 @@ fn a_comparison_that_a_run_could_not_make_is_refused_before_anything_moves() {
             "public.t",
             "replace\nrejects: { max_rows: 5, to: raw.rejects }",
             "rejects keeps rows out",
+        ),
+        (
+            "{ name: public.t, sync_mode: incremental, cursor_field: id, columns: [v] }",
+            "append",
+            "columns of the cursor",
         ),
     ] {
         shop.pipeline(stream, &format!("{mode}\nverify: after_run"));

@@ -278,6 +278,45 @@ fn documents_keep_their_declaration_and_texts_are_read_by_the_type_of_the_target
     );
 }
 
+/// The server would cast these texts to the values of the target, and a run refuses each of them.
+#[test]
+fn texts_that_a_run_refuses_are_not_equal_to_what_the_server_makes_of_them() {
+    let mut shop = Shop::new(
+        "CREATE TABLE w (id int PRIMARY KEY, d text, r text, ts text, i text, g text, l text, n varchar(9), a text);
+         INSERT INTO w VALUES (1, '2020-01-01', '1.5', '2020-01-01 10:00:00', '1 day', '[1,5)', '{2020-01-01}', '2'), \
+         (2, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+         CREATE TABLE raw.w (id int PRIMARY KEY, d date, r real, ts timestamp, i interval, g tsrange, l date[], n int, a numeric(6, 2)[])",
+    );
+    shop.sql("UPDATE w SET g = '[\"2020-01-01 00:00:00\",\"2020-01-02 00:00:00\")' WHERE id = 1");
+    shop.copy("public.w", "replace");
+    shop.verify(&[], 0);
+    for (column, text) in [
+        ("d", "2020-01-01 13:00:00"),
+        ("r", "1.50000000001"),
+        ("ts", "2020-01-01 10:00:00+05"),
+        ("i", "1 day 0.0000001 s"),
+        ("g", "[2020-01-01,2020-01-02)"),
+        ("l", "{2020-01-01 13:00:00}"),
+    ] {
+        shop.sql(&format!("UPDATE w SET {column} = '{text}' WHERE id = 1"));
+        let differs = differing(&shop.verify(&[], 1));
+        assert_eq!(differs, [format!("1 changed {column}")], "{text}");
+        shop.sql(&format!(
+            "UPDATE w SET {column} = (SELECT {column} FROM raw.w WHERE id = 1)::text WHERE id = 1"
+        ));
+        shop.verify(&[], 0);
+    }
+    // The server rounds the elements of an array to the digits of its type.
+    shop.sql(
+        "UPDATE w SET a = '{1.505}' WHERE id = 1; UPDATE raw.w SET a = '{1.505}' WHERE id = 1",
+    );
+    assert_eq!(differing(&shop.verify(&[], 1)), ["1 changed a"]);
+    shop.sql("UPDATE w SET a = '{1.51}' WHERE id = 1");
+    // Spellings that lose nothing.
+    shop.sql("UPDATE w SET d = '20200101', r = '15e-1', n = ' 2 ' WHERE id = 1");
+    shop.verify(&[], 0);
+}
+
 #[test]
 fn an_incremental_stream_is_compared_up_to_its_cursor() {
     let mut shop = Shop::new(

@@ -10,10 +10,11 @@ use crate::config::{Name, Settings};
 use crate::convert;
 use crate::decide::Decision;
 use crate::load::Place;
+use crate::lock::NO_PRIVILEGE;
 use crate::look::{Within, local_settings};
 
 /// The temporary table of staged rows.
-const STAGED: &str = "rapidbyte_rows";
+const STAGED: &str = "rapidbyte_staged";
 
 /// The name of the temporary table of staged rows.
 pub(crate) fn staged() -> Name {
@@ -23,10 +24,11 @@ pub(crate) fn staged() -> Name {
     }
 }
 
-/// The statements that make the temporary table of staged rows.
+/// The statements that make the temporary table of staged rows: the columns of the target, without its constraints and
+/// defaults, so that a column that the stream lacks is NULL.
 pub(crate) fn make_staged(name: &Name) -> String {
     format!(
-        "DROP TABLE IF EXISTS {}; CREATE TEMPORARY TABLE {STAGED} (LIKE {name})",
+        "DROP TABLE IF EXISTS {}; CREATE TEMPORARY TABLE {STAGED} AS TABLE {name} WITH NO DATA",
         staged()
     )
 }
@@ -150,7 +152,16 @@ impl<'a> Existing<'a> {
         let rows = recipe.rows(&from, &columns, conditions);
         let begin = format!("BEGIN READ ONLY; {}; {SETTINGS}", local_settings());
         let answer = client.digests(&begin, (PROOF, PROVEN), |recodes| question(rows, recodes));
-        answer.map_err(|error| error.in_stream(&target.stream))
+        answer.map_err(|error| {
+            let error = match error.code == NO_PRIVILEGE {
+                true => error.hint(format!(
+                    "a comparison reads the target: have its owner run GRANT SELECT ON {} TO the role of the pipeline",
+                    self.name
+                )),
+                false => error,
+            };
+            error.in_stream(&target.stream)
+        })
     }
 
     /// The staged rows: with `upsert` the last of each key. A new table has its rows in the order in which they came.

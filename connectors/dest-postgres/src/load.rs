@@ -17,7 +17,7 @@ use crate::checkpoint::{self, Aside, Fills, Lease};
 use crate::commit;
 use crate::config::{Name, Settings};
 use crate::convert;
-use crate::decide::{Decision, decide, lock_prelude, new_columns};
+use crate::decide::{Decision, Method, decide, lock_prelude, new_columns};
 use crate::deletes::Compared;
 use crate::digest;
 use crate::home::{Home, given_up};
@@ -183,8 +183,23 @@ impl TableLoad {
         let begin = begin(&client, &self.home.settings);
         let mut decided = self.explained(self.place().decide(&mut client, opening(&begin)))?;
         digest::ensure_settled(&decided, &self.name)?;
-        client.execute(&digest::make_staged(&self.name))?;
+        client
+            .execute(&digest::make_staged(&self.name))
+            .map_err(|error| match error.code == lock::NO_PRIVILEGE {
+                true => error.hint(format!(
+                    "the rows are staged in a temporary table with the columns of the target: have the owners run GRANT \
+                     TEMPORARY ON DATABASE … and GRANT SELECT ON {} TO the role of the pipeline",
+                    self.name
+                )),
+                false => error,
+            })?;
         decided.stages = true;
+        // The rows go to a plain table, whatever the target is.
+        (decided.merge, decided.swap) = (None, None);
+        decided.method = match decided.cast.is_empty() {
+            true => Method::Copy,
+            false => Method::Insert { staged: true },
+        };
         self.take_rows(client, decided)
     }
 

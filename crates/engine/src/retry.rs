@@ -106,6 +106,16 @@ fn first(retry: Retry) -> Duration {
 pub(crate) fn until_it_passes<T>(
     document: &Document,
     host: &Host,
+    work: impl FnMut(u32) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    retried(document, host, "no row has moved yet", work)
+}
+
+/// The same for steps that move no rows at any time. `kept` says what a failure leaves.
+pub(crate) fn retried<T>(
+    document: &Document,
+    host: &Host,
+    kept: &str,
     mut work: impl FnMut(u32) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let mut backoff = Backoff::new(document.retry);
@@ -120,7 +130,7 @@ pub(crate) fn until_it_passes<T>(
             let hint = format!("run the command again after {seconds} s, as the server asks");
             return Err(backoff.told(failure.hint(hint)));
         }
-        let next = backoff.after(&failure, passes, "no row has moved yet", &host.cancel);
+        let next = backoff.after(&failure, passes, kept, &host.cancel);
         let Some((pause, text)) = next else {
             return Err(backoff.told(failure));
         };

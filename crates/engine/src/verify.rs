@@ -24,8 +24,8 @@ use rapidbyte_wire::{counted, ipc};
 use crate::document::Share;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
-use crate::plan::{Plan, Prepared, StreamPlan};
-use crate::retry::wait;
+use crate::plan::{Plan, Prepared, StreamPlan, open_destination, open_source};
+use crate::retry::{retried, wait};
 
 /// Bits of the number of a bucket in the first question.
 const BITS: u8 = 10;
@@ -230,17 +230,26 @@ pub fn verify(
             .map(|one| one.failure),
     );
     let refused: BTreeSet<usize> = taken.refused.iter().map(|(index, _)| *index).collect();
+    let prepared = &*prepared;
     let streams = prepared.plan.streams.iter().enumerate();
     for (_, stream) in streams.filter(|(index, _)| !refused.contains(index)) {
         let within = sampled(sample);
-        let sides = match repair {
-            Repair::Nothing => Ok(()),
-            Repair::Rows => repair::refuse(&prepared.plan, stream),
-        };
-        let sides = sides.and_then(|()| Sides::new(prepared, stream, host));
-        let answer = sides.and_then(|sides| match repair {
-            Repair::Nothing => sides.compare(within.as_ref()),
-            Repair::Rows => sides.repair(within.as_ref()),
+        if repair == Repair::Rows
+            && let Err(failure) = repair::refuse(&prepared.plan, stream)
+        {
+            verified.failures.push(failure);
+            continue;
+        }
+        let kept = "the comparison begins again";
+        let answer = retried(&prepared.plan.document, host, kept, |attempt| {
+            if attempt > 1 {
+                reopen(prepared, host, true)?;
+            }
+            let sides = Sides::new(prepared, stream, host)?;
+            match repair {
+                Repair::Nothing => sides.compare(within.as_ref()),
+                Repair::Rows => sides.repair(within.as_ref()),
+            }
         });
         match answer {
             Ok(one) => {
@@ -254,6 +263,18 @@ pub fn verify(
         }
     }
     Ok(verified)
+}
+
+/// Gives the destination, and the source unless its session holds a snapshot, new sessions after a failure.
+fn reopen(prepared: &Prepared, host: &Host, with_source: bool) -> Result<(), Failure> {
+    let (document, clocks) = (&prepared.plan.document, &prepared.clocks);
+    let (_, session) = open_destination(document, host, &clocks.destination, false)?;
+    prepared.sessions.replace_writer(session);
+    if with_source {
+        let (_, session) = open_source(document, host, &clocks.source)?;
+        prepared.sessions.replace_coordinator(session);
+    }
+    Ok(())
 }
 
 /// How the rows of a stream are compared.
@@ -365,12 +386,9 @@ impl<'a> Sides<'a> {
                 ..limit.clone()
             })
         };
-        self.limits.iter().map(limit).collect::<Option<Vec<_>>>().ok_or_else(|| {
-            let text = "the target does not have the columns of the cursor, so the rows up to the cursor are not known";
-            Failure::new(Class::Config, UNSUPPORTED, text)
-                .hint("add the columns of the cursor to `columns:` of the stream")
-                .in_stream(&self.stream.name)
-        })
+        let limits = self.limits.iter().map(limit);
+        let limits = limits.collect::<Option<Vec<_>>>();
+        limits.ok_or_else(|| without_cursor_columns(self.stream))
     }
 
     fn of_source<T>(
@@ -787,6 +805,12 @@ const RUN_FIRST: &str = "run the pipeline first: `rapidbyte run PIPELINE`";
 fn unsupported(stream: &StreamPlan, text: &str, hint: &str) -> Failure {
     let failure = Failure::new(Class::Config, UNSUPPORTED, text).hint(hint);
     failure.in_stream(&stream.name)
+}
+
+fn without_cursor_columns(stream: &StreamPlan) -> Failure {
+    let text = "the target does not have the columns of the cursor, so the rows up to the cursor are not known";
+    let hint = "add the columns of the cursor to `columns:` of the stream";
+    unsupported(stream, text, hint)
 }
 
 /// Refuses a stream without a target.

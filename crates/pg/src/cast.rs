@@ -124,7 +124,7 @@ pub fn is_astronomical(text: &str, column: &Column) -> bool {
 }
 
 /// A condition that holds if the value keeps everything that the text says; `None` if every accepted text does.
-fn condition(text: &str, value: &str, ty: &PgType, typmod: i32) -> Option<String> {
+pub(crate) fn condition(text: &str, value: &str, ty: &PgType, typmod: i32) -> Option<String> {
     if is_reg(ty.oid) {
         return Some(format!("{text} !~ '^[1-9][0-9]*$'"));
     }

@@ -3,19 +3,20 @@
 //! The digest of a row has 128 bits: two calls of `hashtextextended` on the row's text, with the seeds 0 and 1. The
 //! function is not cryptographic: digests find accidents, not an attacker. The values of a row have the form that a
 //! [`Recipe`] gives them: each is cast to the type that it has in the target, so that a widened column is equal to its
-//! original. A digest does not depend on the order of the rows, and sums of digests belong to buckets of rows whose
+//! original. A text that a load would refuse for such a column makes the digest of its row another one. A digest does not depend on the order of the rows, and sums of digests belong to buckets of rows whose
 //! digests begin with the same bits. So two sums that differ lead to the rows that differ, without an index, a key or a
 //! common order of both servers.
 
 use serde::{Deserialize, Serialize};
 
-use crate::builtin::{self, BPCHAR, NUMERIC, TEXT, VARCHAR, XML, numeric_typmod};
+use crate::builtin::{self, BPCHAR, INTERVAL, NUMERIC, TEXT, VARCHAR, XML, numeric_typmod};
+use crate::cast;
 use crate::error::{Owner, PgError};
 use crate::ident::{qualified, quote_ident, quote_literal};
 use crate::model::{Column, Kind, PgType};
 
 /// The name of the form of these digests. The number changes with anything that changes a digest.
-pub const FORM: &str = "postgresql-1";
+pub const FORM: &str = "postgresql-2";
 
 /// Settings of a transaction that digests, in addition to [`crate::catalog::SESSION_SETTINGS`].
 pub const SETTINGS: &str = "SET LOCAL lc_monetary = 'C'; SET LOCAL xmlbinary = 'base64'";
@@ -54,9 +55,62 @@ struct Shape {
     /// Digits after the point, of a numeric.
     #[serde(skip_serializing_if = "Option::is_none")]
     scale: Option<i16>,
-    /// A numeric, or an array, that the server makes of a text: the whole type, with its modifier.
+    /// What the server makes of the texts of a source whose column has another type.
     #[serde(skip_serializing_if = "Option::is_none")]
-    cast: Option<String>,
+    made: Option<Made>,
+}
+
+/// A built-in type that the server reads texts as.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Made {
+    #[serde(rename = "type")]
+    ty: PgType,
+    typmod: i32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    modifiers: Vec<i32>,
+}
+
+impl Made {
+    fn of(column: &Column) -> Self {
+        let (ty, typmod) = column.stripped();
+        let modifiers = match typmod < 0 || ty.oid == INTERVAL.oid || ty.oid == INTERVAL.array {
+            // Those of an interval are no numbers.
+            true => Vec::new(),
+            false => modifiers(&column.type_text),
+        };
+        let typmod = if modifiers.is_empty() { -1 } else { typmod };
+        Self {
+            ty: ty.clone(),
+            typmod,
+            modifiers,
+        }
+    }
+
+    fn is_array_of(&self, element: u32) -> bool {
+        matches!(&self.ty.kind, Kind::Array { element: of } if of.oid == element)
+    }
+
+    /// The type with its modifiers.
+    fn sql(&self) -> String {
+        let modifiers: Vec<String> = self.modifiers.iter().map(i32::to_string).collect();
+        match modifiers.is_empty() {
+            true => qualified("pg_catalog", &self.ty.name),
+            false => format!(
+                "{}({})",
+                qualified("pg_catalog", &self.ty.name),
+                modifiers.join(", ")
+            ),
+        }
+    }
+}
+
+/// The numbers in the parentheses of a type, such as 18 and 4 of `numeric(18,4)[]`.
+fn modifiers(type_text: &str) -> Vec<i32> {
+    let inside = type_text.split_once('(').map(|(_, rest)| rest);
+    let inside = inside.and_then(|rest| rest.split_once(')'));
+    let numbers = inside.map(|(numbers, _)| numbers.split(',').map(str::parse).collect());
+    numbers.and_then(Result::ok).unwrap_or_default()
 }
 
 impl Recipe {
@@ -93,7 +147,13 @@ impl Recipe {
             .iter()
             .chain(recipe.deleted.iter().map(|(at, _)| at));
         let fits = |at: &usize| recipe.columns.get(*at).is_some_and(Option::is_some);
-        if recipe.form != FORM || recipe.columns.len() != columns || !of_key.clone().all(fits) {
+        let made = recipe.columns.iter().flatten();
+        let mut made = made.filter_map(|shape| shape.made.as_ref());
+        if !made.all(|made| made.ty.is_builtin())
+            || recipe.form != FORM
+            || recipe.columns.len() != columns
+            || !of_key.clone().all(fits)
+        {
             return Err(wrong(format!("{json} for {columns} columns")));
         }
         Ok(recipe)
@@ -122,9 +182,14 @@ impl Recipe {
             let shape = self.columns[at].as_ref();
             shape.map(Shape::key_type).unwrap_or_default()
         };
+        let mark = |at: usize| {
+            let (shape, column) = (self.columns.get(at)?.as_ref()?, (*columns.get(at)?)?);
+            shape.mark(column)
+        };
         Digested {
             from,
             values: (0..self.columns.len()).map(value).collect(),
+            marks: (0..self.columns.len()).map(mark).collect(),
             key: self
                 .key
                 .iter()
@@ -156,20 +221,19 @@ impl Recipe {
             let all: Vec<String> = (0..names.len()).map(of).collect();
             all.join(", ")
         };
+        // The names of a table's columns may be short.
+        let given = |at: usize| format!("k._rapidbyte_key_{at}");
         // Some keys are compared as texts.
-        let set = spelled(&|at| format!("{} = k.k{at}::{}", names[at], key[at].type_text));
+        let set = spelled(&|at| format!("{} = {}::{}", names[at], given(at), key[at].type_text));
         let equal = spelled(&|at| rows.key[at].0.clone());
-        let other = spelled(&|at| format!("k.k{at}"));
-        let (was, is) = (
-            spelled(&|at| format!("t.{}", names[at])),
-            spelled(&|at| format!("k.k{at}")),
-        );
+        let other = spelled(&given);
+        let (was, is) = (spelled(&|at| format!("t.{}", names[at])), spelled(&given));
         let list: Vec<String> = keys.iter().map(|key| rows.literals(key)).collect();
         format!(
             "UPDATE {table} AS t SET {set} FROM (VALUES {}) AS k ({}) WHERE ({equal}) = ({other}) \
              AND ROW({was})::pg_catalog.text <> ROW({is})::pg_catalog.text",
             list.join(", "),
-            spelled(&|at| format!("k{at}"))
+            spelled(&|at| format!("_rapidbyte_key_{at}"))
         )
     }
 
@@ -187,9 +251,8 @@ impl Shape {
             true => "oid",
             false => &ty.name,
         };
-        let is_made = is_cast && ty.is_builtin() && (ty.oid == NUMERIC.oid || !is_scalar(ty));
         Self {
-            cast: is_made.then(|| column.type_text.clone()),
+            made: (is_cast && ty.is_builtin()).then(|| Made::of(column)),
             ty: is_scalar(ty).then(|| name.to_owned()),
             scale: (ty.oid == NUMERIC.oid)
                 .then(|| numeric_typmod(typmod).map(|(_, scale)| scale))
@@ -208,10 +271,32 @@ impl Shape {
 
     /// The type of [`Shape::value`].
     fn key_type(&self) -> String {
-        match self.cast {
-            Some(_) => qualified("pg_catalog", "text"),
-            None => self.sql(),
+        match self.is_made_numeric() {
+            true => qualified("pg_catalog", "text"),
+            false => self.sql(),
         }
+    }
+
+    fn is_made_numeric(&self) -> bool {
+        self.made
+            .as_ref()
+            .is_some_and(|made| made.ty.oid == NUMERIC.oid)
+    }
+
+    /// An expression whose text stands behind the text of the row: empty, unless a load would refuse the value of this
+    /// column as it is on the source. `None`: every value that the server reads is accepted.
+    fn mark(&self, column: &Column) -> Option<String> {
+        let made = self.made.as_ref()?;
+        // A target has its own type.
+        if column.stripped().0.oid == made.ty.oid {
+            return None;
+        }
+        let text = format!("{}::pg_catalog.text", quote_ident(&column.name));
+        let value = format!("{text}::{}", made.sql());
+        let accepted = cast::condition(&text, &value, &made.ty, made.typmod)?;
+        Some(format!(
+            "CASE WHEN ({accepted}) IS NOT FALSE THEN '' ELSE ' refused' END"
+        ))
     }
 
     /// The value of a column in this form.
@@ -221,15 +306,17 @@ impl Shape {
         let Some(to) = self.ty.as_deref() else {
             let is_documents =
                 matches!(&ty.kind, Kind::Array { element } if element.oid == XML.oid);
-            return match self.cast.as_deref() {
+            return match &self.made {
                 // The text of an array leaves the declaration of a document out.
-                Some("xml[]") => format!("{name}::xml[]::pg_catalog.text[]::pg_catalog.text"),
+                Some(made) if made.is_array_of(XML.oid) => {
+                    format!("{name}::{}::pg_catalog.text[]::pg_catalog.text", made.sql())
+                }
                 _ if is_documents => format!("{name}::pg_catalog.text[]::pg_catalog.text"),
-                Some(cast) => format!("{name}::{cast}::pg_catalog.text"),
+                Some(made) => format!("{name}::{}::pg_catalog.text", made.sql()),
                 None => format!("{name}::pg_catalog.text"),
             };
         };
-        if self.cast.is_some() {
+        if self.is_made_numeric() {
             // A text may have other zeros at its end than the modifier gives the value.
             let text = format!("{name}::{}::pg_catalog.text", self.sql());
             return format!(
@@ -282,6 +369,8 @@ pub struct Digested<'a> {
     from: &'a str,
     /// One for each column of the recipe. `None`: the column does not count.
     values: Vec<Option<String>>,
+    /// For each of them, an expression of what stands behind the text of its row.
+    marks: Vec<Option<String>>,
     /// Values and their types.
     key: Vec<(String, String)>,
     conditions: Vec<String>,
@@ -310,11 +399,11 @@ impl Digested<'_> {
 
     /// The same of the rows with these keys, and then a digest of each column: 0 for one that does not count.
     pub fn of_keys(&self, keys: &[Vec<String>], max: u32, recodes: bool) -> String {
-        let digest = |value: &Option<String>| match value {
-            Some(value) => hash(&encoded(&row(value), recodes), 0),
+        let digest = |(value, mark): (&Option<String>, &Option<String>)| match value {
+            Some(value) => hash(&encoded(&marked(row(value), [mark.as_ref()]), recodes), 0),
             None => "0".to_owned(),
         };
-        let digests: Vec<String> = self.values.iter().map(digest).collect();
+        let digests: Vec<String> = self.values.iter().zip(&self.marks).map(digest).collect();
         let digests = digests.join(", ");
         // An array has no limit of columns.
         let columns = format!("ARRAY[{digests}]::pg_catalog.int8[]::pg_catalog.text AS c");
@@ -360,7 +449,8 @@ impl Digested<'_> {
         let names: String = names.map(|name| format!(", {name}")).collect();
         let more: String = more.iter().map(|one| format!(", {one}")).collect();
         let values: Vec<&str> = self.values.iter().flatten().map(String::as_str).collect();
-        let text = encoded(&row(&values.join(", ")), recodes);
+        let marks = self.marks.iter().map(Option::as_ref);
+        let text = encoded(&marked(row(&values.join(", ")), marks), recodes);
         let conditions = self.conditions.iter().chain(&place);
         let conditions: Vec<&str> = conditions.map(String::as_str).collect();
         let place = match conditions.is_empty() {
@@ -378,6 +468,12 @@ impl Digested<'_> {
 /// The text of a row with these values.
 fn row(values: &str) -> String {
     format!("ROW({values})::pg_catalog.text")
+}
+
+/// The text of a row, and its marks behind it.
+fn marked<'a>(row: String, marks: impl IntoIterator<Item = Option<&'a String>>) -> String {
+    let all = std::iter::once(row).chain(marks.into_iter().flatten().cloned());
+    all.collect::<Vec<_>>().join(" || ")
 }
 
 /// The condition that the rows lie on one side of some values, which are compared as a whole. `columns` are the columns of

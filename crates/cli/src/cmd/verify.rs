@@ -122,6 +122,13 @@ fn text_of(compared: &Compared, sample: Share, output: &Output) -> String {
         newer => format!("; {} changed at the source after the cursor", rows(newer)),
     };
     let repaired = repaired(compared);
+    if compared.is_equal() && source.rows == 0 && sample != Share::WHOLE {
+        let nothing = output.paint_result("33", "nothing compared");
+        return format!(
+            "{name}: {repaired}{nothing}, the sample has no rows: take a larger one with --sample ({:.1} s){newer}",
+            compared.seconds
+        );
+    }
     if compared.is_equal() {
         let equal = output.paint_result("32", "equal");
         return format!(

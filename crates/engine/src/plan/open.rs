@@ -648,7 +648,7 @@ fn is_free(schema: &Value) -> bool {
 /// Refuses null: the connector would use the default of the key, and write to another schema, for example.
 fn no_value(document: &Document, path: &str, key: &str) -> Failure {
     let text = format!("{key} has no value");
-    let hint = "give it a value, or remove the key to get its default; an unquoted variable that is empty is no value";
+    let hint = "give it a value, or remove the key to get its default; an unquoted variable that is empty is not a value";
     Failure::at_key(document, path, "invalid_type", text).hint(hint)
 }
 

@@ -252,7 +252,7 @@ impl Held {
     }
 
     /// Replaces the session that holds the snapshot.
-    pub(super) fn replace_coordinator(&self, session: Source) {
+    pub(crate) fn replace_coordinator(&self, session: Source) {
         *lock(&self.coordinator) = Some(session);
     }
 }

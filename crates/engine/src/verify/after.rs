@@ -1,13 +1,15 @@
 //! `verify: after_run`: a run compares what it wrote with the snapshot that it read.
 
 use rapidbyte_runtime::{LateRows, Level, Selection, SyncMode, WriteMode};
+use rapidbyte_wire::ipc;
 
-use super::{Compared, Sides, Way, rows_differ, unsupported};
+use super::{Compared, Sides, Way, reopen, rows_differ, unsupported, without_cursor_columns};
 use crate::document::Verify;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::plan::{Plan, Prepared, StreamPlan, open_destination, rejects};
 use crate::report::{StreamReport, VerifiedReport};
+use crate::retry::retried;
 
 /// Refuses streams that a run could not compare at its end.
 pub(crate) fn refuse_after_run(plan: &Plan) -> Result<(), Failure> {
@@ -33,8 +35,22 @@ pub(crate) fn refuse_after_run(plan: &Plan) -> Result<(), Failure> {
             let hint = "set write_mode: replace or upsert, or remove verify: after_run";
             return Err(unsupported(stream, text, hint));
         }
+        if !has_cursor_columns(stream)? {
+            return Err(without_cursor_columns(stream));
+        }
     }
     Ok(())
+}
+
+/// Whether the target gets the columns that the cursor of the stream is made of.
+fn has_cursor_columns(stream: &StreamPlan) -> Result<bool, Failure> {
+    let Some(increment) = stream.selection(true).increment else {
+        return Ok(true);
+    };
+    let read = ipc::decode_schema(&stream.read_schema);
+    let read = read.map_err(|error| Failure::new(Class::Run, "internal", error))?;
+    let mut fields = increment.cursor_fields.iter();
+    Ok(fields.all(|name| read.index_of(name).is_ok()))
 }
 
 /// A run with `--limit` leaves rows out, and is not compared.
@@ -61,14 +77,35 @@ pub(crate) fn after_run<'a>(
     let (_, session) = open_destination(&plan.document, host, &prepared.clocks.destination, false)?;
     prepared.sessions.replace_writer(session);
     let mut all = Vec::new();
+    let mut held = Some(snapshot);
     for (stream, (report, is_of_snapshot)) in plan.streams.iter().zip(moved) {
         if report.committed_before {
             let text = "not compared: the interrupted run had appended it";
             host.log(Some(&stream.name), Level::Warn, text);
             continue;
         }
-        let snapshot = is_of_snapshot.then_some(snapshot);
-        let compared = compare(prepared, stream, host, snapshot).map_err(|mut failure| {
+        let kept = "the rows are committed";
+        let compared = retried(&plan.document, host, kept, |attempt| {
+            if attempt > 1 {
+                reopen(prepared, host, held.is_none())?;
+            }
+            let snapshot = held.filter(|_| is_of_snapshot);
+            match compare(prepared, stream, host, snapshot) {
+                Err(failure) if snapshot.is_some() && is_of_source(plan, &failure) => {
+                    let text = format!(
+                        "compared with the rows that the source has now, because the session that held the snapshot of \
+                         the run failed: {}: {}",
+                        failure.code, failure.message
+                    );
+                    host.log(Some(&stream.name), Level::Warn, &text);
+                    held = None;
+                    reopen(prepared, host, true)?;
+                    compare(prepared, stream, host, None)
+                }
+                other => other,
+            }
+        })
+        .map_err(|mut failure| {
             let text = "the rows are committed, but could not be compared";
             failure.message = format!("{text}: {}", failure.message);
             failure
@@ -89,6 +126,11 @@ pub(crate) fn after_run<'a>(
          which only deletes: finds for upsert, or a trigger or another program changed the target; `rapidbyte explain \
          rows_differ` lists more reasons",
     ))
+}
+
+fn is_of_source(plan: &Plan, failure: &Failure) -> bool {
+    let source = plan.source.connector.name();
+    failure.class != Class::Cancelled && failure.connector.as_deref() == Some(source)
 }
 
 fn compare(
