@@ -238,6 +238,43 @@ fn a_renamed_column_keeps_its_values_and_its_name_in_the_pipeline_counts() {
     assert_eq!(copied.rows(), "(1,a,x,a) (2,b,y,b)");
 }
 
+/// Two streams fill one table. The source of one renames its column: its older rows keep their values under the old name,
+/// so the other stream neither renames nor drops that column.
+#[test]
+fn a_column_with_values_of_another_stream_is_neither_renamed_nor_dropped() {
+    for change in ["DROP COLUMN v", "RENAME COLUMN v TO y"] {
+        let copied = Copied::new();
+        let sql = |sql: &str| copied.source.client().batch_execute(sql).expect(sql);
+        let run = |stream: &str| {
+            let url = (copied.source.url(), copied.target.url());
+            let text = format!(
+                "version: 1\npipeline: {stream}\nschema_changes: {{ dropped_column: drop }}\nsource:\n  \
+                 use: source-postgres\n  config: {{ url: \"{}\" }}\n  streams: [{{ name: public.{stream}, \
+                 target: {{ name: t }} }}]\ndestination:\n  use: dest-postgres\n  config: {{ url: \"{}\", \
+                 schema: raw }}\n  write_mode: append\n",
+                url.0, url.1
+            );
+            copied.folder.write("p.yaml", &text);
+            let ended = copied.folder.rapidbyte(&["run", "p.yaml"]);
+            assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        };
+        sql(
+            "CREATE TABLE a (id int, v text); INSERT INTO a VALUES (1, 'of a'); \
+             CREATE TABLE b (id int, v text); INSERT INTO b VALUES (2, 'of b')",
+        );
+        run("a");
+        run("b");
+        sql("ALTER TABLE a RENAME COLUMN v TO z; DELETE FROM a; DELETE FROM b");
+        run("a");
+        run("a");
+        sql(&format!("ALTER TABLE b {change}"));
+        run("b");
+        let count = "SELECT count(*) FROM raw.t WHERE v IN ('of a', 'of b')";
+        let count: i64 = copied.target().query_one(count, &[]).expect("v").get(0);
+        assert_eq!(count, 2, "{change}");
+    }
+}
+
 #[test]
 fn a_change_that_stays_behind_a_failed_load_is_told() {
     let copied = Copied::new();

@@ -669,7 +669,7 @@ pub(crate) fn why_not(
              table defines them",
             quote_ident(&found.facts.user)
         ),
-        NewColumn::Add if !table.may_alter => format!(", and {name} is no table of this server"),
+        NewColumn::Add if !table.may_alter => format!(", and {name} is not a table of this server"),
         NewColumn::Add | NewColumn::Ignore => String::new(),
     }
 }

@@ -51,6 +51,10 @@ struct Recorded {
     target: u32,
     /// The numbers of the columns at the source, by those in the target.
     columns: BTreeMap<i16, i16>,
+    /// The numbers of columns that the relation filled and that another column has followed: older rows have its values
+    /// there.
+    #[serde(default)]
+    left: BTreeSet<i16>,
 }
 
 /// Where the columns of a target came from.
@@ -58,7 +62,7 @@ struct Recorded {
 pub(crate) struct Known {
     /// The number at the source of a column of the target, by name.
     pub columns: BTreeMap<String, i16>,
-    /// The columns that other relations fill, too.
+    /// The columns that have values of other relations, too, or values whose column has another name now.
     pub shared: BTreeSet<String>,
 }
 
@@ -70,6 +74,9 @@ pub(crate) fn known(answer: &Rows, source: &Origin, target: &Relation) -> Result
     let mut doubtful = BTreeSet::new();
     for recorded in recorded(answer, target)? {
         for (name, number) in &target.numbers {
+            if recorded.left.contains(number) {
+                known.shared.insert(name.clone());
+            }
             let Some(from) = recorded.columns.get(number) else {
                 continue;
             };
@@ -141,15 +148,23 @@ pub(crate) fn assignment(oid: &str, origins: &str) -> String {
     format!(
         "origins = (SELECT pg_catalog.jsonb_build_object('relation', n.o -> 'relation', 'xid', n.o -> 'xid', \
              'target', t.oid::int8, 'columns', \
-             COALESCE((SELECT pg_catalog.jsonb_object_agg(e.key, e.value) FROM pg_catalog.jsonb_each(\
-                 CASE WHEN c.origins -> 'relation' = n.o -> 'relation' AND c.origins ->> 'target' = t.oid::text \
-                     AND pg_catalog.jsonb_typeof(c.origins -> 'columns') = 'object' THEN c.origins -> 'columns' END) AS e \
+             COALESCE((SELECT pg_catalog.jsonb_object_agg(e.key, e.value) FROM pg_catalog.jsonb_each(k.o) AS e \
                  WHERE e.value NOT IN (SELECT x.value FROM pg_catalog.jsonb_each(n.o -> 'columns') AS x)), \
-                 '{{}}'::pg_catalog.jsonb) || \
-             COALESCE((SELECT pg_catalog.jsonb_object_agg(a.attnum::text, x.value) \
-                 FROM pg_catalog.jsonb_each(n.o -> 'columns') AS x JOIN pg_catalog.pg_attribute AS a \
-                 ON a.attrelid = t.oid AND a.attname = x.key AND NOT a.attisdropped), '{{}}'::pg_catalog.jsonb)) \
-         FROM (SELECT {}::pg_catalog.jsonb) AS n(o), ({}) AS t(oid))",
+                 '{{}}'::pg_catalog.jsonb) || f.o, \
+             'left', COALESCE((SELECT pg_catalog.jsonb_agg(DISTINCT l.number) FROM (\
+                 SELECT e.key::int8 AS number FROM pg_catalog.jsonb_each(k.o) AS e \
+                     WHERE e.value IN (SELECT x.value FROM pg_catalog.jsonb_each(n.o -> 'columns') AS x) \
+                 UNION ALL SELECT e.value::int8 FROM pg_catalog.jsonb_array_elements(k.l) AS e) AS l \
+                 WHERE NOT pg_catalog.jsonb_exists(f.o, l.number::text)), '[]'::pg_catalog.jsonb)) \
+         FROM (SELECT {}::pg_catalog.jsonb) AS n(o) CROSS JOIN ({}) AS t(oid) \
+         CROSS JOIN LATERAL (SELECT COALESCE(pg_catalog.jsonb_object_agg(a.attnum::text, x.value), '{{}}'::pg_catalog.jsonb) \
+             FROM pg_catalog.jsonb_each(n.o -> 'columns') AS x JOIN pg_catalog.pg_attribute AS a \
+             ON a.attrelid = t.oid AND a.attname = x.key AND NOT a.attisdropped) AS f(o) \
+         CROSS JOIN LATERAL (SELECT c.origins -> 'relation' = n.o -> 'relation' AND c.origins ->> 'target' = t.oid::text) \
+             AS s(same) \
+         CROSS JOIN LATERAL (SELECT \
+             CASE WHEN s.same AND pg_catalog.jsonb_typeof(c.origins -> 'columns') = 'object' THEN c.origins -> 'columns' END, \
+             CASE WHEN s.same AND pg_catalog.jsonb_typeof(c.origins -> 'left') = 'array' THEN c.origins -> 'left' END) AS k(o, l))",
         quote_literal(origins),
         oid
     )

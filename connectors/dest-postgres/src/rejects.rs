@@ -133,12 +133,12 @@ pub(crate) fn makers(client: &mut Client, table: &Name) -> Result<Vec<String>> {
         };
         if lacking.iter().any(|name| !ADDED.contains(name)) {
             let lacking = lacking.join(", ");
-            let text = format!("{table} is no table of rejects: it has no column {lacking}");
+            let text = format!("{table} is not a table of rejects: it has no column {lacking}");
             return Err(differs(text));
         }
         if let Some(more) = text(3)? {
             let text = format!(
-                "{table} is no table of rejects: its column {more} takes no NULL and has no default"
+                "{table} is not a table of rejects: its column {more} takes no NULL and has no default"
             );
             return Err(differs(text));
         }
@@ -376,7 +376,7 @@ fn place_of(id: &str, table: &Name) -> Result<(i64, i64)> {
 fn unreadable(table: &Name, error: Error) -> Error {
     match error.code.as_str() {
         "pg_42703" => {
-            let text = format!("{table} is no table of rejects: {}", error.message);
+            let text = format!("{table} is not a table of rejects: {}", error.message);
             Error::schema("rejects_table_differs", text)
                 .hint("name a table that does not exist yet, which the run makes")
                 .at("rejects.to")

@@ -375,7 +375,8 @@ impl Reload<'_> {
         };
         if let (Some(then), Some(emptied_at)) = (&known.file, &file.emptied_at) {
             order::check_values(client, self.keys, emptied_at)?;
-            if self.has_rows_since(client, emptied_at, &then.next)? {
+            let is_same_file = then.number == file.number;
+            if self.has_rows_since(client, emptied_at, &then.next, is_same_file)? {
                 return Err(reloaded());
             }
         }
@@ -402,17 +403,22 @@ impl Reload<'_> {
     }
 
     /// Whether the table has rows again up to values that it had no rows up to. A run that reads rows up to its cursor
-    /// again has read the late ones before the transaction `next`.
+    /// again has read the late ones before the transaction `next`. A change of columns may have written those anew in
+    /// another file.
     fn has_rows_since(
         &self,
         client: &mut Client,
         emptied_at: &[String],
         next: &str,
+        is_same_file: bool,
     ) -> Result<bool> {
         let mut sql = format!("SELECT EXISTS (SELECT {}", self.rows(emptied_at));
         if let Some(again) = &self.again {
             let next = age(next);
             sql += &format!(" AND ({again}) IS NOT TRUE AND pg_catalog.age(xmin) <= {next}");
+            if !is_same_file {
+                sql += &format!(" AND NOT {}", self.changed_since(&next));
+            }
         }
         sql += ")";
         Ok(query(client, &sql)?.single()? == "t")
@@ -425,12 +431,13 @@ impl Reload<'_> {
             Some(again) => format!("{rows} AND ({again}) IS NOT TRUE"),
             None => rows.clone(),
         };
+        // A change of columns wrote rows anew, and this run reads all of them again.
+        let changed = self.changed_since(&next);
         let sql = format!(
             "SELECT CASE WHEN EXISTS (SELECT {rows} AND pg_catalog.age(xmin) > {next}) THEN 'kept' \
-             WHEN NOT EXISTS (SELECT {unread}) THEN 'emptied' \
-             WHEN EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = {} AND a.attnum > 0 \
-             AND pg_catalog.age(a.xmin) <= {next}) THEN 'unknown' ELSE 'reloaded' END",
-            self.relation.oid
+             WHEN NOT EXISTS (SELECT {unread}) THEN \
+             CASE WHEN {changed} AND EXISTS (SELECT {rows}) THEN 'kept' ELSE 'emptied' END \
+             WHEN {changed} THEN 'unknown' ELSE 'reloaded' END"
         );
         Ok(match query(client, &sql)?.single()? {
             "kept" => Rewritten::Kept,
@@ -438,6 +445,15 @@ impl Reload<'_> {
             "unknown" => Rewritten::Unknown,
             _ => Rewritten::Reloaded,
         })
+    }
+
+    /// The condition that columns changed since a transaction of this age.
+    fn changed_since(&self, next: &str) -> String {
+        format!(
+            "EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = {} AND a.attnum > 0 \
+             AND pg_catalog.age(a.xmin) <= {next})",
+            self.relation.oid
+        )
     }
 
     /// The rows up to these values.

@@ -35,7 +35,7 @@ impl Run {
     /// Of a program whose standard output is a report as JSON.
     pub fn reporting(timed: &Timed) -> Result<Self, Failure> {
         let report: Value = serde_json::from_slice(&timed.stdout)
-            .map_err(|error| Failure(format!("the report is no JSON: {error}")))?;
+            .map_err(|error| Failure(format!("the report is not JSON: {error}")))?;
         // It counts finer than the system's ticks.
         let cpu_secs = report["process_cpu_secs"].as_f64().or(timed.cpu_secs);
         Ok(Self {

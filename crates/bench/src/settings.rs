@@ -98,7 +98,7 @@ impl Settings {
                     let ms = text.parse().ok().filter(|ms| *ms <= MAX_LATENCY_MS);
                     ms.ok_or_else(|| {
                         Failure(format!(
-                            "{flag}: {text:?} is no number of milliseconds up to {MAX_LATENCY_MS}"
+                            "{flag}: {text:?} is not a number of milliseconds up to {MAX_LATENCY_MS}"
                         ))
                     })
                 })?;
@@ -131,7 +131,7 @@ pub fn number(flag: &str, text: &str) -> Result<u32, Failure> {
     let number = text.replace('_', "").parse::<u32>().ok();
     number
         .filter(|number| *number > 0)
-        .ok_or_else(|| Failure(format!("{flag}: {text:?} is no number of 1 or more")))
+        .ok_or_else(|| Failure(format!("{flag}: {text:?} is not a number of 1 or more")))
 }
 
 #[cfg(test)]

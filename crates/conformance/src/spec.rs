@@ -92,7 +92,7 @@ pub(crate) fn config_schema(text: &str) -> Result<(Value, String), crate::verdic
     const ACTION: &str =
         "give a JSON Schema (draft 2020-12) of an object with additionalProperties: false";
     let schema: Value = serde_json::from_str(text)
-        .map_err(|error| fail(format!("the config schema is no JSON: {error}"), ACTION))?;
+        .map_err(|error| fail(format!("the config schema is not JSON: {error}"), ACTION))?;
     if schema["type"] != "object" {
         return Err(fail(format!("its type is {}", schema["type"]), ACTION));
     }
@@ -112,7 +112,7 @@ fn wrong_in(root: &Value, schema: &Value, at: &str, depth: usize) -> Option<Stri
         return None;
     }
     let Some(object) = schema.as_object() else {
-        return Some(format!("{at} is no schema: {schema}"));
+        return Some(format!("{at} is not a schema: {schema}"));
     };
     if let Some(reference) = object.get("$ref") {
         let target = reference.as_str().and_then(|text| text.strip_prefix('#'));
@@ -133,18 +133,20 @@ fn wrong_in(root: &Value, schema: &Value, at: &str, depth: usize) -> Option<Stri
     let properties = match object.get("properties") {
         None => &none,
         Some(Value::Object(properties)) => properties,
-        Some(_) => return Some(format!("{at}: properties is no object")),
+        Some(_) => return Some(format!("{at}: properties is not an object")),
     };
     let required = match object.get("required") {
         None => &[][..],
         Some(Value::Array(required)) => required,
-        Some(_) => return Some(format!("{at}: required is no list")),
+        Some(_) => return Some(format!("{at}: required is not a list")),
     };
     let unknown = required
         .iter()
         .find(|key| !key.as_str().is_some_and(|key| properties.contains_key(key)));
     if let Some(key) = unknown {
-        return Some(format!("{at}: required names {key}, which is no property"));
+        return Some(format!(
+            "{at}: required names {key}, which is not a property"
+        ));
     }
     let mut below = properties.iter();
     let inner =
@@ -307,7 +309,7 @@ fn wrong_keys(property: &Value, at: &str) -> Option<(String, String)> {
     let is_well = is_name && matches!(grants, Some("read" | "write"));
     (!is_well).then(|| {
         (
-            format!("{at}: x-beside {beside} is no folder beside a path"),
+            format!("{at}: x-beside {beside} is not a folder beside a path"),
             "write a name that begins with _, on a key with x-grant read or write".into(),
         )
     })

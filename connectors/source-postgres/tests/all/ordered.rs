@@ -698,6 +698,38 @@ fn rows_below_the_cursor_are_refused_after_runs_that_saw_the_table_emptied() {
     }
 }
 
+/// A change of a type writes all rows anew, also those that the lag reads again.
+#[test]
+fn changes_of_types_are_no_reload_where_the_lag_reaches_below_all_rows() {
+    let database = shared().database();
+    let mut client = database.client();
+    client
+        .batch_execute(
+            "CREATE TABLE t (id int NOT NULL, v int); INSERT INTO t VALUES (1, 0), (2, 0), (3, 0)",
+        )
+        .unwrap();
+    let mut by_id = ordered(&["id"], true);
+    by_id.late_rows = LateRows::Lag(Some("20".into()));
+    let mut source = open(&database.url());
+    let mut read = |cursor: Option<&str>| increase(&mut source, &news("public.t", &by_id, cursor));
+    let mut cursor = read(None).unwrap().cursor().to_owned();
+    for (change, ids) in [
+        ("ALTER TABLE t ALTER v TYPE bigint", &[1, 2, 3][..]),
+        ("INSERT INTO t VALUES (40, 0)", &[1, 2, 3, 40]),
+        // Only a warning.
+        ("ALTER TABLE t ALTER v TYPE numeric", &[40]),
+        ("TRUNCATE t; INSERT INTO t VALUES (50, 0)", &[50]),
+    ] {
+        client.batch_execute(change).unwrap();
+        let given = read(Some(&cursor)).unwrap();
+        assert_eq!(given.ids, ids, "{change}");
+        cursor = given.cursor().to_owned();
+    }
+    client.batch_execute("INSERT INTO t VALUES (1, 0)").unwrap();
+    let error = read(Some(&cursor)).unwrap_err();
+    assert_eq!(error.code, "cursor_of_another_source", "{error:?}");
+}
+
 /// A queue that is emptied after each load, with rows that commit late but within the lag.
 #[test]
 fn late_rows_within_the_lag_are_read_in_a_table_that_was_emptied() {

@@ -294,8 +294,7 @@ impl<'s, 'b> Increments<'s, 'b> {
     }
 
     pub fn foreign_cursor(&self) -> Judged {
-        const ACTION: &str =
-            "refuse what is no cursor of yours with an error of kind config, schema or data";
+        const ACTION: &str = "refuse a text that is not one of your cursors with an error of kind config, schema or data";
         let streams = self.streams()?;
         self.subject.ended()?;
         let followed = self.followed()?;
@@ -335,7 +334,7 @@ fn wrong_cursor(cursor: &str) -> Option<String> {
         return Some(format!("a cursor of {} bytes", cursor.len()));
     }
     let error = serde_json::from_str::<Value>(cursor).err()?;
-    Some(format!("the cursor {} is no JSON: {error}", short(cursor)))
+    Some(format!("the cursor {} is not JSON: {error}", short(cursor)))
 }
 
 pub(super) fn short(text: &str) -> String {

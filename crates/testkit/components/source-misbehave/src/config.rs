@@ -102,7 +102,7 @@ pub enum How {
     WideDecimal,
     /// A checkpoint that was given before, two checkpoints ago.
     CursorBackwards,
-    /// A checkpoint that is no JSON.
+    /// A checkpoint that is not JSON.
     CursorGarbage,
     /// A checkpoint before the first row, and whatever the sort of read is.
     CheckpointFirst,
