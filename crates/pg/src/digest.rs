@@ -3,9 +3,11 @@
 //! The digest of a row has 128 bits: two calls of `hashtextextended` on the row's text, with the seeds 0 and 1. The
 //! function is not cryptographic: digests find accidents, not an attacker. The values of a row have the form that a
 //! [`Recipe`] gives them: each is cast to the type that it has in the target, so that a widened column is equal to its
-//! original. A text that a load would refuse for such a column makes the digest of its row another one. A digest does not depend on the order of the rows, and sums of digests belong to buckets of rows whose
-//! digests begin with the same bits. So two sums that differ lead to the rows that differ, without an index, a key or a
-//! common order of both servers.
+//! original. A text that a load would refuse for such a column makes the digest of its row another one.
+//!
+//! A digest does not depend on the order of the rows, and sums of digests belong to buckets of rows whose digests begin
+//! with the same bits. So two sums that differ lead to the rows that differ, without an index, a key or a common order of
+//! both servers.
 
 use serde::{Deserialize, Serialize};
 
