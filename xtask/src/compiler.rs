@@ -26,7 +26,7 @@ pub fn if_called_as_one() -> Option<ExitCode> {
     })
 }
 
-/// What looks at a crate that rustc compiles with these arguments. None for a question of cargo's about the compiler.
+/// The programs that check a crate which rustc compiles with these arguments. Empty if cargo only asks about the compiler.
 fn checks(rustc: &Path, arguments: &[OsString]) -> Vec<Command> {
     let Some(output) = value(arguments, "--out-dir") else {
         return Vec::new();
@@ -35,7 +35,7 @@ fn checks(rustc: &Path, arguments: &[OsString]) -> Vec<Command> {
     let is_build_script = is("--crate-name", "build_script_build");
     let is_test = arguments.iter().any(|argument| argument == "--test");
     let is_component = value(arguments, "--target").is_some();
-    // What nobody needs: it is written beside the folder of what rustc made.
+    // Nobody needs their output. It goes beside the folder that rustc writes to.
     let scratch = Path::new(&output).with_file_name("checked");
     let mut clippy = Command::new(rustc.with_file_name("clippy-driver"));
     clippy
