@@ -947,7 +947,7 @@ fn a_transform_in_javascript_hides_texts() {
     );
     let rows = std::fs::read_to_string(author.place.join("out/rows.csv")).expect("rows");
     assert_eq!(rows.lines().count(), 1001);
-    // Objects of JavaScript put such names first, and `__proto__` is no ordinary one.
+    // Objects of JavaScript put such names first, and assigning to `__proto__` sets the prototype.
     let row =
         r#"{"name":"Ada","2":"two","1":"one","__proto__":"p","l":[9007199254740993],"j":"text"}"#;
     let schema =

@@ -364,7 +364,7 @@ fn a_run_whose_target_differs_fails_after_its_commit() {
     assert_eq!(run["streams"][0]["verified"]["rows"], 11, "{run:#}");
 }
 
-/// The names that the statement itself gives to keys are no names of columns.
+/// A column may have the name that a statement could give to a key.
 #[test]
 fn keys_of_several_columns_with_short_names_are_repaired() {
     let mut shop = Shop::new(

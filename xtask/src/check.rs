@@ -34,7 +34,7 @@ pub fn lint(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     dependencies(workspace, steps)
 }
 
-/// What needs no build.
+/// The checks that need no build.
 pub fn before_building(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     toolchain::setup_lints(workspace, steps)?;
     steps.program(

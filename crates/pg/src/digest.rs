@@ -57,7 +57,7 @@ struct Shape {
     /// Digits after the point, of a numeric.
     #[serde(skip_serializing_if = "Option::is_none")]
     scale: Option<i16>,
-    /// What the server makes of the texts of a source whose column has another type.
+    /// The type as which the server reads the texts of a source whose column has another type.
     #[serde(skip_serializing_if = "Option::is_none")]
     made: Option<Made>,
 }
@@ -77,7 +77,7 @@ impl Made {
     fn of(column: &Column) -> Self {
         let (ty, typmod) = column.stripped();
         let modifiers = match typmod < 0 || ty.oid == INTERVAL.oid || ty.oid == INTERVAL.array {
-            // Those of an interval are no numbers.
+            // The modifiers of an interval are not numbers.
             true => Vec::new(),
             false => modifiers(&column.type_text),
         };
