@@ -268,7 +268,7 @@ fn data_that_would_be_changed_or_lost() {
     folder.write("in.csv", "a,b\n1,1.5\n2,1.25\n3,1.100\n");
     refuses(
         &folder,
-        &sampled,
+        &(sampled + "schema_changes: { type_change: fail }\n"),
         "value_does_not_fit",
         4,
         &["in.csv:4", "\"b\"", "1.100", "schema:"],

@@ -46,6 +46,7 @@ fn read(source: &mut Source, how: &str) -> Result<Event, ConnectorError> {
     source.open(&config).map_err(failed)?;
     let request = ReadRequest {
         stream: "rows".into(),
+        schema: Vec::new(),
         snapshot: String::new(),
         increment: None,
         cursor: None,
@@ -58,6 +59,8 @@ fn read(source: &mut Source, how: &str) -> Result<Event, ConnectorError> {
         keeps_rejects: false,
         records: None,
         rows: None,
+        follows_columns: false,
+        follows_types: false,
     };
     source.read(&[request]).map_err(failed)?;
     loop {

@@ -5,6 +5,7 @@
 mod appended;
 mod authoring;
 mod bad_input;
+mod changing;
 mod codes;
 mod columnar;
 mod columns;

@@ -609,6 +609,8 @@ fn a_value_of_a_type_that_its_column_no_longer_has_is_not_replayed() {
         ("2024-07-01 10:00", "timestamp", "timestamptz"),
         ("{1,2}", "int[]", "text"),
         ("a", "bytea", "text"),
+        ("0.1", "real", "float8"),
+        ("ab", "char(4)", "text"),
         ("7", "int", "bigint"),
     ] {
         change(
@@ -649,4 +651,66 @@ fn a_value_of_a_type_that_its_column_no_longer_has_is_not_replayed() {
         let equal: i64 = client.query_one(rows, &[]).expect("a count").get(0);
         assert_eq!(equal, if is_plain { 2 } else { 1 }, "{from}");
     }
+}
+
+/// A replay would change the target without a word, and drop a column with its values.
+#[test]
+fn a_replay_changes_no_column_of_the_target() {
+    let database = shared().database();
+    let mut client = database.client();
+    change(
+        &mut client,
+        "CREATE TABLE c (id int PRIMARY KEY, a text, b text); INSERT INTO c VALUES (1, 'a1', 'b1'), (2, 'a2', 'b2');
+         CREATE SCHEMA raw;
+         CREATE TABLE raw.c (id int PRIMARY KEY, a text, b text, CONSTRAINT low CHECK (id < 2))",
+    );
+    let folder = Folder::new();
+    let url = database.url();
+    folder.write(
+        "p.yaml",
+        format!(
+            "version: 1\npipeline: p\n{ALLOWED}schema_changes: {{ dropped_column: drop }}\nsource:\n  \
+             use: source-postgres\n  config: {{ url: \"{url}\" }}\n  streams: [public.c]\ndestination:\n  \
+             use: dest-postgres\n  config: {{ url: \"{url}\", schema: raw }}\n  write_mode: upsert\n"
+        ),
+    );
+    assert_eq!(folder.rapidbyte(&["run", "p.yaml"]).code, Some(0));
+    let kept = folder
+        .rapidbyte(&["rejects", "show", "p.yaml", "--jsonl"])
+        .stdout;
+    let fixed = kept.replace(",\\\"b\\\":\\\"b2\\\"", "");
+    folder.write("fixed.jsonl", fixed.replace(",\"b\":\"b2\"", ""));
+    change(
+        &mut client,
+        "ALTER TABLE c DROP b; ALTER TABLE raw.c DROP CONSTRAINT low",
+    );
+    let replay = [
+        "rejects",
+        "replay",
+        "p.yaml",
+        "--stream",
+        "public.c",
+        "--output",
+        "json",
+        "--from",
+        "fixed.jsonl",
+    ];
+    let refused = document(&folder.rapidbyte(&replay), 2);
+    assert_eq!(
+        refused["error"]["code"], "replay_not_possible",
+        "{refused:#}"
+    );
+    assert!(
+        refused["error"]["message"]
+            .to_string()
+            .contains("DROP COLUMN"),
+        "{refused:#}"
+    );
+    let rows = "SELECT string_agg(x::text, ' ') FROM raw.c x";
+    let text =
+        |client: &mut Client| -> String { client.query_one(rows, &[]).expect("rows").get(0) };
+    assert_eq!(text(&mut client), "(1,a1,b1)");
+    // A run changes the column, and the repaired record has the columns of now.
+    assert_eq!(folder.rapidbyte(&["run", "p.yaml"]).code, Some(0));
+    assert_eq!(text(&mut client), "(1,a1) (2,a2)");
 }

@@ -607,16 +607,16 @@ fn inferred(
 /// Two tests, as one takes a minute.
 #[test]
 fn what_csv_holds_is_read_without_a_schema_the_same_or_refused() {
-    is_read_without_a_schema("csv", &["csv real 5 false: value_does_not_fit"]);
+    is_read_without_a_schema("csv");
 }
 
 #[test]
 fn what_jsonl_holds_is_read_without_a_schema_the_same_or_refused() {
-    is_read_without_a_schema("jsonl", &[]);
+    is_read_without_a_schema("jsonl");
 }
 
 #[track_caller]
-fn is_read_without_a_schema(format: &str, more: &[&str]) {
+fn is_read_without_a_schema(format: &str) {
     let source = shared().database();
     let mut client = source.client();
     fill_portable(&mut client, 500);
@@ -632,7 +632,7 @@ fn is_read_without_a_schema(format: &str, more: &[&str]) {
             }
         }
     }
-    let mut expected: Vec<String> = more.iter().map(|line| (*line).to_owned()).collect();
+    let mut expected: Vec<String> = Vec::new();
     for (of, sql_type, code) in NOT_INFERRED.iter().filter(|(of, ..)| *of == format) {
         let samples = match (*of, *sql_type) {
             // All of them are text, which the server reads; the first five look like decimals.

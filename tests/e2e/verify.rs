@@ -282,10 +282,10 @@ fn documents_keep_their_declaration_and_texts_are_read_by_the_type_of_the_target
 #[test]
 fn texts_that_a_run_refuses_are_not_equal_to_what_the_server_makes_of_them() {
     let mut shop = Shop::new(
-        "CREATE TABLE w (id int PRIMARY KEY, d text, r text, ts text, i text, g text, l text, n varchar(9), a text);
-         INSERT INTO w VALUES (1, '2020-01-01', '1.5', '2020-01-01 10:00:00', '1 day', '[1,5)', '{2020-01-01}', '2'), \
-         (2, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
-         CREATE TABLE raw.w (id int PRIMARY KEY, d date, r real, ts timestamp, i interval, g tsrange, l date[], n int, a numeric(6, 2)[])",
+        "CREATE TABLE w (id int PRIMARY KEY, d text, r text, ts text, i text, g text, l text, n varchar(9), m text, a text);
+         INSERT INTO w VALUES (1, '2020-01-01', '1.5', '2020-01-01 10:00:00', '1 day', '[1,5)', '{2020-01-01}', '2', '$1.50'), \
+         (2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+         CREATE TABLE raw.w (id int PRIMARY KEY, d date, r real, ts timestamp, i interval, g tsrange, l date[], n int, m money, a numeric(6, 2)[])",
     );
     shop.sql("UPDATE w SET g = '[\"2020-01-01 00:00:00\",\"2020-01-02 00:00:00\")' WHERE id = 1");
     shop.copy("public.w", "replace");
@@ -444,4 +444,20 @@ fn a_row_that_is_different_each_time_is_called_changing() {
     shop.sql("DELETE FROM raw.v WHERE id = 3");
     let found = ["2 changing at", "3 only_in_source "];
     assert_eq!(differing(&shop.verify(&[], 1)), found);
+}
+
+#[test]
+fn a_source_with_several_rows_of_a_key_is_not_compared() {
+    let mut shop = Shop::new(
+        "CREATE TABLE t (id int, v text); INSERT INTO t VALUES (1, 'a'), (1, 'b'), (2, 'c')",
+    );
+    shop.copy("{ name: public.t, primary_key: [id] }", "upsert");
+    for more in [&[][..], &["--repair"]] {
+        let verified = shop.verify(more, 4);
+        assert_eq!(verified["error"]["code"], "key_not_unique", "{verified:#}");
+        let message = verified["error"]["message"].to_string();
+        assert!(message.contains("2 rows with id=1"), "{message}");
+    }
+    shop.sql("DELETE FROM t WHERE v = 'a'");
+    shop.verify(&[], 0);
 }

@@ -424,8 +424,8 @@ struct Numbers {
     relation: String,
     /// `pg_attribute.attnum` at the source, by the names in the record.
     columns: BTreeMap<String, i16>,
-    /// The types of columns whose values are in the record in another form than as text, a number or a boolean: in the
-    /// server's own bytes, or rounded to a precision. An earlier version has not written them.
+    /// The types of columns whose values could be others in another type: all but booleans, whole numbers, `text` and
+    /// `varchar`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     types: BTreeMap<String, String>,
 }
@@ -441,7 +441,7 @@ impl Columns {
                 behind.insert(field.name().clone(), number);
             }
             let column = form::column_of(field).map_err(convert)?;
-            if let Some(column) = column.filter(|_| !is_plain(field)) {
+            if let Some(column) = column.filter(|column| !is_plain(field, &column.type_text)) {
                 types.insert(field.name().clone(), column.type_text);
             }
         }
@@ -487,21 +487,20 @@ impl Columns {
             .iter()
             .filter(|_| now.relation == then.relation);
         let moved = columns.find(is_changed).map(|(name, _)| name);
-        // A type that the record does not need counts as another one, if the column has it now.
-        let mut types = then
-            .types
-            .iter()
-            .filter(|(name, _)| now.columns.contains_key(*name));
-        let typed = types.find(|(name, then)| now.types.get(*name) != Some(*then));
-        moved.or(typed.map(|(name, _)| name)).cloned()
+        let is_in_both =
+            |name: &&String| now.columns.contains_key(*name) && then.columns.contains_key(*name);
+        let mut typed = then.types.keys().chain(now.types.keys()).filter(is_in_both);
+        let typed = typed.find(|name| now.types.get(*name) != then.types.get(*name));
+        moved.or(typed).cloned()
     }
 }
 
-/// Whether the values of a field say themselves what they are.
-fn is_plain(field: &Field) -> bool {
+/// Whether the values of a field of a type of PostgreSQL are the same in a wider type.
+fn is_plain(field: &Field, type_text: &str) -> bool {
+    let is_text = type_text == "text" || type_text.starts_with("character varying");
     let is_simple = match field.data_type() {
-        DataType::Boolean | DataType::Float32 | DataType::Float64 => true,
-        DataType::Utf8 | DataType::LargeUtf8 => true,
+        DataType::Boolean => true,
+        DataType::Utf8 | DataType::LargeUtf8 => is_text,
         other => other.is_integer(),
     };
     is_simple && rapidbyte_sdk::types::extension_name(field) != Some(form::OPAQUE)

@@ -45,8 +45,8 @@ pub struct Config {
     /// CSV: unquoted fields with this string, or one of these, are NULL (default: the empty
     /// string).
     pub null_text: Option<NullText>,
-    /// CSV, Parquet and Arrow: `same` if all files of a stream have the same columns, in any order (the
-    /// default); `union` if they may differ: a column that a file lacks is NULL in its rows. Parquet
+    /// CSV, Parquet and Arrow: `union` if the files of a stream may have different columns: a column that a
+    /// file lacks is NULL in its rows (the default); `same` if all have the same columns, in any order. Parquet
     /// and Arrow files of a directory with manifests may always differ.
     pub headers: Option<Headers>,
     /// CSV: strings that mean true in a bool column, in addition to `true`, `t` and `1`.
@@ -59,8 +59,9 @@ pub struct Config {
     /// The same as `schema`, for single streams.
     #[serde(default)]
     pub schemas: BTreeMap<String, Columns>,
-    /// JSON Lines: keys that are not columns: `collect` them as JSON in the column `_rest`, `ignore` or
-    /// `refuse` them (default `refuse`).
+    /// JSON Lines: keys that are not columns: `add` them as columns, if the columns are inferred and
+    /// `schema_changes` allows new columns (the default); `collect` them as JSON in the column `_rest`;
+    /// `ignore` or `refuse` them.
     pub unknown_keys: Option<UnknownKeys>,
     /// The pattern of declared timestamps, such as `%d.%m.%Y %H:%M` (default: ISO 8601).
     pub timestamp_format: Option<String>,
@@ -85,7 +86,7 @@ pub(crate) enum FileFormat {
 }
 
 /// A configuration without open questions.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub path: String,
     pub stream: Option<String>,
@@ -99,6 +100,16 @@ pub(crate) struct Settings {
     pub unknown_keys: UnknownKeys,
     pub sample_rows: u64,
     pub sample_bytes: u64,
+}
+
+impl Settings {
+    /// The source's name for the types of text files.
+    pub(crate) fn text_type(&self) -> &'static str {
+        match &self.format {
+            FileFormat::Text(Format::Jsonl) => "json value",
+            FileFormat::Text(Format::Csv(_)) | FileFormat::Columns(..) => "csv text",
+        }
+    }
 }
 
 /// Stands for the stream's name in a path.
@@ -150,7 +161,7 @@ impl Config {
             schema.iter().chain(schemas.values()),
             partitions.as_ref(),
         )?;
-        let unknown_keys = self.unknown_keys.unwrap_or(UnknownKeys::Refuse);
+        let unknown_keys = self.unknown_keys.unwrap_or(UnknownKeys::Add);
         if let (FileFormat::Text(Format::Csv(_)), Some(_)) = (&format, self.unknown_keys) {
             let text =
                 "unknown_keys is for JSON Lines: the columns of a CSV file are in its header";

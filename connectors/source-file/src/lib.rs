@@ -4,14 +4,15 @@
 //! for text and [`ColumnRows`] for the others. The crates `rapidbyte-formats` and `rapidbyte-columnar` decode the
 //! values and rows of a file.
 //!
-//! A schema is declared (`schema:`, `schemas:`) or inferred from the beginning of a stream's
-//! files. Nothing is inferred while reading: what does not fit the schema, and what an inferred type
-//! would change, is an error with file and line.
+//! A schema is declared (`schema:`, `schemas:`) or inferred from the beginning of a stream's files. What does not fit the
+//! schema, and what an inferred type would change, is an error with file and line. If the host follows changes, the source
+//! then infers the columns again, from all records of the stream (`following`).
 
 mod columns;
 mod committed;
 mod config;
 mod files;
+mod following;
 mod open;
 mod partition;
 mod read;
@@ -19,16 +20,18 @@ mod sample;
 mod times;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rapidbyte_formats::{FormatError, Limits, Owner};
-use rapidbyte_sdk::counted;
 use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::{counted, ipc};
 
 pub use columns::ColumnRows;
 pub use config::Config;
 use config::{FileFormat, Settings};
 use files::FileStream;
+use following::Following;
 pub use read::Rows;
 use sample::Known;
 
@@ -93,7 +96,7 @@ impl Source for Files {
                 let mut stream = Stream::new(&found.name, &schema)?;
                 stream.source_types = known.source_types;
                 let all = schema.fields().len();
-                stream.source_types.resize(all, "folder name".into());
+                stream.source_types.resize(all, FOLDER_NAME.into());
                 stream.estimated_rows = known.rows;
                 stream.estimated_bytes = Some(found.bytes());
                 stream.notes = known.notes;
@@ -136,7 +139,7 @@ impl Source for Files {
         let Some(stream) = streams.iter().find(|s| s.name == request.stream) else {
             return Err(files::unknown_stream(&request.stream, &streams));
         };
-        let (known, all) = self.columns(stream)?;
+        let (known, all) = self.planned(stream, request)?;
         let wanted = request.columns.as_deref();
         let partitions = self.settings.partitions.clone();
         let folders = partitions.map(|partitions| {
@@ -165,6 +168,7 @@ impl Source for Files {
             max_record_bytes: usize::try_from(request.max_record_bytes).unwrap_or(usize::MAX),
             ..Limits::default()
         };
+        let following = Following::new(&self.settings, stream, &known, request, limits);
         let decoder = format
             .decoder(known.schema.clone(), wanted, limits)
             .and_then(|decoder| match known.inferred {
@@ -182,7 +186,8 @@ impl Source for Files {
             decoder,
             self.settings.compression,
             limits.max_record_bytes,
-        );
+        )
+        .following(following);
         let rows = match folders {
             Some((partitions, picked)) => rows.with_folders(partitions, picked),
             None => rows,
@@ -245,6 +250,29 @@ impl Files {
         all.map_err(|error| error.in_stream(&stream.name))
     }
 
+    /// The same as the host planned with: inferred columns are not inferred again.
+    fn planned(
+        &mut self,
+        stream: &FileStream,
+        request: &ReadRequest,
+    ) -> Result<(Known, SchemaRef)> {
+        if sample::declared(&self.settings, stream).is_some() {
+            return self.columns(stream);
+        }
+        let all = ipc::decode_schema(&request.schema)?;
+        if all.fields().is_empty() {
+            // It was listed without columns: there is a reason.
+            return self.columns(stream);
+        }
+        let of_files = match &self.settings.partitions {
+            Some(partitions) => partitions.take_from(&all),
+            None => Arc::new(all),
+        };
+        let known = Known::new(of_files, Vec::new(), true, "");
+        let all = self.all_columns(stream, &known)?;
+        Ok((known, all))
+    }
+
     /// The columns of a stream's files, and all columns of the stream, with the columns from folders.
     fn columns(&mut self, stream: &FileStream) -> Result<(Known, SchemaRef)> {
         let known = match self.known.get(&stream.name) {
@@ -263,6 +291,9 @@ impl Files {
         Ok((known, all))
     }
 }
+
+/// The type of a column from the names of folders.
+const FOLDER_NAME: &str = "folder name";
 
 /// Whether the other streams can be read.
 fn is_of_stream(error: &Error) -> bool {

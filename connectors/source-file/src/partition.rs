@@ -48,6 +48,16 @@ impl Partitions {
         )))
     }
 
+    /// The columns of the files among all columns.
+    pub(crate) fn take_from(&self, all: &Schema) -> SchemaRef {
+        let of_files = all
+            .fields()
+            .iter()
+            .filter(|field| !self.is_partition(field.name()));
+        let of_files: Vec<_> = of_files.cloned().collect();
+        Arc::new(Schema::new_with_metadata(of_files, all.metadata().clone()))
+    }
+
     /// The first declared column that is wanted.
     pub(crate) fn find(&self, wanted: &dyn Fn(&Field) -> bool) -> Option<&str> {
         let field = self.fields.fields().iter().find(|field| wanted(field));

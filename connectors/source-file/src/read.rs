@@ -4,13 +4,14 @@ use std::iter::Peekable;
 use std::time::{Duration, Instant};
 use std::vec::IntoIter;
 
-use rapidbyte_formats::{Compression, Decoder};
+use rapidbyte_formats::{Compression, Decoder, FormatError};
 use rapidbyte_sdk::log;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
 use crate::convert;
 use crate::files::FileStream;
+use crate::following::Following;
 use crate::open::Text;
 use crate::partition::{Partitions, Picked};
 
@@ -27,6 +28,8 @@ pub struct Rows {
     /// Records that could not be read, until they are handed over. Empty unless they are kept.
     rejects: Vec<Reject>,
     replay: Option<Replay>,
+    /// What to do about a record that the columns do not hold. `None`: it is an error, or a reject.
+    following: Option<Following>,
 }
 
 /// Records that are read instead of the files.
@@ -53,6 +56,7 @@ enum Step {
     Forward,
     FileEnded,
     AllRead,
+    Changed(Box<Change>),
 }
 
 impl Rows {
@@ -72,7 +76,14 @@ impl Rows {
             folders: None,
             rejects: Vec::new(),
             replay: None,
+            following: None,
         }
+    }
+
+    /// Follows changes of the columns.
+    pub(crate) fn following(mut self, following: Option<Following>) -> Self {
+        self.following = following;
+        self
     }
 
     /// Reads these records instead of the files, each with the columns and the folders of its file.
@@ -143,17 +154,40 @@ impl Rows {
             return Ok(Step::Forward);
         };
         let bytes = open.fill()?;
-        if bytes.is_empty() {
-            self.decoder.end_of_file().map_err(|e| open.refuse(e))?;
-            self.take_rejects();
+        let is_end = bytes.is_empty();
+        let decoding = phase::enter(Kind::Decode);
+        let taken = match is_end {
+            true => self.decoder.end_of_file().map(|()| 0),
+            false => self.decoder.push(bytes),
+        };
+        drop(decoding);
+        match taken {
+            Ok(taken) => open.consume(taken),
+            Err(error) => return self.refuse(error),
+        }
+        if let Some(change) = self.take_rejects()? {
+            return Ok(Step::Changed(change));
+        }
+        if is_end {
             self.open = None;
             return Ok(Step::FileEnded);
         }
-        let _phase = phase::enter(Kind::Decode);
-        let taken = self.decoder.push(bytes).map_err(|e| open.refuse(e))?;
-        open.consume(taken);
-        self.take_rejects();
         Ok(Step::Forward)
+    }
+
+    /// Ends the read: with a change of the columns, if other columns hold the record and the host follows that.
+    fn refuse(&mut self, error: FormatError) -> Result<Step> {
+        let following = self.following.take();
+        let following = following.filter(|following| following.may_cure(&error));
+        let cause = match &self.open {
+            Some(open) => open.refuse(error),
+            None => convert(error, &self.stream, None),
+        };
+        let change = following.map(|following| following.change(cause.clone()));
+        match change.transpose()?.flatten() {
+            Some(change) => Ok(Step::Changed(Box::new(change))),
+            None => Err(cause),
+        }
     }
 
     /// Reads the next record that is replayed.
@@ -230,12 +264,25 @@ impl Rows {
         }
     }
 
-    /// Takes the records of the open file that could not be read.
-    fn take_rejects(&mut self) {
-        if let Some(open) = &self.open {
-            let rejects = self.decoder.take_rejects().into_iter();
-            self.rejects.extend(rejects.map(|one| open.reject(one)));
+    /// Takes the records of the open file that could not be read. Returns a change of the columns that may hold one of
+    /// them.
+    fn take_rejects(&mut self) -> Result<Option<Box<Change>>> {
+        let Some(open) = &self.open else {
+            return Ok(None);
+        };
+        let rejects = self.decoder.take_rejects();
+        let following = self.following.as_ref();
+        let curable = following.and_then(|following| following.first_curable(&rejects));
+        let cause = curable.map(|reject| open.refuse(reject.error.clone()));
+        if let Some(cause) = cause
+            && let Some(following) = self.following.take()
+            && let Some(change) = following.change(cause)?
+        {
+            return Ok(Some(Box::new(change)));
         }
+        self.rejects
+            .extend(rejects.into_iter().map(|one| open.reject(one)));
+        Ok(None)
     }
 }
 
@@ -269,6 +316,7 @@ impl Reader for Rows {
                     }
                 }
                 Step::FileEnded => {}
+                Step::Changed(change) => return Ok(Event::Changed(change)),
             }
             if begun.elapsed() >= wait {
                 break;

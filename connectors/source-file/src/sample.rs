@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rapidbyte_formats::jsonl::{REST, UnknownKeys};
-use rapidbyte_formats::{Format, FormatError, Limits, Sampler};
+use rapidbyte_formats::{Follows, Format, FormatError, Limits, Sampler};
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::{self, parse_field};
@@ -54,11 +54,13 @@ pub(crate) fn know(settings: &Settings, stream: &FileStream) -> Result<Known> {
             return columns::know(*kind, stream.headers(*headers), stream);
         }
     };
-    let text = match format {
-        Format::Csv(_) => "csv text",
-        Format::Jsonl => "json value",
-    };
-    let mut known = know_text(settings, format, stream, text)?;
+    let known = know_text(settings, format, stream, settings.text_type())?;
+    finished(settings, format, known)
+}
+
+/// The columns of the records as a read has them.
+fn finished(settings: &Settings, format: &Format, known: Known) -> Result<Known> {
+    let mut known = known;
     if settings.unknown_keys == UnknownKeys::Collect {
         known = with_rest(&known)?;
     }
@@ -97,7 +99,7 @@ fn know_text(
     }
 }
 
-fn declared<'a>(settings: &'a Settings, stream: &FileStream) -> Option<&'a SchemaRef> {
+pub(crate) fn declared<'a>(settings: &'a Settings, stream: &FileStream) -> Option<&'a SchemaRef> {
     let of_stream = settings.schemas.get(&stream.name);
     of_stream.or(settings.schema.as_ref())
 }
@@ -192,6 +194,64 @@ fn infer(settings: &Settings, format: &Format, stream: &FileStream, text: &str) 
             .in_stream(&stream.name));
     }
     Ok(Known::new(inferred.schema, inferred.notes, true, text))
+}
+
+/// Columns that a second look may find in addition to the known ones.
+const MAX_NEW_COLUMNS: usize = 2000;
+
+/// Infers the columns of a stream from all of its records, because the known ones do not hold one of them. Passes over
+/// records that a read refuses whatever its columns are, and ends at a place where no record begins any more. `None` if
+/// that changes nothing that may change.
+pub(crate) fn look_again(
+    settings: &Settings,
+    stream: &FileStream,
+    known: &Schema,
+    follows: Follows,
+    limits: Limits,
+) -> Result<Option<SchemaRef>> {
+    let FileFormat::Text(format) = &settings.format else {
+        return Ok(None);
+    };
+    let failed = |error| convert(error, &stream.name, None);
+    let sampler = format.sampler(u64::MAX, limits.max_record_bytes);
+    let mut sampler = sampler.map_err(failed)?.lenient();
+    let most = known.fields().len() + MAX_NEW_COLUMNS;
+    for (path, _) in &stream.files {
+        sampler.begin_file();
+        let compression = settings.compression;
+        let text = Text::open(path, &stream.name, compression, limits.max_record_bytes);
+        if text
+            .and_then(|mut text| look_at(&mut sampler, &mut text, most))
+            .is_err()
+        {
+            break;
+        }
+    }
+    if sampler.columns() > most {
+        return Ok(None);
+    }
+    let inferred = sampler.finish().map_err(failed)?;
+    let found = Known::new(inferred.schema, inferred.notes, true, "");
+    let found = finished(settings, format, found)?;
+    Ok(follows.merge(known, &found.schema))
+}
+
+/// Looks at a whole file. An error ends the look: the read comes to it, too, and tells it.
+fn look_at(sampler: &mut Sampler, text: &mut Text, most: usize) -> Result<()> {
+    let ends = |_| Error::internal("the look ends here");
+    loop {
+        let bytes = text.fill()?;
+        let _phase = phase::enter(Kind::Decode);
+        if bytes.is_empty() {
+            return sampler.end_of_file().map_err(ends);
+        }
+        sampler.push(bytes).map_err(ends)?;
+        let len = bytes.len();
+        text.consume(len);
+        if sampler.columns() > most {
+            return Err(Error::internal("more columns than a stream may get"));
+        }
+    }
 }
 
 fn is_enough(sampler: &Sampler, left: u64) -> bool {

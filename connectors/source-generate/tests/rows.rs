@@ -76,19 +76,8 @@ fn refused(config: &str) -> Error {
 
 fn request(batch_bytes: u32) -> ReadRequest {
     ReadRequest {
-        stream: "rows".into(),
-        snapshot: String::new(),
-        increment: None,
-        cursor: None,
-        columns: None,
-        filter: None,
-        query: None,
-        forms: Vec::new(),
         batch_bytes,
-        max_record_bytes: 64 << 20,
-        keeps_rejects: false,
-        records: None,
-        rows: None,
+        ..ReadRequest::of(&Stream::new("rows", &Schema::empty()).unwrap())
     }
 }
 

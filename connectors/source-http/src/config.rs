@@ -137,8 +137,9 @@ pub struct StreamConfig {
     pub schema: Option<Columns>,
     /// Types of single columns, as in `schema`; the others are inferred.
     pub types: Option<Columns>,
-    /// Keys that are not columns: `collect` them as JSON in the column `_rest`, `ignore` or
-    /// `refuse` them (default `collect`; with `schema`, `refuse`).
+    /// Keys that are not columns: `add` them as columns, if the columns are inferred and `schema_changes`
+    /// allows new columns; `collect` them as JSON in the column `_rest`; `ignore` or `refuse` them
+    /// (default `collect`; with `schema`, `refuse`).
     pub unknown_keys: Option<UnknownKeys>,
     /// With inferred types, store objects and arrays as `json` text (the default) or as `columns`
     /// of structs and lists.

@@ -1,9 +1,8 @@
 //! The columns of a stream: declared, or inferred from its first pages.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rapidbyte_formats::jsonl::{REST, Sampler, UnknownKeys};
+use rapidbyte_formats::jsonl::{Inferred, REST, Sampler, UnknownKeys};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::{mark_json_strings, parse_field, type_name};
 
@@ -23,7 +22,7 @@ pub(crate) struct Known {
 
 /// The declared columns; without a declaration the inferred ones.
 pub(crate) fn know(client: &Client, stream: &Settled, sample: Sample) -> Result<Known> {
-    let mut known = match &stream.schema {
+    let known = match &stream.schema {
         Some(schema) => Known {
             schema: schema.clone(),
             notes: Vec::new(),
@@ -31,6 +30,12 @@ pub(crate) fn know(client: &Client, stream: &Settled, sample: Sample) -> Result<
         },
         None => infer(client, stream, sample)?,
     };
+    finished(stream, known)
+}
+
+/// The columns as a read has them.
+fn finished(stream: &Settled, known: Known) -> Result<Known> {
+    let mut known = known;
     if stream.unknown_keys == UnknownKeys::Collect {
         let rest = parse_field(REST, "json", true).map_err(Error::internal)?;
         let fields = known.schema.fields().iter().cloned();
@@ -65,9 +70,27 @@ fn infer(client: &Client, stream: &Settled, sample: Sample) -> Result<Known> {
         }
     }
     let inferred = sampler.finish().map_err(|error| walk.refuse(error))?;
+    let known = columns_of(stream, &inferred)?;
+    if known.schema.fields().is_empty() {
+        let text = "no record has a key, so the columns cannot be inferred";
+        return Err(Error::schema("no_columns", text)
+            .hint("declare the columns under the stream's schema:")
+            .in_stream(walk.stream()));
+    }
+    Ok(known)
+}
+
+/// All columns of the records that a sampler has seen.
+pub(crate) fn columns_seen(stream: &Settled, inferred: &Inferred) -> Result<SchemaRef> {
+    let known = columns_of(stream, inferred)?;
+    Ok(finished(stream, known)?.schema)
+}
+
+/// The inferred columns with the declared types, and then the columns that are only declared.
+fn columns_of(stream: &Settled, inferred: &Inferred) -> Result<Known> {
     let mut fields = Vec::new();
     let mut notes = Vec::new();
-    for (field, note) in inferred.schema.fields().iter().zip(inferred.notes) {
+    for (field, note) in inferred.schema.fields().iter().zip(&inferred.notes) {
         let is_nested = matches!(field.data_type(), DataType::Struct(_) | DataType::List(_));
         let name = field.name();
         // Where unknown keys are collected, a key of that column's name is one of them.
@@ -83,7 +106,7 @@ fn infer(client: &Client, stream: &Settled, sample: Sample) -> Result<Known> {
             notes.push(format!("{name}: json (the values are objects or arrays)"));
         } else {
             fields.push(field.clone());
-            notes.push(note);
+            notes.push(note.clone());
         }
     }
     for declared in stream.types.iter().flat_map(|schema| schema.fields()) {
@@ -92,12 +115,6 @@ fn infer(client: &Client, stream: &Settled, sample: Sample) -> Result<Known> {
             let ty = type_name(declared);
             notes.push(format!("{}: {ty} (declared)", declared.name()));
         }
-    }
-    if fields.is_empty() {
-        let text = "no record has a key, so the columns cannot be inferred";
-        return Err(Error::schema("no_columns", text)
-            .hint("declare the columns under the stream's schema:")
-            .in_stream(walk.stream()));
     }
     Ok(Known {
         schema: Arc::new(Schema::new(fields)),
@@ -110,67 +127,4 @@ fn infer(client: &Client, stream: &Settled, sample: Sample) -> Result<Known> {
 fn declared<'a>(stream: &'a Settled, name: &str) -> Option<&'a Arc<Field>> {
     let types = stream.types.as_ref()?;
     types.fields().find(name).map(|(_, field)| field)
-}
-
-/// The inferred columns of streams: name, type, and whether NULL may stand there.
-type Token = BTreeMap<String, Vec<(String, String, bool)>>;
-
-/// Writes the inferred columns down, so that every reader has the ones that were planned with.
-pub(crate) fn write_token<'a>(
-    streams: impl IntoIterator<Item = (&'a str, &'a Known)>,
-) -> Result<String> {
-    let mut token = Token::new();
-    for (name, known) in streams {
-        if known.inferred {
-            let fields = known.schema.fields().iter();
-            let columns = fields.map(|f| (f.name().clone(), type_name(f), f.is_nullable()));
-            token.insert(name.to_owned(), columns.collect());
-        }
-    }
-    serde_json::to_string(&token).map_err(Error::internal)
-}
-
-/// The columns of a stream that a token names.
-pub(crate) fn read_token(token: &str, stream: &str) -> Result<Option<Known>> {
-    if token.is_empty() {
-        return Ok(None);
-    }
-    let mut token: Token = serde_json::from_str(token).map_err(Error::internal)?;
-    let Some(columns) = token.remove(stream) else {
-        return Ok(None);
-    };
-    let fields = columns
-        .iter()
-        .map(|(name, text, nullable)| parse_field(name, text, *nullable).map_err(Error::internal));
-    let schema = Schema::new(fields.collect::<Result<Vec<_>>>()?);
-    Ok(Some(Known {
-        schema: Arc::new(mark_json_strings(&schema)),
-        notes: Vec::new(),
-        inferred: true,
-    }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_gives_back_what_was_planned() {
-        let columns = [
-            ("a b", "int64"),
-            ("c", "json"),
-            ("d", "struct<\"x y\": list<float64>>"),
-            ("e", "string"),
-        ];
-        let fields = columns.map(|(name, text)| parse_field(name, text, true).unwrap());
-        let known = Known {
-            schema: Arc::new(mark_json_strings(&Schema::new(fields.to_vec()))),
-            notes: Vec::new(),
-            inferred: true,
-        };
-        let token = write_token([("s", &known)]).unwrap();
-        let found = read_token(&token, "s").unwrap().expect("the stream");
-        assert_eq!(found.schema, known.schema);
-        assert!(read_token(&token, "t").unwrap().is_none());
-    }
 }

@@ -9,6 +9,7 @@ mod basic;
 mod client;
 mod config;
 mod cursor;
+mod following;
 mod json;
 mod known;
 mod page;
@@ -18,12 +19,13 @@ mod settings;
 use std::collections::HashMap;
 
 use rapidbyte_formats::{Decoder, Format, FormatError, Limits};
-use rapidbyte_sdk::counted;
 use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::{counted, ipc};
 
 use client::Client;
 pub use config::Config;
 use cursor::Tracker;
+use following::Following;
 use known::Known;
 pub use read::Rows;
 use read::Walk;
@@ -88,7 +90,7 @@ impl Source for Api {
                 Err(error) => return Err(error),
             };
             let mut found = Stream::new(&stream.name, &known.schema)?;
-            found.source_types = vec!["json value".into(); known.schema.fields().len()];
+            found.source_types = vec![JSON_VALUE.into(); known.schema.fields().len()];
             found.notes = known.notes;
             found.primary_key = stream.primary_key;
             let cursor = stream.incremental.map(|cursor| cursor.field);
@@ -109,26 +111,21 @@ impl Source for Api {
             )?;
             self.known(&stream)?;
         }
-        let names = streams.iter().map(|selection| selection.stream.as_str());
-        known::write_token(
-            names.filter_map(|name| Some((name, self.known.get(name)?.as_ref().ok()?))),
-        )
+        Ok(String::new())
     }
 
     fn read(&mut self, request: &ReadRequest) -> Result<Rows> {
         let stream = self.stream(&request.stream)?;
         let increment = request.increment.as_ref();
         let tracker = tracker(&stream, increment, request.cursor.as_deref())?;
-        let known = match known::read_token(&request.snapshot, &stream.name)? {
-            Some(known) => known,
-            None => self.known(&stream)?,
-        };
+        let known = self.planned(&stream, request)?;
         let limits = Limits {
             batch_bytes: request.batch_bytes as usize,
             // More than memory is no limit.
             max_record_bytes: usize::try_from(request.max_record_bytes).unwrap_or(usize::MAX),
             ..Limits::default()
         };
+        let following = Following::new(&stream, &known, request);
         let walk =
             Walk::new(self.client.clone(), stream, tracker).with_columns(known.schema.clone());
         let decoder = decoder(walk.settled(), known, request.columns.as_deref(), limits);
@@ -137,7 +134,9 @@ impl Source for Api {
             true => decoder.keep_rejects(),
             false => decoder,
         };
-        Ok(Rows::new(walk, decoder).replaying(request.records.clone()))
+        Ok(Rows::new(walk, decoder)
+            .following(following)
+            .replaying(request.records.clone()))
     }
 }
 
@@ -158,6 +157,19 @@ impl Api {
         })
     }
 
+    /// The columns that the host planned with: inferred columns are not inferred again.
+    fn planned(&mut self, stream: &Settled, request: &ReadRequest) -> Result<Known> {
+        let schema = ipc::decode_schema(&request.schema)?;
+        if stream.schema.is_some() || schema.fields().is_empty() {
+            return self.known(stream);
+        }
+        Ok(Known {
+            schema: schema.into(),
+            notes: Vec::new(),
+            inferred: true,
+        })
+    }
+
     fn known(&mut self, stream: &Settled) -> Result<Known> {
         if let Some(known) = self.known.get(&stream.name) {
             return known.clone();
@@ -168,6 +180,9 @@ impl Api {
         known
     }
 }
+
+/// The source's name of every type.
+const JSON_VALUE: &str = "json value";
 
 /// Whether the other streams can be read. They are not asked for while the server is away, asks to wait, or lets nobody
 /// in.

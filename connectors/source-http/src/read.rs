@@ -12,6 +12,7 @@ use rapidbyte_sdk::prelude::*;
 
 use crate::client::{Client, Param};
 use crate::cursor::Tracker;
+use crate::following::Following;
 use crate::json::push_line;
 use crate::page::{Pager, Place, document, records};
 use crate::settings::Settled;
@@ -222,10 +223,20 @@ pub struct Rows {
     rejects: Vec<Reject>,
     /// The records to read instead of the pages.
     replay: Option<IntoIter<Reject>>,
+    /// What to do about a record that the columns do not hold. `None`: it is an error, or a reject.
+    following: Option<Following>,
 }
 
 /// Records that cannot be read and are handed over at once. A step adds at most as many again.
 const REJECTS: usize = 500;
+
+/// The outcome of one step.
+enum Step {
+    Forward,
+    /// No page or record is left.
+    AllRead,
+    Changed(Box<Change>),
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -247,7 +258,14 @@ impl Rows {
             state: State::Reading,
             rejects: Vec::new(),
             replay: None,
+            following: None,
         }
+    }
+
+    /// Follows changes of the columns.
+    pub(crate) fn following(mut self, following: Option<Following>) -> Self {
+        self.following = following;
+        self
     }
 
     /// Reads these records, which a run before kept as rejects, instead of the pages.
@@ -279,32 +297,66 @@ impl Rows {
         Ok(true)
     }
 
-    /// Goes on; false behind the last page.
-    fn step(&mut self) -> Result<bool> {
+    /// Goes on.
+    fn step(&mut self) -> Result<Step> {
         if self.replay.is_some() {
-            return self.replay_next();
+            return Ok(match self.replay_next()? {
+                true => Step::Forward,
+                false => Step::AllRead,
+            });
         }
         if !self.is_in_page {
             // The page before is let go first.
             self.lines = Vec::new();
             let Some(lines) = self.walk.next_page()? else {
-                return Ok(false);
+                return Ok(Step::AllRead);
             };
+            self.following
+                .take_if(|following| !following.look_at(&lines));
             (self.lines, self.at, self.is_in_page) = (lines, 0, true);
             self.decoder.begin_file();
         }
         let _phase = phase::enter(Kind::Decode);
-        let (walk, decoder) = (&self.walk, &mut self.decoder);
-        if self.at == self.lines.len() {
-            decoder.end_of_file().map_err(|e| walk.refuse(e))?;
-            self.is_in_page = false;
-        } else {
-            let taken = decoder.push(&self.lines[self.at..]);
-            self.at += taken.map_err(|e| walk.refuse(e))?;
+        let is_end = self.at == self.lines.len();
+        let taken = match is_end {
+            true => self.decoder.end_of_file().map(|()| 0),
+            false => self.decoder.push(&self.lines[self.at..]),
+        };
+        match taken {
+            Ok(taken) => self.at += taken,
+            Err(error) => return self.refuse(error),
         }
-        let rejected = decoder.take_rejects().into_iter();
-        self.rejects.extend(rejected.map(|one| walk.reject(one)));
-        Ok(true)
+        self.is_in_page = !is_end;
+        self.take_rejects()
+    }
+
+    /// Ends the read: with a change of the columns, if other columns hold the record and the host follows that.
+    fn refuse(&mut self, error: FormatError) -> Result<Step> {
+        let following = self.following.take();
+        let following = following.filter(|following| following.may_cure(&error));
+        let cause = self.walk.refuse(error);
+        let change = following.map(|following| following.change(cause.clone()));
+        match change.transpose()?.flatten() {
+            Some(change) => Ok(Step::Changed(Box::new(change))),
+            None => Err(cause),
+        }
+    }
+
+    /// Takes the records that could not be read, or ends the read with a change of the columns that may hold one of
+    /// them.
+    fn take_rejects(&mut self) -> Result<Step> {
+        let rejects = self.decoder.take_rejects();
+        let following = self.following.as_ref();
+        let curable = following.and_then(|following| following.first_curable(&rejects));
+        if let Some(error) = curable.map(|reject| reject.error.clone())
+            && let Some(following) = self.following.take()
+            && let Some(change) = following.change(self.walk.refuse(error))?
+        {
+            return Ok(Step::Changed(Box::new(change)));
+        }
+        let rejects = rejects.into_iter().map(|one| self.walk.reject(one));
+        self.rejects.extend(rejects);
+        Ok(Step::Forward)
     }
 
     /// Says which keys the column of unknown keys has taken.
@@ -333,11 +385,14 @@ impl Reader for Rows {
             && !self.decoder.is_full()
             && self.rejects.len() < REJECTS
         {
-            if !self.step()? {
-                self.tell_collected();
-                self.state = State::Read;
-            } else if begun.elapsed() >= wait {
-                break;
+            match self.step()? {
+                Step::AllRead => {
+                    self.tell_collected();
+                    self.state = State::Read;
+                }
+                Step::Changed(change) => return Ok(Event::Changed(change)),
+                Step::Forward if begun.elapsed() >= wait => break,
+                Step::Forward => {}
             }
         }
         if !self.rejects.is_empty() {

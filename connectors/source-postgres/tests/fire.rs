@@ -211,7 +211,7 @@ fn upsert(
             }
             Event::Checkpoint(json) => cursor = Some(json),
             Event::End => return cursor,
-            Event::Idle | Event::Rejects(_) => {}
+            Event::Idle | Event::Rejects(_) | Event::Changed(_) => {}
         }
     }
 }

@@ -44,7 +44,7 @@ fn speak(url: &str) -> Result<usize> {
                 rows += batch.num_rows();
             }
             Event::End => break,
-            Event::Idle | Event::Checkpoint(_) | Event::Rejects(_) => {}
+            Event::Idle | Event::Checkpoint(_) | Event::Rejects(_) | Event::Changed(_) => {}
         }
     }
     Ok(rows)

@@ -73,7 +73,7 @@ pub(crate) fn rows(
         }
     };
     match found {
-        Some((source, name)) => read(source, &name, usize::MAX).map(Some),
+        Some((source, stream)) => read(source, &stream, usize::MAX).map(Some),
         None => Ok(None),
     }
 }
@@ -108,7 +108,7 @@ pub(crate) fn first_rows(
     };
     let asked = ask_columnless(&mut source, &stream);
     asked.map_err(|error| fails(unasked(error)))?;
-    let rows = read(source, &stream.name, enough).map_err(fails)?;
+    let rows = read(source, &stream, enough).map_err(fails)?;
     Ok((stream, rows))
 }
 
@@ -140,24 +140,25 @@ fn find(
     config: &Map<String, Value>,
     stream: &str,
     name: &str,
-) -> Result<Option<(Source, String)>, Trouble> {
+) -> Result<Option<(Source, Stream)>, Trouble> {
     let mut source = open(bench, peer, config)?;
     let found = source.discover(&[]).map_err(unasked)?;
-    let is_it = |found: &str| {
+    let is_it = |found: &&Stream| {
+        let found = &found.name;
         [name, stream]
             .iter()
             .any(|name| found == *name || found.ends_with(&format!(".{name}")))
     };
-    if let Some(stream) = found.iter().find(|found| is_it(&found.name)) {
-        ask_columnless(&mut source, stream).map_err(unasked)?;
-    }
-    let mut names: Vec<String> = found.into_iter().map(|found| found.name).collect();
-    match names.iter().position(|name| is_it(name)) {
-        Some(at) => Ok(Some((source, names.swap_remove(at)))),
+    match found.iter().find(is_it) {
+        Some(stream) => {
+            ask_columnless(&mut source, stream).map_err(unasked)?;
+            let stream = stream.clone();
+            Ok(Some((source, stream)))
+        }
         None => {
-            let has = match names.first() {
-                Some(first) => {
-                    format!("it has the stream {first}, and --peer-stream can name that one")
+            let has = match found.first() {
+                Some(Stream { name, .. }) => {
+                    format!("it has the stream {name}, and --peer-stream can name that one")
                 }
                 None => "it has no stream".to_owned(),
             };
@@ -191,9 +192,10 @@ fn unasked(error: Error) -> Trouble {
 }
 
 /// Reads a stream until there are `enough` rows, or to its end.
-fn read(mut source: Source, name: &str, enough: usize) -> Result<RecordBatch, Trouble> {
+fn read(mut source: Source, stream: &Stream, enough: usize) -> Result<RecordBatch, Trouble> {
+    let name = &stream.name;
     let selection = Selection {
-        stream: name.into(),
+        stream: name.clone(),
         columns: None,
         filter: None,
         query: None,
@@ -202,7 +204,8 @@ fn read(mut source: Source, name: &str, enough: usize) -> Result<RecordBatch, Tr
     };
     let snapshot = source.snapshot(&[selection]).map_err(trouble)?;
     let request = ReadRequest {
-        stream: name.into(),
+        stream: name.clone(),
+        schema: stream.schema.clone(),
         snapshot,
         increment: None,
         cursor: None,
@@ -215,6 +218,8 @@ fn read(mut source: Source, name: &str, enough: usize) -> Result<RecordBatch, Tr
         keeps_rejects: false,
         records: None,
         rows: None,
+        follows_columns: false,
+        follows_types: false,
     };
     let broken = |text: String| Trouble::Broken(format!("the peer reads {name}: {text}"));
     let schemas = source.read(&[request]).map_err(trouble)?;
@@ -232,7 +237,7 @@ fn read(mut source: Source, name: &str, enough: usize) -> Result<RecordBatch, Tr
                 rows += batch.num_rows();
                 batches.push(batch);
             }
-            Event::Checkpoint(_) | Event::Rejects(_) | Event::Idle => {}
+            Event::Checkpoint(_) | Event::Rejects(_) | Event::Changed(_) | Event::Idle => {}
             Event::End => return all(&batches),
         }
         if rows >= enough {

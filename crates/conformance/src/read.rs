@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use arrow_array::{Array, RecordBatch};
-use arrow_schema::SchemaRef;
-use rapidbyte_runtime::{Event, Increment, Position, ReadRequest, Selection, Source};
-use rapidbyte_wire::ipc::Decoder;
+use arrow_schema::{Schema, SchemaRef};
+use rapidbyte_runtime::{Event, Increment, Position, ReadRequest, Selection, Source, Stream};
+use rapidbyte_wire::ipc::{self, Decoder};
 
 use crate::bench::{Bench, Trouble};
 
@@ -34,6 +34,8 @@ const MAX_RECORD_BYTES: u64 = 16 << 20;
 #[derive(Clone)]
 pub(crate) struct Asked {
     pub stream: String,
+    /// All columns of the stream: a `Schema` message.
+    pub schema: Vec<u8>,
     pub columns: Option<Vec<String>>,
     pub increment: Option<Increment>,
     pub cursor: Option<String>,
@@ -72,9 +74,18 @@ pub(crate) struct Reading<'b> {
 
 impl Asked {
     /// A stream as a whole.
-    pub fn whole(stream: &str) -> Self {
+    pub fn whole(stream: &Stream) -> Self {
+        Self {
+            schema: stream.schema.clone(),
+            ..Self::unknown(&stream.name)
+        }
+    }
+
+    /// A stream that the source may not have.
+    pub fn unknown(stream: &str) -> Self {
         Self {
             stream: stream.into(),
+            schema: ipc::encode_schema(&Schema::empty()).unwrap_or_default(),
             columns: None,
             increment: None,
             cursor: None,
@@ -98,6 +109,7 @@ impl Asked {
     fn request(&self, snapshot: String) -> ReadRequest {
         ReadRequest {
             stream: self.stream.clone(),
+            schema: self.schema.clone(),
             snapshot,
             increment: self.increment.clone(),
             cursor: self.cursor.clone(),
@@ -110,6 +122,8 @@ impl Asked {
             keeps_rejects: false,
             records: None,
             rows: None,
+            follows_columns: false,
+            follows_types: false,
         }
     }
 }
@@ -200,6 +214,7 @@ impl<'b> Reading<'b> {
             }
             // The checked session has refused them, because nobody asked for them.
             Event::Rejects(_) => Step::Bad("rejects that nobody asked for".into()),
+            Event::Changed(_) => Step::Bad("a change that nobody follows".into()),
             Event::Idle if took < WAITED => {
                 self.quick_idles += 1;
                 Step::Idle

@@ -92,7 +92,7 @@ pub(crate) fn judge(bench: &Bench<'_>, judges: &mut Judges<'_>) {
     judges.judge(&SESSION, || subject.session());
     judges.judge(&SNAPSHOT, || subject.snapshot());
     judges.judge(&UNKNOWN_STREAM, || {
-        subject.refuses(Asked::whole(NO_STREAM), "a stream that is not there")
+        subject.refuses(Asked::unknown(NO_STREAM), "a stream that is not there")
     });
     judges.judge(&UNKNOWN_COLUMN, || subject.unknown_column());
     let increments = increment::Increments::new(&subject);
@@ -320,7 +320,7 @@ impl Subject<'_> {
         if !matches!(error.kind, ErrorKind::Schema | ErrorKind::Config) || self.asks_over_http() {
             return false;
         }
-        let unknown = self.begin(&Asked::whole(NO_STREAM)).map(drop);
+        let unknown = self.begin(&Asked::unknown(NO_STREAM)).map(drop);
         matches!(unknown, Err(Trouble::Error(_, other)) if other.code == error.code)
     }
 
@@ -365,7 +365,7 @@ impl Subject<'_> {
                 // Two reads that are kept, the earlier one first: its rows are the expected ones.
                 let first = self.keep_whole(stream);
                 let first = first.map_err(|trouble| trouble.fails("read as the first time"))?;
-                let found = self.keep(&Asked::whole(&stream.name));
+                let found = self.keep(&Asked::whole(stream));
                 let found = found.map_err(|trouble| trouble.fails("read as the first time"))?;
                 let seen = first.difference(|_| true, &found);
                 return Err(fail(
@@ -403,7 +403,7 @@ impl Subject<'_> {
     /// The first stream can be read at this moment.
     fn is_reachable(&self) -> bool {
         let read = |stream: &Stream| {
-            let mut reading = self.begin(&Asked::whole(&stream.name))?;
+            let mut reading = self.begin(&Asked::whole(stream))?;
             reading.next().map(drop)
         };
         let streams = self.streams().unwrap_or_default();
@@ -414,7 +414,7 @@ impl Subject<'_> {
         let streams = self.streams()?;
         let asked = Asked {
             columns: Some(vec![NO_COLUMN.into()]),
-            ..Asked::whole(&streams[0].name)
+            ..Asked::whole(&streams[0])
         };
         let refused = self.refuses(asked, "a column that is not there")?;
         let is_incremental = self
@@ -433,7 +433,7 @@ impl Subject<'_> {
                 late_rows: LateRows::Lag(None),
                 allow_duplicates: false,
             }),
-            ..Asked::whole(&stream.name)
+            ..Asked::whole(stream)
         };
         let field = self.refuses(asked, "a cursor field that is not there")?;
         Ok(format!("{refused}, {field}"))
@@ -442,7 +442,7 @@ impl Subject<'_> {
     /// Leaves a read in the middle, and reads again.
     fn cancel(&self) -> Judged {
         let stream = &self.streams()?[0];
-        let asked = Asked::whole(&stream.name);
+        let asked = Asked::whole(stream);
         let config = self.bench.config()?;
         let blocked = |trouble: Trouble| trouble.blocks(&READ);
         let begun = self.bench.patiently(|| {

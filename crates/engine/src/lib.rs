@@ -47,7 +47,7 @@ pub use narrow::Narrowing;
 pub use overlap::{Unplanned, plan_alone, plan_repair};
 pub use plan::{Plan, Prepared};
 pub use progress::{Progress, StreamProgress, StreamState};
-pub use rejects::{Kept, Repaired, Replayed, replay};
+pub use rejects::{Kept, Repaired, Replayed, ensure_replayable, replay};
 pub use report::Report;
 pub use run::{progress, run};
 pub use usage::Usage;

@@ -11,6 +11,7 @@ mod open;
 mod prepared;
 mod privileges;
 mod refused;
+mod replan;
 pub(crate) mod shown;
 mod step;
 
@@ -43,6 +44,7 @@ pub(crate) use prepared::Held;
 pub use prepared::Prepared;
 pub use refused::Refused;
 use refused::refusal;
+pub(crate) use replan::{difference, replan};
 pub use step::Step;
 
 /// Everything that a run will do, settled before the first row. A plan is a value: it holds no session.

@@ -10,7 +10,8 @@ use std::collections::{HashMap, HashSet};
 use arrow_schema::Schema;
 use rapidbyte_formats::{Decoder, Format, FormatError, Limits};
 use rapidbyte_runtime::{
-    Batch, Clock, Destination, KeptReject, KeyedRows, Reject, RejectOrigin, SyncMode, WriteMode,
+    Batch, Clock, Destination, DroppedColumn, KeptReject, KeyedRows, NewColumn, Reject,
+    RejectOrigin, SyncMode, TypeChange, WriteMode,
 };
 use rapidbyte_wire::{counted, ipc};
 
@@ -143,7 +144,7 @@ pub fn replay(
     stream: &str,
     repaired: Option<Vec<Repaired>>,
 ) -> Result<Replayed, Failure> {
-    refuse(document, stream)?;
+    ensure_replayable(document, stream)?;
     let mut kept = Kept::open(document, host)?;
     let mut replaying = Replaying {
         document: for_replay(document),
@@ -236,8 +237,11 @@ fn max_bytes(document: &Document) -> usize {
     MAX_BYTES.min(share / 16)
 }
 
-/// Refuses a stream that cannot take single records.
-fn refuse(document: &Document, stream: &str) -> Result<(), Failure> {
+/// Whether a stream can take single records.
+///
+/// # Errors
+/// `replay_not_possible`, or `unknown_stream` for a stream that the pipeline does not have.
+pub fn ensure_replayable(document: &Document, stream: &str) -> Result<(), Failure> {
     let Some(entry) = document.source.entry_for(stream) else {
         let text = format!("the pipeline has no stream {stream:?}");
         return Err(Failure::new(Class::Config, "unknown_stream", text)
@@ -270,6 +274,25 @@ fn for_replay(document: &Document) -> Document {
         limits.max_rows = Some(u64::MAX);
     }
     document
+}
+
+/// Refuses a stream whose columns differ from its target: only a run changes a target, and says so.
+fn refuse_changes(stream: &StreamPlan) -> Result<(), Failure> {
+    let Some(first) = stream
+        .placed
+        .statements
+        .first()
+        .filter(|_| !stream.placed.is_new)
+    else {
+        return Ok(());
+    };
+    let text = format!(
+        "the columns have changed since the last run, which a replay does not follow: {first}"
+    );
+    let failure = Failure::new(Class::Config, "replay_not_possible", text);
+    Err(failure
+        .in_stream(&stream.name)
+        .hint("run the pipeline first, and then replay"))
 }
 
 fn ensure_whole(kept: &KeptReject, stream: &str) -> Result<(), Failure> {
@@ -330,6 +353,7 @@ impl Replaying<'_> {
         }
         let source = prepared.plan.source.spec.clone();
         let stream = &mut prepared.plan.streams[0];
+        refuse_changes(stream)?;
         let ids = group.iter();
         let ids = ids.map(|kept| (kept.id.clone(), kept.version.clone()));
         let ids = ids.collect();
@@ -451,6 +475,15 @@ pub(crate) fn as_replay(stream: &mut StreamPlan, replay: Replay, ids: Vec<(Strin
     stream.backfills = false;
     stream.target.is_incremental = false;
     stream.target.deletes = None;
+    // The plan has found no change. One that comes after it fails the load.
+    let changes = &mut stream.target.schema_changes;
+    changes.type_change = TypeChange::Fail;
+    if changes.new_column == NewColumn::Add {
+        changes.new_column = NewColumn::Fail;
+    }
+    if changes.dropped_column == DroppedColumn::Drop {
+        changes.dropped_column = DroppedColumn::Keep;
+    }
     if let Some(rejects) = &mut stream.target.rejects {
         rejects.replayed = ids;
     }

@@ -2,6 +2,7 @@
 
 mod stream;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -261,7 +262,14 @@ fn move_all(
     let start = Instant::now();
     let begun = start.checked_sub(Duration::from_secs_f64(planned.wall_secs));
     let begun = begun.unwrap_or(start);
-    let moved = move_streams(prepared, host, progress, &taken, begun, ledger);
+    let mut moved = move_streams(prepared, host, progress, &taken, begun, ledger);
+    let streams = prepared.plan.streams.iter_mut();
+    for (stream, moved) in streams.zip(moved.iter_mut().flatten()) {
+        if let Some(planned) = moved.replanned.take() {
+            *stream = planned;
+        }
+    }
+    let plan = &prepared.plan;
     let total = planned.wall_secs + start.elapsed().as_secs_f64();
     let moved = moved.and_then(|moved| verified(prepared, host, &taken, moved));
     let moved = match moved {
@@ -475,7 +483,12 @@ fn move_streams(
                 while let Some(group) = next(&shared) {
                     let members: Vec<_> = group
                         .iter()
-                        .map(|index| (&plan.streams[*index], &progress.streams[*index]))
+                        .map(|index| {
+                            (
+                                Cow::Borrowed(&plan.streams[*index]),
+                                &progress.streams[*index],
+                            )
+                        })
                         .collect();
                     for (stream, state) in &members {
                         state.set_state(StreamState::Running);
@@ -484,7 +497,7 @@ fn move_streams(
                         });
                     }
                     let at = Instant::now();
-                    let moving = Moving {
+                    let mut moving = Moving {
                         plan,
                         held,
                         members,

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 
 use crossbeam_channel::Receiver as Told;
 use rapidbyte_runtime::{
-    Cancel, Clock, Limits, MemoryBudget, Position, Reject, RejectOrigin, Sandbox, Source,
+    Cancel, Clock, Limits, MemoryBudget, Position, Reject, RejectOrigin, Sandbox, Source, Stream,
 };
 
 use rapidbyte_wire::ipc;
@@ -225,10 +225,22 @@ fn decompress_failed(error: impl std::fmt::Display) -> Stopped {
     Stopped::because(Failure::new(Class::Run, "decompress_failed", error))
 }
 
+/// The source has found other columns in the data of a stream.
+pub(crate) struct Changed {
+    /// The position of the stream in [`Work::members`].
+    pub member: usize,
+    /// The stream with all columns that it has now.
+    pub described: Stream,
+    /// The failure of a run that does not follow the change.
+    pub cause: Failure,
+}
+
 /// Why a stage stopped early.
 pub(crate) enum Stopped {
     /// This stage found the cause.
     Failed(Box<Failure>),
+    /// The stream has to be planned again.
+    Changed(Box<Changed>),
     /// Another stage did.
     Peer,
 }

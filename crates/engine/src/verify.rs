@@ -624,7 +624,9 @@ impl<'a> Sides<'a> {
         let mut tries = 0;
         let (source, target, changing) = loop {
             let (source, target) = self.rows(&ChosenRows::Keys(keys.clone()), MAX_ROWS)?;
-            let now = without_equal(found(source), found(target));
+            let source = found(source);
+            self.refuse_repeated(&source)?;
+            let now = without_equal(source, found(target));
             keys.retain(|key| now.0.contains_key(key) || now.1.contains_key(key));
             // A row that changed after the sums may be in a bucket that did not differ: its side did not list it.
             let changed = |before: &Found, now: &Found, key: &Vec<String>| {
@@ -665,6 +667,30 @@ impl<'a> Sides<'a> {
             });
         }
         Ok(())
+    }
+
+    /// Refuses a source that has several rows of a key: the target has one of them.
+    fn refuse_repeated(&self, source: &Found) -> Result<(), Failure> {
+        let is_repeated =
+            |(key, rows): &(&Vec<String>, &Vec<DigestedRow>)| !key.is_empty() && rows.len() > 1;
+        let Some((key, rows)) = source.iter().find(is_repeated) else {
+            return Ok(());
+        };
+        if self.target.write_mode != WriteMode::Upsert {
+            return Ok(());
+        }
+        let named = self.target.primary_key.iter().zip(key);
+        let named: Vec<String> = named
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        let text = format!(
+            "the source has {} with {}, and upsert keeps one of them: the rows cannot be compared",
+            counted(rows.len(), "row"),
+            named.join(", ")
+        );
+        let failure =
+            Failure::new(Class::Contract, "key_not_unique", text).in_stream(&self.stream.name);
+        Err(failure.hint("name columns that identify a row with primary_key, or remove the other rows from the source"))
     }
 
     /// Keys whose rows the source has beyond the limits: it changed them after the cursor.

@@ -107,7 +107,7 @@ impl Decoder {
     /// Errors: `unknown_column`.
     pub fn unknown_keys(self, keys: jsonl::UnknownKeys) -> Result<Self, FormatError> {
         match keys {
-            jsonl::UnknownKeys::Refuse => Ok(self),
+            jsonl::UnknownKeys::Add | jsonl::UnknownKeys::Refuse => Ok(self),
             jsonl::UnknownKeys::Ignore => Ok(self.ignore_unknown()),
             jsonl::UnknownKeys::Collect => self.collect_unknown(jsonl::REST),
         }

@@ -75,6 +75,20 @@ macro_rules! either {
 }
 
 impl Sampler {
+    /// The same, which passes over records that a decoder cannot read.
+    #[must_use]
+    pub fn lenient(self) -> Self {
+        match self {
+            Self::Csv(sampler) => Self::Csv(Box::new(sampler.lenient())),
+            Self::Jsonl(sampler) => Self::Jsonl(Box::new(sampler.lenient())),
+        }
+    }
+
+    /// The columns so far.
+    pub fn columns(&self) -> usize {
+        either!(self, sampler => sampler.columns())
+    }
+
     /// Begins a file.
     pub fn begin_file(&mut self) {
         either!(self, sampler => sampler.begin_file());

@@ -297,7 +297,7 @@ impl Shape {
         let value = format!("{text}::{}", made.sql());
         let accepted = cast::condition(&text, &value, &made.ty, made.typmod)?;
         Some(format!(
-            "CASE WHEN ({accepted}) IS NOT FALSE THEN '' ELSE ' refused' END"
+            "CASE WHEN {text} IS NULL OR ({accepted}) IS NOT FALSE THEN '' ELSE ' refused' END"
         ))
     }
 

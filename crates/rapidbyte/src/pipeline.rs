@@ -69,6 +69,14 @@ impl Pipeline {
         &self.document.destination.connector
     }
 
+    /// Whether the rejects of a stream can be replayed.
+    ///
+    /// # Errors
+    /// `replay_not_possible`, or `unknown_stream` for a stream that the pipeline does not have.
+    pub fn ensure_replayable(&self, stream: &str) -> Result<(), Failure> {
+        rapidbyte_engine::ensure_replayable(&self.document, stream)
+    }
+
     /// Where its rejects are kept, if it keeps them.
     pub fn rejects_to(&self) -> Option<&str> {
         self.document.rejects.to.as_deref()

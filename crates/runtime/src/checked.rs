@@ -9,7 +9,7 @@ use crate::bindings::destination::{
     KeptReject, LoadRequest, Part, Plan, Presence, Progress, Receipt, Refused, StreamCommit,
     Target, Worker,
 };
-use crate::bindings::source::{Event, Position, ReadRequest, Selection};
+use crate::bindings::source::{Change, Event, Position, ReadRequest, Selection};
 use crate::bindings::transform::{Plan as TransformPlan, Relation};
 use crate::bindings::types::{
     Batch, Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, Error as ConnectorError, ErrorKind,
@@ -44,6 +44,17 @@ struct Reading {
     layout: Layout,
     cursors: Cursors,
     keeps_rejects: bool,
+    /// What a change is compared with. None where the host follows none.
+    followed: Option<Followed>,
+}
+
+/// The columns of a stream that the host follows.
+struct Followed {
+    stream: String,
+    /// All of them, as the request has them.
+    schema: Vec<u8>,
+    new_columns: bool,
+    types: bool,
 }
 
 /// A source, with one session and one reader at most.
@@ -181,6 +192,7 @@ impl Source {
                     layout,
                     cursors,
                     keeps_rejects: request.keeps_rejects,
+                    followed: Followed::of(request),
                 }),
                 Err(error) => return broken(session, SCHEMAS, error),
             }
@@ -211,7 +223,9 @@ impl Source {
             }
         }
         let number = match &event {
-            Event::Batch((stream, _)) | Event::Rejects((stream, _)) => *stream,
+            Event::Batch((stream, _))
+            | Event::Rejects((stream, _))
+            | Event::Changed((stream, _)) => *stream,
             Event::Checkpoint(position) => position.stream,
             Event::Idle | Event::End => return Ok(event),
         };
@@ -233,6 +247,16 @@ impl Source {
                     return broken(session, NEXT, wrong);
                 }
             }
+            Event::Changed((_, change)) => {
+                let described = std::slice::from_ref(&change.described);
+                look_at_streams(session, NEXT, described)?;
+                if let Some(wrong) = Followed::wrong(reading.followed.as_ref(), change) {
+                    return broken(session, NEXT, wrong);
+                }
+                let redact = &session.sandbox().redact;
+                ended::shorten_stream(&mut change.described, redact);
+                ended::shorten(&mut change.cause, redact);
+            }
             Event::Idle | Event::End => {}
         }
         Ok(event)
@@ -253,6 +277,52 @@ impl Source {
     /// As [`Session::close`].
     pub fn close(self) {
         self.session.close();
+    }
+}
+
+impl Followed {
+    fn of(request: &ReadRequest) -> Option<Self> {
+        let follows = request.follows_columns || request.follows_types;
+        follows.then(|| Self {
+            stream: request.stream.clone(),
+            schema: request.schema.clone(),
+            new_columns: request.follows_columns,
+            types: request.follows_types,
+        })
+    }
+
+    /// Why the host cannot follow a change. None if it can.
+    fn wrong(followed: Option<&Self>, change: &Change) -> Option<String> {
+        let Some(followed) = followed else {
+            return Some("a change that the host does not follow".into());
+        };
+        let described = &change.described;
+        if described.name != followed.stream {
+            let text = format!("a change of the stream {:?}, and", described.name);
+            return Some(format!("{text} {:?} is read", followed.stream));
+        }
+        let decode = rapidbyte_wire::ipc::decode_schema;
+        let (before, now) = match (decode(&followed.schema), decode(&described.schema)) {
+            (Ok(before), Ok(now)) => (before, now),
+            (Err(error), _) | (_, Err(error)) => return Some(error.to_string()),
+        };
+        let mut is_new = now.fields().len() > before.fields().len();
+        if is_new && !followed.new_columns {
+            return Some("a change with new columns, which the host does not follow".into());
+        }
+        for field in before.fields() {
+            let Some((_, found)) = now.fields().find(field.name()) else {
+                return Some(format!("a change without the column {}", field.name()));
+            };
+            if found != field && !followed.types {
+                let column = field.name();
+                return Some(format!(
+                    "a change of the column {column}, which the host does not follow"
+                ));
+            }
+            is_new |= found != field;
+        }
+        (!is_new).then(|| "a change to the same columns".into())
     }
 }
 

@@ -34,7 +34,7 @@ pub use bindings::destination::{
     Part, Plan, Presence, Progress, Receipt, Refused, Rejects, RenamedColumn, Repair,
     SchemaChanges, StreamCommit, Target, TypeChange, Worker,
 };
-pub use bindings::source::{Event, Increment, LateRows, Position, ReadRequest, Selection};
+pub use bindings::source::{Change, Event, Increment, LateRows, Position, ReadRequest, Selection};
 pub use bindings::transform::{Plan as TransformPlan, Relation};
 pub use bindings::types::{
     Batch, CheckItem, Error as ConnectorError, ErrorKind, Reject, RejectOrigin,

@@ -83,7 +83,7 @@ pub use bindings::exports_destination::{
     Part, Plan, Presence, Progress, Receipt, Refused, Rejects, RenamedColumn, Repair,
     SchemaChanges, Target, TypeChange, Worker,
 };
-pub use bindings::exports_source::{Increment, LateRows, ReadRequest, Selection};
+pub use bindings::exports_source::{Change, Increment, LateRows, ReadRequest, Selection};
 pub use bindings::exports_transform::{Plan as TransformPlan, Relation};
 pub use bindings::types::{
     Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, Error, ErrorKind, KeyedRows, Reject,
@@ -96,11 +96,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Everything that most connectors use.
 pub mod prelude {
     pub use crate::{
-        Bucket, Buckets, CheckItem, ChosenRows, ColumnPlan, Commit, Destination, DigestedRow,
-        Error, ErrorKind, Event, Fit, Increment, KeptReject, KeyedRows, LateRows, Load,
-        LoadRequest, Part, Plan, Presence, Progress, ReadRequest, Reader, Receipt, Refused, Reject,
-        RejectOrigin, Rejects, Relation, Repair, Result, RowLimit, Run, SchemaChanges, Selection,
-        Source, Stream, SyncMode, Target, Transform, TransformPlan, Transformer, Worker, WriteMode,
+        Bucket, Buckets, Change, CheckItem, ChosenRows, ColumnPlan, Commit, Destination,
+        DigestedRow, Error, ErrorKind, Event, Fit, Increment, KeptReject, KeyedRows, LateRows,
+        Load, LoadRequest, Part, Plan, Presence, Progress, ReadRequest, Reader, Receipt, Refused,
+        Reject, RejectOrigin, Rejects, Relation, Repair, Result, RowLimit, Run, SchemaChanges,
+        Selection, Source, Stream, SyncMode, Target, Transform, TransformPlan, Transformer, Worker,
+        WriteMode,
     };
     pub use arrow_array::{self, *};
     pub use arrow_schema::{self, DataType, Field, Schema, SchemaRef};

@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 
 use crate::bindings::exports_source as wit;
 use crate::{
-    Bucket, Buckets, CheckItem, ChosenRows, DigestedRow, Error, ReadRequest, Reject, Result,
-    RowLimit, Selection, Spec, Stream, SyncMode, config, messages,
+    Bucket, Buckets, Change, CheckItem, ChosenRows, DigestedRow, Error, ReadRequest, Reject,
+    Result, RowLimit, Selection, Spec, Stream, SyncMode, config, messages,
 };
 
 /// The field of the spec that allows several streams in a read.
@@ -154,6 +154,9 @@ pub enum Event {
     Rejects(Vec<Reject>),
     /// Everything before it can be acknowledged under this JSON text.
     Checkpoint(String),
+    /// The data have other columns than [`ReadRequest::schema`], where the request follows that. The last step: the host
+    /// plans the stream with the new columns and reads again from the last commit.
+    Changed(Box<Change>),
     /// Nothing came in time.
     Idle,
     /// There is no more.
@@ -184,6 +187,30 @@ impl Stream {
             estimated_bytes: None,
             notes: Vec::new(),
         })
+    }
+}
+
+impl ReadRequest {
+    /// All rows of a stream, in batches of about 1 MiB with records of at most 64 MiB. Set the other fields afterwards.
+    pub fn of(stream: &Stream) -> Self {
+        Self {
+            stream: stream.name.clone(),
+            schema: stream.schema.clone(),
+            snapshot: String::new(),
+            increment: None,
+            cursor: None,
+            columns: None,
+            filter: None,
+            query: None,
+            forms: Vec::new(),
+            batch_bytes: 1 << 20,
+            max_record_bytes: 64 << 20,
+            keeps_rejects: false,
+            records: None,
+            rows: None,
+            follows_columns: false,
+            follows_types: false,
+        }
     }
 }
 
@@ -325,6 +352,7 @@ impl<R: Reader> wit::GuestReader for ReaderExport<R> {
                 let position = wit::Position { stream: 0, cursor };
                 Ok(wit::Event::Checkpoint(position))
             }
+            Event::Changed(change) => Ok(wit::Event::Changed((0, *change))),
             Event::Idle => Ok(wit::Event::Idle),
             Event::End => Ok(wit::Event::End),
         }

@@ -81,7 +81,7 @@ fn a_plain_api_loads_into_postgresql_and_files_without_any_option() {
 /// Runs the pipeline, which stops with this code, and gives the hint.
 #[track_caller]
 fn stops(folder: &Folder, text: &str, code: &str) -> String {
-    let (error, _) = folder.error(text);
+    let (error, _) = folder.error(&format!("{text}schema_changes: {{ type_change: fail }}\n"));
     assert_eq!(error["code"], code, "{error:#}");
     error["hint"].as_str().expect("a hint").to_owned()
 }

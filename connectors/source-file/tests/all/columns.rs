@@ -51,26 +51,18 @@ fn open_as(folder: &Path, ending: &str, headers: &str) -> Files {
     Files::open(serde_json::from_value(config).unwrap()).unwrap()
 }
 
-fn request(columns: Option<&[&str]>) -> ReadRequest {
+fn request(source: &mut Files, columns: Option<&[&str]>) -> ReadRequest {
+    let described = source.discover(&[]).unwrap_or_default().into_iter().next();
+    let described = described.unwrap_or_else(|| Stream::new("s", &Schema::empty()).unwrap());
     ReadRequest {
-        stream: "s".into(),
-        snapshot: String::new(),
-        increment: None,
-        cursor: None,
-        filter: None,
-        query: None,
-        forms: Vec::new(),
         columns: columns.map(|names| names.iter().map(|name| (*name).into()).collect()),
-        batch_bytes: 1 << 20,
-        max_record_bytes: 64 << 20,
-        keeps_rejects: false,
-        records: None,
-        rows: None,
+        ..ReadRequest::of(&described)
     }
 }
 
 fn read(source: &mut Files, columns: Option<&[&str]>) -> Result<Vec<RecordBatch>> {
-    let mut reader = source.read(&request(columns))?;
+    let request = request(source, columns);
+    let mut reader = source.read(&request)?;
     let mut batches = Vec::new();
     loop {
         match reader.next(Duration::ZERO)? {
@@ -212,7 +204,8 @@ fn a_union_has_all_columns_and_null_where_a_file_lacks_one() {
         // A union refuses a column that has two types.
         write(&at("3"), &[("id", "string", texts(&[Some("x")]))]);
         let mut source = open_as(folder.path(), ending, "union");
-        let error = source.read(&request(None)).err().unwrap();
+        let request = request(&mut source, None);
+        let error = source.read(&request).err().unwrap();
         assert_eq!(
             (error.code.as_str(), error.column.as_deref()),
             ("schema_differs", Some("id"))

@@ -77,21 +77,8 @@ fn ids(folder: &Path, path: &str) -> Result<(Vec<i64>, Vec<String>)> {
     let config = json!({"path": path.to_str().unwrap(), "stream": "s", "schema": {"id": "int64"}});
     let mut source = source::open::<Files>(&config.to_string())?;
     let notes = source.discover(&[])?.remove(0).notes;
-    let mut reader = source.read(&ReadRequest {
-        stream: "s".into(),
-        snapshot: String::new(),
-        increment: None,
-        cursor: None,
-        columns: None,
-        filter: None,
-        query: None,
-        forms: Vec::new(),
-        batch_bytes: 1 << 20,
-        max_record_bytes: 1 << 20,
-        keeps_rejects: false,
-        records: None,
-        rows: None,
-    })?;
+    let stream = source.discover(&[])?.remove(0);
+    let mut reader = source.read(&ReadRequest::of(&stream))?;
     let mut ids = Vec::new();
     loop {
         match reader.next(Duration::from_secs(60))? {

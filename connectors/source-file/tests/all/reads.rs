@@ -32,22 +32,20 @@ fn kind(error: &Error) -> String {
     format!("{:?}", error.kind).replace("ErrorKind::", "")
 }
 
-fn request(stream: &str, columns: Option<&[&str]>) -> ReadRequest {
+fn request(source: &mut Files, stream: &str, columns: Option<&[&str]>) -> ReadRequest {
+    let mut found = source.discover(&[]).unwrap_or_default().into_iter();
+    let described = found.find(|found| found.name == stream);
+    let described = described.unwrap_or_else(|| Stream::new(stream, &Schema::empty()).unwrap());
     ReadRequest {
-        stream: stream.into(),
-        snapshot: String::new(),
-        increment: None,
-        cursor: None,
         columns: columns.map(|names| names.iter().map(|n| (*n).to_owned()).collect()),
-        filter: None,
-        query: None,
-        forms: Vec::new(),
-        batch_bytes: 1 << 20,
         max_record_bytes: 1 << 20,
-        keeps_rejects: false,
-        records: None,
-        rows: None,
+        ..ReadRequest::of(&described)
     }
+}
+
+fn read_of(source: &mut Files, stream: &str, columns: Option<&[&str]>) -> Result<FileReader> {
+    let request = request(source, stream, columns);
+    source.read(&request)
 }
 
 /// Longer than any read here takes: only full batches come.
@@ -66,7 +64,7 @@ fn rows(reader: &mut FileReader) -> Result<Vec<RecordBatch>> {
 
 /// The values of a stream's rows, as text.
 fn read(source: &mut Files, stream: &str, columns: Option<&[&str]>) -> Result<String> {
-    let mut reader = source.read(&request(stream, columns))?;
+    let mut reader = read_of(source, stream, columns)?;
     let batches = rows(&mut reader)?;
     let mut lines = Vec::new();
     for batch in &batches {
@@ -136,7 +134,7 @@ fn strings_from_json_lines_are_marked_as_json_strings() {
         }
         let mut source = open(folder.path(), config).unwrap();
         let planned = ipc::decode_schema(&source.discover(&[]).unwrap()[0].schema).unwrap();
-        let mut reader = source.read(&request("a", None)).unwrap();
+        let mut reader = read_of(&mut source, "a", None).unwrap();
         let batches = rows(&mut reader).unwrap();
         for schema in [&planned, &reader.schema(), batches[0].schema_ref()] {
             let marked = schema
@@ -362,16 +360,16 @@ fn what_cannot_be_read_is_said_before_the_first_row() {
 
     let mut source = open(folder.path(), json!({"path": "a.csv"})).unwrap();
     assert_eq!(
-        source.read(&request("b", None)).err().unwrap().code,
+        read_of(&mut source, "b", None).err().unwrap().code,
         "unknown_stream"
     );
-    let error = source.read(&request("a", Some(&["y"]))).err().unwrap();
+    let error = read_of(&mut source, "a", Some(&["y"])).err().unwrap();
     assert_eq!(
         (error.code.as_str(), error.column.as_deref()),
         ("unknown_column", Some("y"))
     );
     assert_eq!(kind(&error), "Config");
-    let mut later = request("a", None);
+    let mut later = request(&mut source, "a", None);
     later.cursor = Some("{}".into());
     assert_eq!(source.read(&later).err().unwrap().code, "no_cursor");
 }
@@ -406,7 +404,7 @@ fn bad_data_names_file_line_stream_and_column() {
         (error.code.as_str(), kind(&error)),
         ("csv_missing_column", "Schema".to_owned())
     );
-    let config = json!({"path": "d/*.csv"});
+    let config = json!({"path": "d/*.csv", "headers": "same"});
     let error = unreadable(&mut open(folder.path(), config).unwrap(), "d");
     assert!(error.location.unwrap().ends_with("d/3.csv:1"));
 }
@@ -487,7 +485,7 @@ fn a_file_that_changes_while_it_is_read_is_refused() {
         let file = std::fs::File::options().append(true).open(&path).unwrap();
         file.set_modified(std::time::UNIX_EPOCH).unwrap();
         let mut source = open(folder.path(), json!({"path": "a.jsonl"})).unwrap();
-        let mut request = request("a", None);
+        let mut request = request(&mut source, "a", None);
         request.batch_bytes = 1000;
         let mut reader = source.read(&request).unwrap();
         assert!(matches!(reader.next(WAIT), Ok(Event::Batch(_))));
@@ -519,7 +517,7 @@ fn a_record_above_its_limit_is_refused() {
     let folder = folder(&[("a.csv", &format!("x\n{}\n", "y".repeat(5000)))]);
     let config = json!({"path": "a.csv", "schema": {"x": "string"}});
     let mut source = open(folder.path(), config).unwrap();
-    let mut request = request("a", None);
+    let mut request = request(&mut source, "a", None);
     request.max_record_bytes = 1000;
     let error = rows(&mut source.read(&request).unwrap()).unwrap_err();
     assert_eq!(error.code, "record_too_large");
@@ -709,7 +707,7 @@ fn two_hundred_megabytes_take_the_memory_of_one_batch() {
         expected += piece.len() / line.len();
     }
     let mut source = open(folder.path(), json!({"path": "big.csv"})).unwrap();
-    let mut reader = source.read(&request("big", None)).unwrap();
+    let mut reader = read_of(&mut source, "big", None).unwrap();
     let start = Instant::now();
     let (mut rows, mut held) = (0, 0);
     while let Event::Batch(batch) = reader.next(WAIT).unwrap() {
@@ -913,16 +911,14 @@ fn text(folder: &Path, config: Value) -> Result<String> {
 }
 
 #[test]
-fn files_with_other_headers_are_one_stream_where_that_is_said() {
+fn files_with_other_headers_are_one_stream_unless_they_must_be_the_same() {
     let files = folder(&[
         ("1.csv", "id,name\n1,a\n2,b\n"),
         ("2.csv", "price,id\n1.50,3\n"),
         ("3.csv", "id\n4\n"),
     ]);
     let mut config = json!({"path": "*.csv", "stream": "s"});
-    let error = text(files.path(), config.clone()).unwrap_err();
-    assert_eq!(error.code, "csv_unknown_column");
-    assert!(error.hint.unwrap().contains("headers: union"));
+    let united = text(files.path(), config.clone()).unwrap();
     // The later files are beyond the sample.
     for sample_rows in [1, 100] {
         config["sample_rows"] = json!(sample_rows);
@@ -933,9 +929,11 @@ fn files_with_other_headers_are_one_stream_where_that_is_said() {
             "{\"id\":1,\"name\":\"a\",\"price\":null}\n{\"id\":2,\"name\":\"b\",\"price\":null}\n\
              {\"id\":3,\"name\":null,\"price\":1.50}\n{\"id\":4,\"name\":null,\"price\":null}\n"
         );
+        assert_eq!(rows, united);
         config["headers"] = json!("same");
         let error = text(files.path(), config.clone()).unwrap_err();
         assert_eq!(error.code, "csv_unknown_column");
+        assert!(error.hint.unwrap().contains("headers: union"));
     }
     let config = json!({"path": "*.csv", "stream": "s", "header": false, "headers": "union"});
     let error = text(files.path(), config).unwrap_err();
@@ -958,7 +956,7 @@ fn a_declared_column_that_a_file_lacks_is_null_there_if_it_may() {
     assert_eq!(error.code, "csv_missing_column");
     assert!(error.location.unwrap().ends_with("2.csv:1"));
     // Nobody declared that a column may be missing.
-    let config = json!({"path": "*.csv", "stream": "s", "sample_rows": 1});
+    let config = json!({"path": "*.csv", "stream": "s", "sample_rows": 1, "headers": "same"});
     let error = text(files.path(), config).unwrap_err();
     assert_eq!(error.code, "csv_missing_column");
 }

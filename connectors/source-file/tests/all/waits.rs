@@ -17,31 +17,17 @@ fn events(wait: Duration) -> Vec<usize> {
     }
     let path = folder.path().join("*.csv");
     let mut source: Files = source::open(&json!({ "path": path }).to_string()).unwrap();
-    let stream = source.discover(&[]).unwrap().remove(0).name;
-    let mut reader = source
-        .read(&ReadRequest {
-            stream,
-            snapshot: String::new(),
-            increment: None,
-            cursor: None,
-            columns: None,
-            filter: None,
-            query: None,
-            forms: Vec::new(),
-            batch_bytes: 1 << 20,
-            max_record_bytes: 1 << 20,
-            keeps_rejects: false,
-            records: None,
-            rows: None,
-        })
-        .unwrap();
+    let stream = source.discover(&[]).unwrap().remove(0);
+    let mut reader = source.read(&ReadRequest::of(&stream)).unwrap();
     let mut events = Vec::new();
     loop {
         match reader.next(wait).unwrap() {
             Event::Batch(batch) => events.push(batch.num_rows()),
             Event::Idle => events.push(0),
             Event::End => return events,
-            Event::Checkpoint(_) | Event::Rejects(_) => panic!("nobody asked for it"),
+            Event::Checkpoint(_) | Event::Rejects(_) | Event::Changed(_) => {
+                panic!("nobody asked for it")
+            }
         }
     }
 }

@@ -897,7 +897,7 @@ fn read_all(source: &mut Postgres, request: &ReadRequest) -> Vec<RecordBatch> {
         match reader.next(WAIT).unwrap() {
             Event::Batch(batch) => batches.push(batch),
             Event::End => return batches,
-            Event::Idle | Event::Checkpoint(_) | Event::Rejects(_) => {}
+            Event::Idle | Event::Checkpoint(_) | Event::Rejects(_) | Event::Changed(_) => {}
         }
     }
 }

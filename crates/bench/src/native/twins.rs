@@ -110,7 +110,7 @@ pub fn read_request(request: &host::ReadRequest) -> sdk::ReadRequest {
     let rows = rows.map(|rows| record!(rows => sdk::KeyedRows { recipe, keys; }));
     record!(request => sdk::ReadRequest {
         stream, snapshot, cursor, columns, filter, query, forms, batch_bytes, max_record_bytes,
-        keeps_rejects; increment: increment, records: records, rows: rows
+        keeps_rejects, schema, follows_columns, follows_types; increment: increment, records: records, rows: rows
     })
 }
 

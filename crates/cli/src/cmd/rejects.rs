@@ -194,9 +194,19 @@ fn list_text(
         ]);
     }
     let stream = one_line(&newest.stream);
+    let next = match pipeline.ensure_replayable(&newest.stream) {
+        Ok(()) => format!("After a repair: rapidbyte rejects replay {file} --stream {stream}"),
+        Err(failure) => {
+            let hint = failure.hint.unwrap_or_default();
+            format!(
+                "They cannot be replayed, because {}: {hint}",
+                failure.message
+            )
+        }
+    };
     format!(
         "{rejects} of {} in {to}; the newest: {}\n\n{}\n\nSee the records: rapidbyte rejects show {file} --stream \
-         {stream}\nAfter a repair: rapidbyte rejects replay {file} --stream {stream}",
+         {stream}\n{next}",
         pipeline.name(),
         short(&one_line(&pipeline.redact(&reason(newest)))),
         table(&lines, ""),

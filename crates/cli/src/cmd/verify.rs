@@ -142,10 +142,17 @@ fn text_of(compared: &Compared, sample: Share, output: &Output) -> String {
     let found = compared.rows.len() as u64;
     let differ = if found == 1 { "differs" } else { "differ" };
     let differ = output.paint_result("31", &format!("{at_least}{} {differ}", rows(found)));
+    let counts = match sample != Share::WHOLE {
+        // A row that differs may be in the sample of one side alone, so the numbers say nothing.
+        true => format!("in a sample of about {}", rows(source.rows)),
+        false => format!(
+            "the source has {}, the target {}{of}",
+            rows(source.rows),
+            count(target.rows)
+        ),
+    };
     let mut lines = vec![format!(
-        "{name}: {repaired}{differ}; the source has {}, the target {}{of} ({:.1} s){newer}",
-        rows(source.rows),
-        count(target.rows),
+        "{name}: {repaired}{differ}; {counts} ({:.1} s){newer}",
         compared.seconds
     )];
     for (difference, place) in [

@@ -40,7 +40,7 @@ impl Subject<'_> {
                 };
                 let asked = Asked {
                     columns: Some(names.clone()),
-                    ..Asked::whole(&stream.name)
+                    ..Asked::whole(stream)
                 };
                 let found = self
                     .keep(&asked)
@@ -79,7 +79,7 @@ impl Subject<'_> {
         for (stream, _) in &streams {
             let asked = |filter: String| Asked {
                 filter: Some(filter),
-                ..Asked::whole(&stream.name)
+                ..Asked::whole(stream)
             };
             let failed = |filter: &str, seen: String| {
                 let text = format!("stream {:?}, where {filter}: {seen}", stream.name);

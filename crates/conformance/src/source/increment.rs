@@ -92,7 +92,7 @@ impl<'s, 'b> Increments<'s, 'b> {
                 allow_duplicates: false,
             }),
             batch_bytes: SMALL_BATCH_BYTES,
-            ..Asked::whole(&stream.name)
+            ..Asked::whole(stream)
         };
         self.read(asked)
     }

@@ -50,7 +50,7 @@ impl Subject<'_> {
 
     /// Reads a stream as a whole; every row is kept.
     pub(super) fn keep_whole(&self, stream: &Stream) -> Result<Kept, Trouble> {
-        let kept = self.keep(&Asked::whole(&stream.name))?;
+        let kept = self.keep(&Asked::whole(stream))?;
         match kept.is_whole {
             true => Ok(kept),
             false => Err(Trouble::TooMuch(format!(

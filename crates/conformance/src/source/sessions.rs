@@ -32,7 +32,7 @@ impl Subject<'_> {
     fn one_after_the_other(&self, first: &Stream, next: &Stream) -> Result<bool, Verdict> {
         const ACTION: &str = "begin each read from what it asks for alone: keep no place, columns or \
                               rows of an earlier one in the session";
-        let whole = Asked::whole(&first.name);
+        let whole = Asked::whole(first);
         let columns: Vec<String> = self.columns_of(first).into_iter().rev().collect();
         let part = Asked {
             columns: Some(columns.into_iter().take(1).collect()),
@@ -43,7 +43,7 @@ impl Subject<'_> {
         if part.columns.iter().flatten().next().is_some() {
             reads.push((first, part));
         }
-        reads.push((next, Asked::whole(&next.name)));
+        reads.push((next, Asked::whole(next)));
         let mut before = None;
         let done = self.bench.patiently(|| {
             before = None;
@@ -107,14 +107,14 @@ impl Subject<'_> {
         let streams = self.repeated()?;
         let selections: Vec<_> = streams
             .iter()
-            .map(|(stream, _)| Asked::whole(&stream.name).selection())
+            .map(|(stream, _)| Asked::whole(stream).selection())
             .collect();
         let found = self.bench.patiently(|| {
             let mut holder = self.open()?;
             let snapshot = self.bench.note(holder.snapshot(&selections))?;
             let mut found = Vec::new();
             for (stream, _) in &streams {
-                let asked = Asked::whole(&stream.name);
+                let asked = Asked::whole(stream);
                 let mut reading =
                     Reading::begin_at(self.bench, self.open()?, &asked, snapshot.clone())?;
                 found.push(Kept::read(&mut reading)?);

@@ -25,7 +25,7 @@ impl Subject<'_> {
             let part = u32::try_from(whole.bytes).unwrap_or(u32::MAX) / PART;
             let asked = Asked {
                 batch_bytes: part.clamp(SMALLEST, SMALL),
-                ..Asked::whole(&stream.name)
+                ..Asked::whole(stream)
             };
             Whole::of(self, &asked, None)
         };
@@ -71,7 +71,7 @@ impl Subject<'_> {
             };
             let asked = Asked {
                 batch_bytes,
-                ..Asked::whole(&stream.name)
+                ..Asked::whole(stream)
             };
             let even = Whole::of(self, &asked, None).map_err(|trouble| trouble.fails(ACTION))?;
             self.same_batches(stream, whole, &even, ACTION)?;
@@ -106,7 +106,7 @@ impl Subject<'_> {
         let batch_bytes = found.asked_bytes;
         let asked = Asked {
             batch_bytes,
-            ..Asked::whole(name)
+            ..Asked::whole(stream)
         };
         let again = self.keep(&asked).map_err(|trouble| trouble.fails(action))?;
         let text = self.told(stream, |_| true, &again);
@@ -133,7 +133,7 @@ impl Subject<'_> {
             let limit = *bytes as u64 / 2;
             let asked = Asked {
                 max_record_bytes: limit,
-                ..Asked::whole(&stream.name)
+                ..Asked::whole(stream)
             };
             let seen = |text: String| {
                 format!(

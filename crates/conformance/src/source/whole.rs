@@ -56,7 +56,7 @@ pub(crate) struct Whole {
 impl Whole {
     /// Reads all columns of a stream.
     pub fn read(subject: &Subject<'_>, stream: &Stream) -> Result<Self, Trouble> {
-        Self::of(subject, &Asked::whole(&stream.name), Some(stream))
+        Self::of(subject, &Asked::whole(stream), Some(stream))
     }
 
     /// Reads the request; compares its schema with the schema of `discovered`.

@@ -77,6 +77,24 @@ pub(super) struct Transforming {
 }
 
 impl Transforming {
+    /// A transform that is not open yet.
+    pub(super) fn new(
+        document: &Document,
+        host: &Host,
+        clock: &Clock,
+        stage: Stage,
+        memory: Arc<MemoryBudget>,
+    ) -> Self {
+        Self {
+            sandbox: Sandbox {
+                memory,
+                ..planning_sandbox(document, host, clock, &stage)
+            },
+            stage,
+            session: None,
+        }
+    }
+
     /// Its session, which is opened if it is not open.
     pub(super) fn session(&mut self, document: &Document) -> Result<&mut Transform, Failure> {
         let failed = |e| Failure::from_runtime(e, document, &self.stage.key);
@@ -179,14 +197,8 @@ fn transforming(
 ) -> Result<Vec<Vec<Transforming>>, Failure> {
     let memory = document.resources.memory as usize;
     let memory = MemoryBudget::part_of(&host.usage.memory, memory, memory / 4);
-    let transforming = |stage: Stage| Transforming {
-        sandbox: Sandbox {
-            memory: Arc::clone(&memory),
-            ..planning_sandbox(document, host, clock, &stage)
-        },
-        stage,
-        session: None,
-    };
+    let transforming =
+        |stage: Stage| Transforming::new(document, host, clock, stage, Arc::clone(&memory));
     let stages = load_transforms(document, host, clock)?.into_iter();
     Ok(stages
         .map(|stages| stages.into_iter().map(transforming).collect())

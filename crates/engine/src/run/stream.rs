@@ -1,5 +1,6 @@
 //! A group of streams on its way through a run: its stages, and its retries.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,12 +15,13 @@ use crate::event::Event;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::ledger::{Ledger, Tally};
-use crate::plan::{Held, Plan, Step, StreamPlan, planning_sandbox};
+use crate::plan::{Held, Plan, Step, StreamPlan, difference, planning_sandbox, replan};
 use crate::progress::StreamProgress;
 use crate::report::{Deleted, Side, StageReport, StreamReport, TransformReport};
 use crate::retry::{Backoff, wait};
 use crate::stage::{
-    Member, Message, Sessions, Stopped, Work, pump_destination, pump_source, pump_transform,
+    Changed, Member, Message, Sessions, Stopped, Work, pump_destination, pump_source,
+    pump_transform,
 };
 use crate::superseded::Asking;
 
@@ -50,6 +52,8 @@ pub(super) struct Moved {
     pub(super) peak: usize,
     /// It was read in the snapshot of the run, and not in a later one.
     pub(super) is_of_snapshot: bool,
+    /// The plan of the stream, if its columns changed on the way.
+    pub(super) replanned: Option<StreamPlan>,
 }
 
 /// A group of streams on its way: they are read together and committed together. Mostly it is one stream.
@@ -57,7 +61,8 @@ pub(super) struct Moving<'a> {
     pub(super) plan: &'a Plan,
     /// The sessions that planned.
     pub(super) held: &'a Held,
-    pub(super) members: Vec<(&'a StreamPlan, &'a StreamProgress)>,
+    /// Each with the plan of the run, or with a newer one after a change of its columns.
+    pub(super) members: Vec<(Cow<'a, StreamPlan>, &'a StreamProgress)>,
     pub(super) host: &'a Host,
     pub(super) ledger: &'a Ledger<'a>,
     pub(super) stop: &'a Cancel,
@@ -69,7 +74,22 @@ pub(super) struct Moving<'a> {
 struct Failed {
     failure: Box<Failure>,
     of_source: bool,
+    /// The columns of a stream have changed, and the run follows that. `failure` is then the cause of the change.
+    changed: Option<Box<Changed>>,
 }
+
+impl Failed {
+    fn of_source(failure: Failure) -> Self {
+        Self {
+            failure: Box::new(failure),
+            of_source: true,
+            changed: None,
+        }
+    }
+}
+
+/// Changes of columns that a run follows while it moves a group. Each one reads from the last commit again.
+const MAX_CHANGES: u32 = 50;
 
 /// The snapshot that a group is read in.
 struct AsOf {
@@ -83,7 +103,8 @@ struct AsOf {
 
 impl Moving<'_> {
     /// Moves the streams, and retries transient errors from the last commit.
-    pub(super) fn until_done(&self, snapshot: &str) -> Result<Vec<Moved>, Failure> {
+    pub(super) fn until_done(&mut self, snapshot: &str) -> Result<Vec<Moved>, Failure> {
+        let mut changes = 0;
         let mut backoff = Backoff::new(self.plan.document.retry);
         let mut moment = AsOf {
             snapshot: snapshot.to_owned(),
@@ -98,6 +119,12 @@ impl Moving<'_> {
                         one.report.attempts = backoff.attempts();
                         one.is_of_snapshot = moment.own.is_none();
                     }
+                    for ((stream, _), one) in self.members.drain(..).zip(&mut moved) {
+                        one.replanned = match stream {
+                            Cow::Owned(stream) => Some(stream),
+                            Cow::Borrowed(_) => None,
+                        };
+                    }
                     return Ok(moved);
                 }
                 Err(failed) => failed,
@@ -105,8 +132,74 @@ impl Moving<'_> {
             if self.commits() > before {
                 backoff.begin_anew();
             }
+            let failed = match failed.changed {
+                Some(changed) => {
+                    changes += 1;
+                    match self.follow(*changed, changes) {
+                        Ok(()) => continue,
+                        Err(failure) => Failed {
+                            failure: Box::new(failure),
+                            of_source: false,
+                            changed: None,
+                        },
+                    }
+                }
+                None => failed,
+            };
             self.pause(&mut backoff, &failed, &moment)?;
             moment.is_over |= failed.of_source;
+        }
+    }
+
+    /// Plans a stream with the columns that it has now. The next attempt reads it from its last commit.
+    ///
+    /// # Errors
+    /// The reason why the source cannot read on, if the stream cannot be planned.
+    fn follow(&mut self, changed: Changed, changes: u32) -> Result<(), Failure> {
+        let Changed {
+            member,
+            described,
+            cause,
+        } = changed;
+        if changes > MAX_CHANGES {
+            let text = format!("the columns have changed {MAX_CHANGES} times in this run");
+            return Err(cause.hint(format!("{text}: declare them")));
+        }
+        let stream = &self.members[member].0;
+        let planned = match replan(self.plan, self.host, stream, described) {
+            Ok(planned) => planned,
+            Err(failure) if failure.passes_after_ms.is_some() => return Err(failure),
+            Err(failure) => {
+                let advice = cause.hint.clone().unwrap_or_default();
+                let text = format!(
+                    "the run cannot follow it: {} [{}]",
+                    failure.message, failure.code
+                );
+                let hint = match advice.is_empty() {
+                    true => text,
+                    false => format!("{advice}; {text}"),
+                };
+                return Err(cause.hint(hint));
+            }
+        };
+        let text = format!(
+            "{}: {}; the run reads the stream again with {}",
+            cause.location.as_deref().unwrap_or("the source"),
+            cause.message,
+            difference(stream, &planned)
+        );
+        self.ledger
+            .warn(&planned.name, self.plan.document.redact(&text));
+        self.members[member].0 = Cow::Owned(planned);
+        self.reset_progress();
+        Ok(())
+    }
+
+    /// The next attempt begins with the last commit.
+    fn reset_progress(&self) {
+        for (stream, progress) in &self.members {
+            let tally = self.ledger.of(&stream.name);
+            progress.reset(tally.rows, tally.bytes);
         }
     }
 
@@ -117,7 +210,9 @@ impl Moving<'_> {
     fn pause(
         &self,
         backoff: &mut Backoff,
-        Failed { failure, of_source }: &Failed,
+        Failed {
+            failure, of_source, ..
+        }: &Failed,
         moment: &AsOf,
     ) -> Result<(), Failure> {
         // An older snapshot is gone with the server that knew it, which reads as whatever that
@@ -141,10 +236,7 @@ impl Moving<'_> {
             pause,
             message: &self.plan.document.redact(&text),
         });
-        for (stream, progress) in &self.members {
-            let tally = self.ledger.of(&stream.name);
-            progress.reset(tally.rows, tally.bytes);
-        }
+        self.reset_progress();
         match wait(pause, self.stop) {
             true => Ok(()),
             false => Err(Failure::cancelled()),
@@ -154,10 +246,7 @@ impl Moving<'_> {
     /// Moves the streams as of the moment, or as of a later one if that is over.
     fn attempt(&self, moment: &mut AsOf) -> Result<Vec<Moved>, Failed> {
         if moment.is_over {
-            *moment = self.later_moment().map_err(|failure| Failed {
-                failure: Box::new(failure),
-                of_source: true,
-            })?;
+            *moment = self.later_moment().map_err(Failed::of_source)?;
         }
         let moved = self.once(&moment.snapshot);
         // The session that held the snapshot has read the streams.
@@ -315,7 +404,7 @@ impl Moving<'_> {
 
     /// The transforms of each stream at each place behind the source.
     fn steps(&self) -> Vec<Vec<Option<&Step>>> {
-        let count = |(stream, _): &(&StreamPlan, _)| stream.transforms.len();
+        let count = |(stream, _): &(Cow<'_, StreamPlan>, _)| stream.transforms.len();
         let most = self.members.iter().map(count).max().unwrap_or(0);
         let at = |place| {
             let members = self.members.iter();
@@ -360,6 +449,7 @@ impl Moving<'_> {
             report,
             peak,
             is_of_snapshot: true,
+            replanned: None,
         });
         moved.collect()
     }
@@ -432,7 +522,7 @@ impl Ended {
 
     /// Whether this stage found a cause.
     fn has_failed(&self) -> bool {
-        matches!(self.result, Err(Stopped::Failed(_)))
+        matches!(self.result, Err(Stopped::Failed(_) | Stopped::Changed(_)))
     }
 
     fn panicked(side: Side, clock: &Clock) -> Self {
@@ -452,6 +542,12 @@ fn first_cause(stages: Vec<Ended>) -> Failed {
             Err(Stopped::Failed(failure)) => Some(Failed {
                 failure,
                 of_source: side == Side::Source,
+                changed: None,
+            }),
+            Err(Stopped::Changed(changed)) => Some(Failed {
+                failure: Box::new(changed.cause.clone()),
+                of_source: true,
+                changed: Some(changed),
             }),
             _ => None,
         });
@@ -460,6 +556,7 @@ fn first_cause(stages: Vec<Ended>) -> Failed {
     failures.min_by_key(rank).unwrap_or_else(|| Failed {
         failure: Box::new(Failure::cancelled()),
         of_source: false,
+        changed: None,
     })
 }
 

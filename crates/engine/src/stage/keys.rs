@@ -43,6 +43,8 @@ pub(super) fn send_keys(
         cursor: None,
         columns: Some(keys.columns.clone()),
         filter: None,
+        follows_columns: false,
+        follows_types: false,
         ..request
     }]);
     let is_same = |schema: &Vec<u8>| has_same_columns(schema, &keys.schema);
@@ -63,7 +65,8 @@ pub(super) fn send_keys(
                 send(work, sender, message, clock)?;
             }
             // Without an increment, the host takes no checkpoint.
-            Event::Idle | Event::Checkpoint(_) | Event::Rejects(_) => {}
+            // It follows no changes either.
+            Event::Idle | Event::Checkpoint(_) | Event::Rejects(_) | Event::Changed(_) => {}
             Event::End => return send(work, sender, Message::AllKeys { member }, clock),
         }
     }

@@ -3,15 +3,16 @@
 use std::sync::atomic::Ordering;
 
 use rapidbyte_runtime::{
-    Batch, Cancel, Clock, Event, Phase, Position, ReadRequest, RejectOrigin, Source,
+    Batch, Cancel, Change, Clock, Error, Event, NewColumn, Phase, Position, ReadRequest,
+    RejectOrigin, Source, TypeChange,
 };
 use rapidbyte_wire::ipc;
 use rapidbyte_wire::verify::Layout;
 
 use super::keys::send_keys;
 use super::{
-    Answer, Begin, Message, Stopped, Told, WAIT_MS, Work, compress_failed, has_same_columns,
-    message_bytes, schema_changed,
+    Answer, Begin, Changed, Message, Stopped, Told, WAIT_MS, Work, compress_failed,
+    has_same_columns, message_bytes, schema_changed,
 };
 use crate::channel::Sender;
 use crate::compress::Compressor;
@@ -121,6 +122,13 @@ pub(crate) fn pump_source(
                     )?;
                 }
             }
+            Event::Changed((stream, change)) => {
+                return Err(changed(
+                    work,
+                    reading.streams[stream as usize].member,
+                    change,
+                ));
+            }
             Event::Idle => {}
             Event::End => break,
         }
@@ -153,6 +161,22 @@ pub(crate) fn pump_source(
         work.sessions.keep_source(source);
     }
     Ok(())
+}
+
+/// Ends the stage because of a change that the run follows.
+fn changed(work: &Work<'_>, member: usize, change: Change) -> Stopped {
+    let Change { described, cause } = change;
+    let cause = Error::Failed {
+        connector: work.plan.source.connector.name().to_owned(),
+        export: "reader.next",
+        phase: None,
+        error: Box::new(cause),
+    };
+    Stopped::Changed(Box::new(Changed {
+        member,
+        described,
+        cause: work.failed(cause, "source"),
+    }))
 }
 
 /// Sends rows that are replayed, without the source.
@@ -269,8 +293,14 @@ impl Reading {
 
 fn request(work: &Work<'_>, stream: &StreamPlan, cursor: Option<String>) -> ReadRequest {
     let resources = &work.plan.document.resources;
+    let keeps_rejects = stream.target.rejects.is_some() && work.plan.source.spec.supports_rejects;
+    let changes = &stream.target.schema_changes;
+    // A replay, a repair and a comparison change no target.
+    let target = &stream.target;
+    let follows = stream.replay.is_none() && target.repairs.is_none() && !target.stages;
     ReadRequest {
         stream: stream.name.clone(),
+        schema: stream.discovered.schema.clone(),
         snapshot: work.snapshot.into(),
         increment: stream.increment.clone(),
         cursor,
@@ -280,7 +310,7 @@ fn request(work: &Work<'_>, stream: &StreamPlan, cursor: Option<String>) -> Read
         forms: work.plan.forms.clone(),
         batch_bytes: u32::try_from(resources.batch_bytes).unwrap_or(u32::MAX),
         max_record_bytes: resources.max_record_bytes,
-        keeps_rejects: stream.target.rejects.is_some() && work.plan.source.spec.supports_rejects,
+        keeps_rejects,
         records: match &stream.replay {
             Some(Replay::Records(records)) => Some(records.clone()),
             _ => None,
@@ -289,6 +319,9 @@ fn request(work: &Work<'_>, stream: &StreamPlan, cursor: Option<String>) -> Read
             Some(Replay::Keys(rows)) => Some(rows.clone()),
             _ => None,
         },
+        follows_columns: follows && changes.new_column != NewColumn::Fail,
+        // A record that does not fit is a reject, and does not change the type for all others.
+        follows_types: follows && !keeps_rejects && changes.type_change != TypeChange::Fail,
     }
 }
 

@@ -126,6 +126,8 @@ impl Sides<'_> {
         });
         // An update keeps the values of columns that the stream does not have, and the rows that refer to the row.
         stream.target.write_mode = WriteMode::Upsert;
+        // A row that the target refuses is no new reject: the message names it.
+        stream.target.rejects = None;
         let keys = rows.iter().map(|row| row.key.clone()).collect();
         as_replay(stream, Replay::Keys(KeyedRows { recipe, keys }), Vec::new());
         let progress = crate::run::progress(&prepared.plan);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, FieldRef, SchemaRef};
 
+use super::infer::UNION;
 use super::split::{Record, Splitter};
 use super::{Dialect, Headers};
 use crate::FormatError;
@@ -206,6 +207,11 @@ impl Fields {
                 let declare = "declare it in the schema; to skip a column, leave it out of the \
                                stream's columns";
                 let hint = match self.lacking(names) {
+                    _ if self.inferred && self.dialect.headers == Headers::Same => UNION.to_owned(),
+                    _ if self.inferred => {
+                        "run again: the columns were inferred before the file had this header"
+                            .into()
+                    }
                     Some(lacking) => format!(
                         "if this is the column that the schema calls {lacking}, correct the name \
                          in the schema; otherwise {declare}"
@@ -232,8 +238,7 @@ impl Fields {
                 continue;
             }
             let hint = match self.inferred {
-                true => "set headers: union to read files with different columns as one stream"
-                    .to_owned(),
+                true => UNION.to_owned(),
                 false => format!(
                     "the header has {}: correct the name in the schema, or declare the column \
                      nullable: then a file may lack it",

@@ -50,6 +50,8 @@ struct Guesses {
     first_file: bool,
     rows: u64,
     max_rows: u64,
+    /// Records with another number of fields are passed over.
+    is_lenient: bool,
     scratch: Vec<u8>,
 }
 
@@ -71,9 +73,22 @@ impl Sampler {
                 first_file: true,
                 rows: 0,
                 max_rows,
+                is_lenient: false,
                 scratch: Vec::new(),
             },
         })
+    }
+
+    /// The same, which passes over records with another number of fields than the header.
+    #[must_use]
+    pub fn lenient(mut self) -> Self {
+        self.guesses.is_lenient = true;
+        self
+    }
+
+    /// The columns so far.
+    pub fn columns(&self) -> usize {
+        self.guesses.columns.len()
     }
 
     /// Begins a file.
@@ -167,6 +182,9 @@ impl Guesses {
             return Ok(self.rows < self.max_rows);
         }
         if record.len() != self.order.len() {
+            if self.is_lenient {
+                return Ok(true);
+            }
             return Err(ragged(record, self.order.len()));
         }
         for (at, column) in self.order.iter().enumerate() {
@@ -198,6 +216,7 @@ impl Guesses {
     /// The header of a further file: the same names, in any order, or others too.
     fn order_columns(&mut self, record: &Record<'_>) -> Result<(), FormatError> {
         let line = record.line;
+        let known_before = self.columns.len();
         self.order.clear();
         for at in 0..record.len() {
             let name = header_name(record, at)?;
@@ -224,7 +243,11 @@ impl Guesses {
             self.order.push(column);
         }
         if self.dialect.headers == Headers::Union {
-            return Ok(());
+            let is_stranger = self.order.iter().all(|column| *column >= known_before);
+            return match is_stranger {
+                true => Err(stranger(line)),
+                false => Ok(()),
+            };
         }
         let missing = (0..self.columns.len()).find(|column| !self.order.contains(column));
         match missing {
@@ -245,7 +268,16 @@ impl Guesses {
     }
 }
 
-const UNION: &str = "set headers: union to read files with different columns as one stream";
+/// The header of another table, or of a file with another delimiter.
+fn stranger(line: u64) -> FormatError {
+    let text = "the header has none of the columns of the files before";
+    FormatError::new("csv_unknown_column", text)
+        .hint("files of another table need a path of their own, or {stream} in the path; check the delimiter, too")
+        .line(line)
+}
+
+pub(super) const UNION: &str =
+    "set headers: union to read files with different columns as one stream";
 
 struct Guess {
     name: String,
@@ -375,7 +407,11 @@ mod tests {
     use super::*;
 
     fn infer(files: &[&str]) -> Result<Inferred, FormatError> {
-        let mut sampler = Sampler::new(Dialect::default(), 1000, 1 << 20)?;
+        infer_as(Dialect::default(), files)
+    }
+
+    fn infer_as(dialect: Dialect, files: &[&str]) -> Result<Inferred, FormatError> {
+        let mut sampler = Sampler::new(dialect, 1000, 1 << 20)?;
         for file in files {
             sampler.begin_file();
             sampler.push(file.as_bytes())?;
@@ -497,10 +533,25 @@ mod tests {
     }
 
     #[test]
-    fn files_of_different_columns_are_refused() {
+    fn files_of_different_columns_are_one_stream_unless_all_must_be_the_same() {
+        let names = |files: &[&str]| {
+            let fields = infer(files).unwrap().schema.fields().clone();
+            fields.iter().map(|f| f.name().clone()).collect::<String>()
+        };
+        assert_eq!(names(&["a,b\n", "c,a\n", "b\n"]), "abc");
         let code = |files: &[&str]| infer(files).unwrap_err().code;
-        assert_eq!(code(&["a,b\n", "a,c\n"]), "csv_unknown_column");
-        assert_eq!(code(&["a,b\n", "a\n"]), "csv_missing_column");
+        // A file of another table, or with another delimiter.
+        assert_eq!(code(&["a,b\n", "c;d\n"]), "csv_unknown_column");
+        let same = |files: &[&str]| {
+            let headers = Headers::Same;
+            let dialect = Dialect {
+                headers,
+                ..Dialect::default()
+            };
+            infer_as(dialect, files).unwrap_err().code
+        };
+        assert_eq!(same(&["a,b\n", "a,c\n"]), "csv_unknown_column");
+        assert_eq!(same(&["a,b\n", "a\n"]), "csv_missing_column");
         assert_eq!(code(&["a,a\n"]), "csv_duplicate_column");
         assert_eq!(code(&["a,b\n1\n"]), "csv_ragged_row");
         assert_eq!(code(&[""]), "csv_missing_header");

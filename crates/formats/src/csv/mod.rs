@@ -53,9 +53,9 @@ pub struct Dialect {
 #[serde(rename_all = "lowercase")]
 pub enum Headers {
     /// All the same, in any order.
-    #[default]
     Same,
     /// Together they have all; a file that lacks one has NULL there.
+    #[default]
     Union,
 }
 
@@ -67,7 +67,7 @@ impl Default for Dialect {
             quote: b'"',
             header: true,
             null_text: vec![String::new()],
-            headers: Headers::Same,
+            headers: Headers::default(),
             true_values: Vec::new(),
             false_values: Vec::new(),
         }

@@ -9,9 +9,9 @@
 
 use std::sync::Arc;
 
-use arrow_schema::{Field, Schema, TimeUnit};
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use rapidbyte_wire::counted;
-use rapidbyte_wire::types::parse_field;
+use rapidbyte_wire::types::{is_json, parse_field};
 
 use super::decode::duplicate;
 use super::lines::{Found, Lines, broken};
@@ -33,8 +33,16 @@ pub struct Sampler {
     lines: Lines,
     columns: Vec<(String, Column)>,
     rows: u64,
+    rules: Rules,
+}
+
+#[derive(Clone, Copy)]
+struct Rules {
     max_rows: u64,
+    /// Strings may be timestamps.
     times: bool,
+    /// Lines that are not JSON objects are passed over.
+    is_lenient: bool,
 }
 
 #[derive(Default)]
@@ -94,16 +102,46 @@ impl Sampler {
             lines: Lines::new(max_record_bytes),
             columns: Vec::new(),
             rows: 0,
-            max_rows,
-            times: false,
+            rules: Rules {
+                max_rows,
+                times: false,
+                is_lenient: false,
+            },
         }
+    }
+
+    /// The same, which passes over lines that are not JSON objects with different keys.
+    #[must_use]
+    pub fn lenient(mut self) -> Self {
+        self.rules.is_lenient = true;
+        self
+    }
+
+    /// The same after records that had the columns of `schema`, which it has not seen.
+    #[must_use]
+    pub fn after(mut self, schema: &Schema) -> Self {
+        let column = |field: &Arc<Field>| {
+            let shape = Shape::of_field(field);
+            let column = Column {
+                shape,
+                ..Column::default()
+            };
+            (field.name().clone(), column)
+        };
+        self.columns = schema.fields().iter().map(column).collect();
+        self
+    }
+
+    /// The columns so far.
+    pub fn columns(&self) -> usize {
+        self.columns.len()
     }
 
     /// The same, which makes a column `timestamptz` if each of its sampled values is a timestamp of
     /// RFC 3339, which has an offset from UTC, with at most six decimals of a second.
     #[must_use]
     pub fn with_times(mut self) -> Self {
-        self.times = true;
+        self.rules.times = true;
         self
     }
 
@@ -114,15 +152,14 @@ impl Sampler {
 
     /// Reads the next bytes of the file, until there are enough rows.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
-        let (columns, rows) = (&mut self.columns, &mut self.rows);
-        let (max_rows, times) = (self.max_rows, self.times);
-        let look = |found: Found<'_>, line| look(columns, rows, (max_rows, times), found, line);
+        let (columns, rows, rules) = (&mut self.columns, &mut self.rows, self.rules);
+        let look = |found: Found<'_>, line| look(columns, rows, rules, found, line);
         self.lines.push(bytes, look).map(|_| ())
     }
 
     /// True once there are enough rows.
     pub fn is_done(&self) -> bool {
-        self.rows >= self.max_rows
+        self.rows >= self.rules.max_rows
     }
 
     /// Sampled rows so far.
@@ -132,9 +169,8 @@ impl Sampler {
 
     /// The file ends here.
     pub fn end_of_file(&mut self) -> Result<(), FormatError> {
-        let (columns, rows) = (&mut self.columns, &mut self.rows);
-        let (max_rows, times) = (self.max_rows, self.times);
-        let look = |found: Found<'_>, line| look(columns, rows, (max_rows, times), found, line);
+        let (columns, rows, rules) = (&mut self.columns, &mut self.rows, self.rules);
+        let look = |found: Found<'_>, line| look(columns, rows, rules, found, line);
         self.lines.end_of_file(look)
     }
 
@@ -173,17 +209,26 @@ impl Sampler {
 fn look(
     columns: &mut Vec<(String, Column)>,
     rows: &mut u64,
-    (max_rows, times): (u64, bool),
+    rules: Rules,
     found: Found<'_>,
     line: u64,
 ) -> Result<bool, FormatError> {
-    let text = found.map_err(|(_, error)| error)?;
-    if *rows >= max_rows {
+    let text = match found {
+        Ok(text) => text,
+        Err(_) if rules.is_lenient => return Ok(true),
+        Err((_, error)) => return Err(error),
+    };
+    if *rows >= rules.max_rows {
         return Ok(false);
     }
     let mut seen = std::collections::HashSet::new();
     let walked = json::for_entries(text, |key, value| {
-        let at = columns.iter().position(|(name, _)| *name == *key);
+        // Most records have the keys of the one before, in the same order.
+        let next = columns.get(seen.len()).filter(|(name, _)| *name == *key);
+        let at = match next {
+            Some(_) => Some(seen.len()),
+            None => columns.iter().position(|(name, _)| *name == *key),
+        };
         let at = at.unwrap_or_else(|| {
             columns.push((key.clone().into_owned(), Column::default()));
             columns.len() - 1
@@ -191,16 +236,17 @@ fn look(
         if !seen.insert(at) {
             return Err(duplicate(&key, line));
         }
-        columns[at].1.look(value, times);
+        columns[at].1.look(value, rules.times);
         Ok(())
     });
     match walked {
         Ok(()) => {}
+        Err(_) if rules.is_lenient => return Ok(true),
         Err(Stop::Callback(error)) => return Err(error),
         Err(Stop::Broken(error)) => return Err(broken(text, line, &error)),
     }
     *rows += 1;
-    Ok(*rows < max_rows)
+    Ok(*rows < rules.max_rows)
 }
 
 /// The common shape of the values so far.
@@ -223,6 +269,25 @@ enum Shape {
 }
 
 impl Shape {
+    /// Of the values that a column has held.
+    fn of_field(field: &Field) -> Self {
+        match field.data_type() {
+            DataType::Null => Self::Unknown,
+            DataType::Boolean => Self::Bool,
+            // Larger numbers may have come, too, but a target with whole numbers takes no others afterwards.
+            DataType::Int64 => Self::Int(true),
+            DataType::Float64 => Self::Float,
+            DataType::Utf8 if !is_json(field) => Self::String,
+            DataType::Timestamp(_, Some(_)) => Self::Time,
+            DataType::List(item) => Self::List(Box::new(Self::of_field(item))),
+            DataType::Struct(fields) => {
+                let shape = |field: &Arc<Field>| (field.name().clone(), Self::of_field(field));
+                Self::Struct(fields.iter().map(shape).collect())
+            }
+            _ => Self::Json,
+        }
+    }
+
     /// Of a valid JSON value.
     fn of(json: &str, depth: usize) -> Self {
         match json.as_bytes().first() {

@@ -13,11 +13,13 @@ const NAME_CHARS: usize = 60;
 /// The column that [collects](UnknownKeys::Collect) keys.
 pub const REST: &str = "_rest";
 
-/// Keys that are not columns: `collect` them as JSON in the column `_rest`, `ignore` or `refuse`
-/// them.
+/// Keys that are not columns: `add` them as columns, if the columns are inferred and `schema_changes` allows new
+/// columns; `collect` them as JSON in the column `_rest`; `ignore` or `refuse` them.
 #[derive(serde::Deserialize, schemars::JsonSchema, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum UnknownKeys {
+    /// The reader infers the columns again. Where it cannot, the stream ends with an error.
+    Add,
     /// The column `_rest` takes them.
     Collect,
     /// The stream ends with an error.

@@ -9,10 +9,8 @@ use rapidbyte_sdk::source;
 
 const WAIT: Duration = Duration::from_millis(100);
 
-fn request(cursor: Option<&str>) -> ReadRequest {
+fn request(stream: &Stream, cursor: Option<&str>) -> ReadRequest {
     ReadRequest {
-        stream: "numbers".into(),
-        snapshot: String::new(),
         increment: Some(Increment {
             cursor_fields: vec!["n".into()],
             initial: None,
@@ -20,28 +18,21 @@ fn request(cursor: Option<&str>) -> ReadRequest {
             allow_duplicates: false,
         }),
         cursor: cursor.map(Into::into),
-        columns: None,
-        filter: None,
-        query: None,
-        forms: Vec::new(),
-        batch_bytes: 1 << 20,
-        max_record_bytes: 1 << 20,
-        keeps_rejects: false,
-        records: None,
-        rows: None,
+        ..ReadRequest::of(stream)
     }
 }
 
 /// How many rows come, and the last checkpoint.
 fn read(cursor: Option<&str>) -> (usize, Option<String>) {
     let mut source = source::open::<Numbers>(r#"{"rows": 25000}"#).expect("a configuration");
-    let mut reader = source.read(&request(cursor)).expect("a reader");
+    let stream = source.discover(&[]).expect("streams").remove(0);
+    let mut reader = source.read(&request(&stream, cursor)).expect("a reader");
     let (mut rows, mut last) = (0, None);
     loop {
         match reader.next(WAIT).expect("an event") {
             Event::Batch(batch) => rows += batch.num_rows(),
             Event::Checkpoint(cursor) => last = Some(cursor),
-            Event::Idle | Event::Rejects(_) => {}
+            Event::Idle | Event::Rejects(_) | Event::Changed(_) => {}
             Event::End => return (rows, last),
         }
     }

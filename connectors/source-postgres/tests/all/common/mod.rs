@@ -23,21 +23,7 @@ pub fn as_role(url: &str, name: &str) -> String {
 }
 
 pub fn request(stream: &str) -> ReadRequest {
-    ReadRequest {
-        stream: stream.into(),
-        snapshot: String::new(),
-        increment: None,
-        cursor: None,
-        columns: None,
-        filter: None,
-        query: None,
-        forms: Vec::new(),
-        batch_bytes: 1 << 20,
-        max_record_bytes: 64 << 20,
-        keeps_rejects: false,
-        records: None,
-        rows: None,
-    }
+    ReadRequest::of(&Stream::new(stream, &Schema::empty()).unwrap())
 }
 
 pub fn columns(stream: &str, names: &[&str]) -> ReadRequest {
@@ -72,7 +58,9 @@ pub fn drain(reader: &mut Rows) -> Result<Vec<RecordBatch>> {
             }
             Event::End => return Ok(batches),
             Event::Idle => {}
-            Event::Checkpoint(_) | Event::Rejects(_) => panic!("nobody asked for it"),
+            Event::Checkpoint(_) | Event::Rejects(_) | Event::Changed(_) => {
+                panic!("nobody asked for it")
+            }
         }
     }
 }
@@ -217,7 +205,7 @@ pub fn increase(source: &mut Postgres, request: &ReadRequest) -> Result<Given> {
             }
             Event::Checkpoint(cursor) => given.checkpoints.push((given.ids.len(), cursor)),
             Event::End => return Ok(given),
-            Event::Idle | Event::Rejects(_) => {}
+            Event::Idle | Event::Rejects(_) | Event::Changed(_) => {}
         }
     }
 }

@@ -348,21 +348,7 @@ mod tests {
         let session = Misbehave(config("discover_error"));
         assert!(GuestSession::discover(&session, Vec::new()).is_err());
         assert!(session.check().unwrap()[0].problem.is_some());
-        let request = ReadRequest {
-            stream: "rows".into(),
-            snapshot: String::new(),
-            increment: None,
-            cursor: None,
-            columns: None,
-            filter: None,
-            query: None,
-            forms: Vec::new(),
-            batch_bytes: 1,
-            max_record_bytes: 1,
-            keeps_rejects: false,
-            records: None,
-            rows: None,
-        };
+        let request = ReadRequest::of(&Stream::new("rows", &Schema::empty()).unwrap());
         let session = Misbehave(config("read_error"));
         assert!(GuestSession::read(&session, vec![request]).is_err());
         let missing = at_the_point("forbidden_file").next(0).unwrap_err();

@@ -1,0 +1,99 @@
+//! Columns that are inferred again from more records.
+
+use std::sync::Arc;
+
+use arrow_schema::{Field, Schema, SchemaRef};
+
+use crate::FormatError;
+
+/// The changes of a schema that a reader may make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Follows {
+    /// New columns.
+    pub columns: bool,
+    /// Other types of known columns.
+    pub types: bool,
+}
+
+impl Follows {
+    /// Whether other columns than `known` may hold the record that a decoder has refused.
+    pub fn may_cure(self, error: &FormatError, known: &Schema) -> bool {
+        let is_new = error
+            .column
+            .as_deref()
+            .is_some_and(|name| known.fields().find(name).is_none());
+        match error.code {
+            "csv_unknown_column" => self.columns,
+            "jsonl_unknown_field" if is_new => self.columns,
+            // The key is in an object of a column.
+            "jsonl_unknown_field" | "value_does_not_fit" => self.types,
+            _ => false,
+        }
+    }
+
+    /// The columns of `known`, with the types that `found` has for them and then its new columns, as far as this
+    /// follows them. `None` if that changes nothing.
+    pub fn merge(self, known: &Schema, found: &Schema) -> Option<SchemaRef> {
+        let kept = known
+            .fields()
+            .iter()
+            .map(|field| match found.fields().find(field.name()) {
+                Some((_, now)) if self.types => now.clone(),
+                _ => field.clone(),
+            });
+        let is_new = |field: &&Arc<Field>| known.fields().find(field.name()).is_none();
+        let new = found.fields().iter().filter(is_new).cloned();
+        let new = new.filter(|_| self.columns);
+        let merged: Vec<Arc<Field>> = kept.chain(new).collect();
+        let is_changed = merged.as_slice() != known.fields().as_ref();
+        is_changed.then(|| Arc::new(Schema::new_with_metadata(merged, known.metadata().clone())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_schema::DataType;
+
+    use super::*;
+
+    #[test]
+    fn only_the_changes_that_are_followed_are_made() {
+        let schema = |fields: &[(&str, DataType)]| {
+            let field = |(name, ty): &(&str, DataType)| Field::new(*name, ty.clone(), true);
+            Schema::new(fields.iter().map(field).collect::<Vec<_>>())
+        };
+        let (int, text) = (DataType::Int64, DataType::Utf8);
+        let known = schema(&[("a", int.clone()), ("b", int.clone())]);
+        let found = schema(&[("c", int.clone()), ("b", text.clone())]);
+        for (columns, types, expected) in [
+            (false, false, None),
+            (
+                true,
+                false,
+                Some(schema(&[
+                    ("a", int.clone()),
+                    ("b", int.clone()),
+                    ("c", int.clone()),
+                ])),
+            ),
+            (
+                false,
+                true,
+                Some(schema(&[("a", int.clone()), ("b", text.clone())])),
+            ),
+            (
+                true,
+                true,
+                Some(schema(&[("a", int.clone()), ("b", text), ("c", int)])),
+            ),
+        ] {
+            let follows = Follows { columns, types };
+            assert_eq!(follows.merge(&known, &found).as_deref(), expected.as_ref());
+        }
+        let all = Follows {
+            columns: true,
+            types: true,
+        };
+        assert_eq!(all.merge(&known, &known), None);
+    }
+}

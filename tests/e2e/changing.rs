@@ -1,0 +1,246 @@
+//! Columns that change within a run, behind the records of the sample.
+
+use rapidbyte_testkit::http::{Reply, Server};
+use rapidbyte_testkit::postgres::{Database, shared};
+use serde_json::Value;
+
+use crate::support::{Ended, Folder};
+
+/// Reads `in/*.ENDING` into the table `raw.t`. `config` are keys of the source, `top` and `last` lines of the file.
+fn into_table(database: &Database<'_>, source: &str, top: &str, mode: &str) -> String {
+    format!(
+        "version: 1\npipeline: p\n{top}source:\n{source}  streams: [t]\ndestination:\n  use: dest-postgres\n  \
+         config: {{ url: \"{}\", schema: raw }}\n  write_mode: {mode}\nretry: {{ max_attempts: 1 }}\n",
+        database.url()
+    )
+}
+
+fn files(path: &str, more: &str) -> String {
+    format!(
+        "  use: source-file\n  config: {{ path: \"{path}\", stream: t, sample_rows: 2{more} }}\n"
+    )
+}
+
+fn run(folder: &Folder, pipeline: &str) -> Ended {
+    folder.write("p.yaml", pipeline);
+    folder.rapidbyte(&["run", "p.yaml", "--output", "json"])
+}
+
+#[track_caller]
+fn succeeds(folder: &Folder, pipeline: &str) -> Value {
+    let ended = run(folder, pipeline);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    serde_json::from_str(&ended.stdout).expect("JSON")
+}
+
+/// The rows of `raw.t` in the order of their first column, each with the types of its columns.
+fn rows(database: &Database<'_>) -> Vec<String> {
+    let sql = "SELECT x::text FROM raw.t x ORDER BY 1";
+    let rows = database.client().query(sql, &[]).expect("rows");
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+fn types(database: &Database<'_>) -> String {
+    let sql = "SELECT string_agg(attname || ' ' || atttypid::regtype, ', ' ORDER BY attnum) FROM pg_attribute \
+               WHERE attrelid = 'raw.t'::regclass AND attnum > 0 AND NOT attisdropped";
+    database
+        .client()
+        .query_one(sql, &[])
+        .expect("columns")
+        .get(0)
+}
+
+/// Whole numbers in the sample, and what else a text may be behind it.
+const CSV: &str = "id,v\n1,10\n2,20\n3,\n4,0.5\n5,7\n";
+
+#[test]
+fn a_value_behind_the_sample_widens_the_type_of_a_new_table() {
+    for (csv, ty, last) in [
+        (CSV, "double precision", "(5,7)"),
+        ("id,v\n1,10\n2,20\n3,N/A\n4,007\n5,x\n", "text", "(5,x)"),
+    ] {
+        let database = shared().database();
+        let folder = Folder::new();
+        folder.write("in/a.csv", csv);
+        let text = into_table(&database, &files("in/*.csv", ""), "", "replace");
+        let report = succeeds(&folder, &text);
+        assert_eq!(types(&database), format!("id bigint, v {ty}"));
+        let found = rows(&database);
+        assert_eq!((found.len(), found[4].as_str()), (5, last), "{found:?}");
+        assert_eq!(report["streams"][0]["rows"], 5, "{report:#}");
+        let warnings = report["warnings"].to_string();
+        for part in ["a.csv:", "the run reads the stream again with v: "] {
+            assert!(warnings.contains(part), "{warnings}");
+        }
+    }
+}
+
+#[test]
+fn a_key_behind_the_sample_becomes_a_column_whatever_the_mode() {
+    const FIRST: &str = "{\"id\":1,\"a\":1}\n{\"id\":2,\"a\":2}\n";
+    const SECOND: &str = "{\"id\":1,\"a\":1}\n{\"id\":2,\"a\":2}\n{\"id\":3,\"b\":\"x\"}\n{\"id\":4,\"c\":true,\"a\":4}\n";
+    for (mode, expected) in [
+        ("append", "(1,1,,) (1,1,,) (2,2,,) (2,2,,) (3,,,x) (4,4,t,)"),
+        ("replace", "(1,1,,) (2,2,,) (3,,,x) (4,4,t,)"),
+        ("upsert", "(1,1,,) (2,2,,) (3,,,x) (4,4,t,)"),
+    ] {
+        let database = shared().database();
+        let folder = Folder::new();
+        folder.write("in/a.jsonl", FIRST);
+        let source = files("in/*.jsonl", "");
+        let mut text = into_table(&database, &source, "", mode);
+        if mode == "upsert" {
+            text = text.replace("[t]", "[{ name: t, primary_key: [id] }]");
+        }
+        succeeds(&folder, &text);
+        folder.write("in/a.jsonl", SECOND);
+        let report = succeeds(&folder, &text);
+        let sql = "SELECT id::text || ',' || coalesce(a::text, '') || ',' || coalesce(c::text, '') || ',' || \
+                   coalesce(b::text, '') FROM raw.t ORDER BY id";
+        let found = database.client().query(sql, &[]).expect("rows");
+        let found = found
+            .iter()
+            .map(|row| format!("({})", row.get::<_, String>(0)));
+        let found: Vec<String> = found.collect();
+        let expected = expected.replace(",t,", ",true,");
+        assert_eq!(found.join(" "), expected, "{mode}");
+        let changes = report["streams"][0]["schema_changes"].to_string();
+        assert!(changes.contains("ADD COLUMN"), "{report:#}");
+    }
+}
+
+#[test]
+fn a_target_that_cannot_follow_leaves_the_error_of_the_record() {
+    let database = shared().database();
+    let folder = Folder::new();
+    folder.write("in/a.jsonl", "{\"id\":1,\"v\":10}\n{\"id\":2,\"v\":20}\n");
+    let text = into_table(&database, &files("in/*.jsonl", ""), "", "append");
+    succeeds(&folder, &text);
+    let before = rows(&database);
+    let more = "{\"id\":1,\"v\":10}\n{\"id\":2,\"v\":20}\n{\"id\":3,\"v\":0.5}\n";
+    folder.write("in/a.jsonl", more);
+    let ended = run(&folder, &text);
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    for part in [
+        "value_does_not_fit",
+        "a.jsonl:3",
+        "the run cannot follow it",
+    ] {
+        assert!(ended.stdout.contains(part), "{part}: {ended:?}");
+    }
+    assert_eq!(rows(&database), before);
+}
+
+#[test]
+fn policies_and_declared_columns_keep_the_columns_of_the_sample() {
+    let csv = "id,v\n1,10\n2,20\n3,x\n";
+    let jsonl = "{\"id\":1}\n{\"id\":2}\n{\"id\":3,\"new\":1}\n";
+    let fail = "schema_changes: frozen\n";
+    let types = "schema_changes: { type_change: fail }\n";
+    for (file, content, more, top, code) in [
+        ("a.csv", csv, "", fail, "value_does_not_fit"),
+        ("a.csv", csv, "", types, "value_does_not_fit"),
+        (
+            "a.csv",
+            csv,
+            ", schema: { id: int64, v: int64 }",
+            "",
+            "value_does_not_fit",
+        ),
+        ("a.jsonl", jsonl, "", fail, "jsonl_unknown_field"),
+        (
+            "a.jsonl",
+            jsonl,
+            ", unknown_keys: refuse",
+            "",
+            "jsonl_unknown_field",
+        ),
+        (
+            "a.jsonl",
+            jsonl,
+            ", schema: { id: int64 }",
+            "",
+            "jsonl_unknown_field",
+        ),
+    ] {
+        let database = shared().database();
+        let folder = Folder::new();
+        folder.write(&format!("in/{file}"), content);
+        let source = files(&format!("in/{file}"), more);
+        let ended = run(&folder, &into_table(&database, &source, top, "replace"));
+        assert_eq!(ended.code, Some(4), "{ended:?}");
+        assert!(ended.stdout.contains(code), "{ended:?}");
+        assert!(ended.stdout.contains(&format!("{file}:")), "{ended:?}");
+        assert!(
+            !ended.stdout.contains("reads the stream again"),
+            "{ended:?}"
+        );
+    }
+    // A column that the policy leaves out needs no place in the target.
+    let database = shared().database();
+    let folder = Folder::new();
+    folder.write("in/a.jsonl", "{\"id\":1}\n{\"id\":2}\n");
+    let ignore = "schema_changes: { new_column: ignore }\n";
+    let text = into_table(&database, &files("in/*.jsonl", ""), ignore, "append");
+    succeeds(&folder, &text);
+    folder.write("in/a.jsonl", jsonl);
+    succeeds(&folder, &text);
+    assert_eq!(rows(&database), ["(1)", "(1)", "(2)", "(2)", "(3)"]);
+}
+
+#[test]
+fn with_rejects_a_new_key_is_a_column_and_a_wrong_value_a_reject() {
+    let database = shared().database();
+    let folder = Folder::new();
+    let text = "{\"id\":1,\"v\":1}\n{\"id\":2,\"v\":2}\n{\"id\":3,\"v\":\"x\"}\n{broken\n{\"id\":5,\"v\":5,\"new\":7}\n";
+    folder.write("in/a.jsonl", text);
+    let top = "rejects: { max_rows: 5, to: raw.rejects }\n";
+    let pipeline = into_table(&database, &files("in/*.jsonl", ""), top, "replace");
+    let report = succeeds(&folder, &pipeline);
+    assert_eq!(types(&database), "id bigint, v bigint, new bigint");
+    assert_eq!(rows(&database), ["(1,1,)", "(2,2,)", "(5,5,7)"]);
+    assert_eq!(report["streams"][0]["rejected"], 2, "{report:#}");
+    let sql = "SELECT string_agg(code, ' ' ORDER BY id) FROM raw.rejects";
+    let codes: String = database
+        .client()
+        .query_one(sql, &[])
+        .expect("rejects")
+        .get(0);
+    assert_eq!(codes, "value_does_not_fit jsonl_broken_line");
+}
+
+#[test]
+fn pages_behind_the_sample_change_the_columns_of_an_api() {
+    let pages = [
+        r#"[{"id": 1, "v": 1}, {"id": 2, "v": 2}]"#,
+        r#"[{"id": 3, "v": 0.5}, {"id": 4, "v": 4, "new": "n"}]"#,
+        "[]",
+    ];
+    for (more, expected) in [
+        (
+            "unknown_keys: add",
+            "id bigint, v double precision, new text",
+        ),
+        ("unknown_keys: ignore", "id bigint, v double precision"),
+    ] {
+        let server = Server::start(move |request| {
+            let page = request
+                .param("page")
+                .map_or(1, |text| text.parse().expect("a number"));
+            Reply::json(pages[usize::min(page, pages.len()) - 1])
+        });
+        let database = shared().database();
+        let folder = Folder::new();
+        let source = format!(
+            "  use: source-http\n  config:\n    base_url: {}\n    sample_records: 2\n    streams:\n      t:\n        \
+             path: items\n        pagination: {{ type: page }}\n        {more}\n",
+            server.url("/v1")
+        );
+        succeeds(&folder, &into_table(&database, &source, "", "replace"));
+        assert_eq!(types(&database), expected);
+        assert_eq!(rows(&database).len(), 4);
+        let sql = "SELECT sum(v) FROM raw.t";
+        let sum: f64 = database.client().query_one(sql, &[]).expect("a sum").get(0);
+        assert!((sum - 7.5).abs() < 1e-9, "{sum}");
+    }
+}
