@@ -72,6 +72,23 @@ fn a_value_behind_the_sample_widens_the_type_of_a_new_table() {
         for part in ["a.csv:", "the run reads the stream again with v: "] {
             assert!(warnings.contains(part), "{warnings}");
         }
+        // A comparison follows the change, too.
+        let verify = |code| {
+            let ended = folder.rapidbyte(&["verify", "p.yaml", "--output", "json"]);
+            assert_eq!(ended.code, Some(code), "{ended:?}");
+        };
+        verify(0);
+        let other = "UPDATE raw.t SET v = v || '1' WHERE id = 1";
+        let other = if ty == "text" {
+            other
+        } else {
+            "UPDATE raw.t SET v = 3 WHERE id = 1"
+        };
+        database
+            .client()
+            .batch_execute(other)
+            .expect("another value");
+        verify(1);
     }
 }
 

@@ -8,8 +8,9 @@
 
 mod after;
 mod repair;
-mod staged;
+pub(crate) mod staged;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
@@ -298,11 +299,11 @@ enum Origin {
 /// Both sides of a stream.
 struct Sides<'a> {
     prepared: &'a Prepared,
-    stream: &'a StreamPlan,
+    /// The plan, or a newer one if the columns changed while the rows were staged.
+    stream: Cow<'a, StreamPlan>,
     host: &'a Host,
     origin: Origin,
     selection: Selection,
-    target: &'a Target,
     /// The snapshot that has the rows of the source. `None`: as they are now.
     snapshot: Option<&'a str>,
     recipe: String,
@@ -327,42 +328,41 @@ impl<'a> Sides<'a> {
         let way = Way::of(plan, stream)?;
         refuse_missing(stream)?;
         let selection = stream.selection(plan.full_refresh);
-        let mut sides = Self::of(prepared, stream, host, (selection, None), &way)?;
-        if way.is_staged {
-            sides.origin =
-                Origin::Staged(Box::new(Mutex::new(staged::stage(prepared, stream, host)?)));
+        if !way.is_staged {
+            let stream = Cow::Borrowed(stream);
+            return Self::of(prepared, stream, host, (selection, None), &way);
         }
+        let (staged, session) = staged::stage(prepared, stream, host)?;
+        let mut sides = Self::of(prepared, Cow::Owned(staged), host, (selection, None), &way)?;
+        sides.origin = Origin::Staged(Box::new(Mutex::new(session)));
         Ok(sides)
     }
 
     fn of(
         prepared: &'a Prepared,
-        stream: &'a StreamPlan,
+        stream: Cow<'a, StreamPlan>,
         host: &'a Host,
         (selection, snapshot): (Selection, Option<&'a str>),
         way: &Way,
     ) -> Result<Self, Failure> {
+        let is_incremental = stream.sync_mode == SyncMode::Incremental;
+        let fields = stream.schema.fields().iter();
+        let columns = fields.map(|field| field.name().clone()).collect();
         let mut sides = Self {
             prepared,
             stream,
             host,
             origin: Origin::Source,
-            target: &stream.target,
             snapshot,
             recipe: String::new(),
             limits: Vec::new(),
             target_limits: Vec::new(),
-            columns: stream
-                .schema
-                .fields()
-                .iter()
-                .map(|field| field.name().clone())
-                .collect(),
+            columns,
             selection,
         };
         sides.recipe =
             sides.of_target(|writer, target, _| writer.digest_recipe(target, &way.forms))?;
-        if stream.sync_mode == SyncMode::Incremental {
+        if is_incremental {
             sides.limits = sides.of_source(|source, selection, digests| {
                 source.digest_limits(selection, digests.snapshot)
             })?;
@@ -388,7 +388,7 @@ impl<'a> Sides<'a> {
         };
         let limits = self.limits.iter().map(limit);
         let limits = limits.collect::<Option<Vec<_>>>();
-        limits.ok_or_else(|| without_cursor_columns(self.stream))
+        limits.ok_or_else(|| without_cursor_columns(&self.stream))
     }
 
     fn of_source<T>(
@@ -419,7 +419,7 @@ impl<'a> Sides<'a> {
         let answer = self
             .prepared
             .sessions
-            .with_writer(|writer| ask(writer, self.target, digests));
+            .with_writer(|writer| ask(writer, &self.stream.target, digests));
         self.answered(answer, "destination")
     }
 
@@ -448,7 +448,7 @@ impl<'a> Sides<'a> {
         session: &Mutex<Destination>,
         ask: impl FnOnce(&mut Destination, &Target, Digests<'_>) -> rapidbyte_runtime::Result<T>,
     ) -> Result<T, Failure> {
-        let target = staged::target(self.target);
+        let target = staged::target(&self.stream.target);
         let digests = Digests {
             snapshot: None,
             recipe: &self.recipe,
@@ -521,7 +521,7 @@ impl<'a> Sides<'a> {
         let mut compared = Compared {
             stream: self.stream.name.clone(),
             location: self.stream.location.clone(),
-            key: self.target.primary_key.clone(),
+            key: self.stream.target.primary_key.clone(),
             source: Sum::of(&source),
             target: Sum::of(&target),
             limits: self.limits.clone(),
@@ -544,7 +544,7 @@ impl<'a> Sides<'a> {
     /// An append target keeps the rows of earlier runs.
     fn refuse_other_rows(&self, compared: &Compared) -> Result<(), Failure> {
         let (source, target) = (compared.source.rows, compared.target.rows);
-        if self.target.write_mode != WriteMode::Append || target <= source {
+        if self.stream.target.write_mode != WriteMode::Append || target <= source {
             return Ok(());
         }
         let text = format!(
@@ -676,10 +676,10 @@ impl<'a> Sides<'a> {
         let Some((key, rows)) = source.iter().find(is_repeated) else {
             return Ok(());
         };
-        if self.target.write_mode != WriteMode::Upsert {
+        if self.stream.target.write_mode != WriteMode::Upsert {
             return Ok(());
         }
-        let named = self.target.primary_key.iter().zip(key);
+        let named = self.stream.target.primary_key.iter().zip(key);
         let named: Vec<String> = named
             .map(|(name, value)| format!("{name}={value}"))
             .collect();

@@ -467,13 +467,7 @@ impl Column {
         if kind == JsonKind::Null {
             return self.push_null();
         }
-        let is_text = self.is_of_object && kind == JsonKind::String;
-        if is_text
-            && matches!(
-                self.values,
-                Values::Json(_) | Values::F32(_) | Values::F64(_) | Values::I64(_) | Values::U64(_)
-            )
-        {
+        if self.is_of_object && kind == JsonKind::String && self.takes_text(json) {
             return match json::unescape(json) {
                 Some(text) => self.push_text(text.as_bytes()),
                 None => Err(Misfit::value(&self.field, json.as_bytes(), "is not JSON")),
@@ -511,6 +505,20 @@ impl Column {
                 }
             },
             _ => self.push_text(json.as_bytes()),
+        }
+    }
+
+    /// Whether [`Form::Object`](crate::cells::Form::Object) or a reader of wide numbers writes a value of the column as
+    /// this string.
+    fn takes_text(&self, json: &str) -> bool {
+        let text = json.trim_matches('"');
+        match &self.values {
+            Values::Json(_) => true,
+            Values::F32(_) | Values::F64(_) => ["NaN", "Infinity", "-Infinity"].contains(&text),
+            Values::I64(_) | Values::U64(_) => text.parse().is_ok_and(|value: i128| {
+                value.unsigned_abs() > EXACT_WHOLE && value.to_string() == text
+            }),
+            _ => false,
         }
     }
 
@@ -654,6 +662,8 @@ impl Kept {
     }
 }
 
+/// The largest whole number that a script with doubles keeps: larger ones come as strings.
+const EXACT_WHOLE: u128 = (1 << 53) - 1;
 const NOT_UTF8: Reason = "is not UTF-8";
 /// Only CSV hands over unchecked bytes: a line of JSON is checked as a whole.
 const BAD_UTF8: &str = "csv_bad_utf8";

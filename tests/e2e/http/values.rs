@@ -69,7 +69,8 @@ fn a_later_value_that_does_not_fit_is_named() {
     ] {
         let server = answer(second);
         let folder = Folder::new();
-        let text = pipeline(&server.url(""), &[config], &stream) + "schema_changes: { type_change: fail }\n";
+        let text = pipeline(&server.url(""), &[config], &stream)
+            + "schema_changes: { type_change: fail }\n";
         folder.refuses(&text, code, 4, &[column, "page 2, record 2", "items"]);
         assert!(folder.files("out").is_empty(), "{second}");
     }

@@ -12,6 +12,7 @@ use super::open::{Transforming, open_session};
 use super::{Plan, StreamPlan, place, planning_sandbox, shown};
 use crate::failure::{Class, Failure};
 use crate::host::Host;
+use crate::verify::staged;
 
 /// The plan of a stream with the columns that it has now.
 ///
@@ -47,13 +48,17 @@ pub(crate) fn replan(
         .collect();
     let sandbox = planning_sandbox(document, host, &clock, destination);
     let mut session = open_session(document, destination, sandbox)?;
-    let placed = place(
+    let mut placed = place(
         document,
         chosen,
         &mut transforms,
         &mut session,
         plan.full_refresh,
     )?;
+    if stream.target.stages {
+        placed.target = staged::target(&placed.target);
+        placed.keys = None;
+    }
     session.close();
     match placed.unfit() {
         Some(unfit) => Err(unfit),

@@ -295,9 +295,8 @@ fn request(work: &Work<'_>, stream: &StreamPlan, cursor: Option<String>) -> Read
     let resources = &work.plan.document.resources;
     let keeps_rejects = stream.target.rejects.is_some() && work.plan.source.spec.supports_rejects;
     let changes = &stream.target.schema_changes;
-    // A replay, a repair and a comparison change no target.
-    let target = &stream.target;
-    let follows = stream.replay.is_none() && target.repairs.is_none() && !target.stages;
+    // A replay and a repair change no target.
+    let follows = stream.replay.is_none() && stream.target.repairs.is_none();
     ReadRequest {
         stream: stream.name.clone(),
         schema: stream.discovered.schema.clone(),

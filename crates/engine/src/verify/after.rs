@@ -1,5 +1,7 @@
 //! `verify: after_run`: a run compares what it wrote with the snapshot that it read.
 
+use std::borrow::Cow;
+
 use rapidbyte_runtime::{LateRows, Level, Selection, SyncMode, WriteMode};
 use rapidbyte_wire::ipc;
 
@@ -165,5 +167,12 @@ fn compare(
             return Err(Failure::new(Class::Run, "internal", text).in_stream(&stream.name));
         }
     }
-    Sides::of(prepared, stream, host, (selection, snapshot), &way)?.compare(None)
+    Sides::of(
+        prepared,
+        Cow::Borrowed(stream),
+        host,
+        (selection, snapshot),
+        &way,
+    )?
+    .compare(None)
 }

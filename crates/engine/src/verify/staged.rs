@@ -9,7 +9,7 @@ use crate::narrow::Narrowing;
 use crate::plan::{Prepared, StreamPlan};
 
 /// The request for the staged rows of a target.
-pub(super) fn target(target: &Target) -> Target {
+pub(crate) fn target(target: &Target) -> Target {
     Target {
         stages: true,
         rejects: None,
@@ -18,22 +18,26 @@ pub(super) fn target(target: &Target) -> Target {
     }
 }
 
-/// Reads the stream and stages its rows. Gives the session that has them.
+/// Reads the stream and stages its rows. Gives the plan that they were read with, and the session that has them.
 pub(super) fn stage(
     prepared: &Prepared,
     stream: &StreamPlan,
     host: &Host,
-) -> Result<Destination, Failure> {
+) -> Result<(StreamPlan, Destination), Failure> {
     let mut staging = alone(prepared, &stream.name, host)?;
     let planned = &mut staging.plan.streams[0];
     planned.target = target(&planned.target);
     planned.keys = None;
     let progress = crate::run::progress(&staging.plan);
     crate::run::run_on(&mut staging, host, &progress, None, None, |_| {})?;
-    staging.sessions.take_writer().ok_or_else(|| {
+    let session = staging.sessions.take_writer().ok_or_else(|| {
         let text = "the session that staged the rows is gone";
         Failure::new(Class::Run, "internal", text).in_stream(&stream.name)
-    })
+    })?;
+    // The run has the columns of all records.
+    let mut read = staging.plan.streams.swap_remove(0);
+    read.target.stages = false;
+    Ok((read, session))
 }
 
 /// Plans a run of one stream, whose target exists, beside the comparison that `prepared` is for.

@@ -2,7 +2,7 @@
 
 import { log } from "rapidbyte:connector/log@0.2.0";
 
-import { ConnectorError } from "./rapidbyte.js";
+import { ConnectorError, KINDS } from "./rapidbyte.js";
 
 /** The JSON Schema of the configuration: `Connector.config`, closed. */
 export const schemaOfConfig = (connector) => ({ type: "object", additionalProperties: false, ...connector.config });
@@ -22,8 +22,15 @@ export function guarded(stream, work) {
 
 function explained(error, stream) {
   // Of an import: the contract's own.
-  if (error?.payload?.kind) return { ...error.payload, stream: error.payload.stream ?? stream };
+  const { kind, code, message } = error?.payload ?? {};
+  if (KINDS.includes(kind?.tag) && typeof code === "string" && typeof message === "string") {
+    return { ...error.payload, stream: error.payload.stream ?? stream };
+  }
   if (error instanceof ConnectorError) return described(error, stream);
+  if (error?.message === "out of memory") {
+    const hint = "set resources.memory to a larger value, or give fewer rows at once";
+    return described(new ConnectorError("internal", "memory_limit", "the connector is out of memory", { hint }), stream);
+  }
   log("error", `${error}\n${error?.stack ?? ""}`);
   const hint = "the log above has the stack";
   return described(new ConnectorError("internal", "javascript", `${error}`, { hint }), stream);

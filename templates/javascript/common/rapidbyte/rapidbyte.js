@@ -4,7 +4,7 @@
 // here needs Arrow: rows are objects or arrays of values. An adapter that `rapidbyte connector build`
 // puts around the connector converts between rows and Arrow batches.
 
-const KINDS = ["config", "auth", "connection", "transient", "rate-limited", "data", "schema", "internal"];
+export const KINDS = ["config", "auth", "connection", "transient", "rate-limited", "data", "schema", "internal"];
 
 /**
  * An error, for the person who reads it.
@@ -23,7 +23,15 @@ export class ConnectorError extends Error {
       throw new TypeError("the code and the message of an error are strings");
     }
     super(message);
-    Object.assign(this, { kind, code, ...more });
+    const { retryAfterMs } = more;
+    if (retryAfterMs !== undefined && !(Number.isSafeInteger(retryAfterMs) && retryAfterMs >= 0)) {
+      throw new RangeError("retryAfterMs is a number of whole milliseconds, 0 or more");
+    }
+    Object.assign(this, { kind, code, retryAfterMs });
+    for (const name of ["hint", "stream", "column", "location"]) {
+      // A line number is a place, too.
+      this[name] = more[name] === undefined || more[name] === null ? undefined : `${more[name]}`;
+    }
   }
 }
 

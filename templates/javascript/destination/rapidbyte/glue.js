@@ -27,7 +27,11 @@ class Session {
 
   plan(target) {
     return guarded(target.stream, () => {
-      const { location, isNew, refused = {}, notes = [] } = this.connector.plan(plain(target));
+      const { location, isNew, refused = {}, notes = [] } = this.connector.plan(plain(target)) ?? {};
+      if (typeof location !== "string" || typeof isNew !== "boolean") {
+        const hint = "return { location, isNew, refused, notes }; `plan` is not asynchronous";
+        throw new ConnectorError("internal", "not_a_plan", "`plan` returns no location with isNew", { hint });
+      }
       const refusals = Object.entries(refused).map(([column, why]) => ({ column, why }));
       return { location, isNew, refused: refusals, notes };
     });
@@ -61,8 +65,12 @@ class Writer {
 
   commit() {
     return guarded(this.stream, () => {
-      const { location, bytes } = this.writer.commit();
-      return { location, bytes: bytes === undefined ? undefined : BigInt(bytes) };
+      const { location, bytes = 0 } = this.writer.commit() ?? {};
+      if (typeof location !== "string" || !Number.isSafeInteger(bytes) || bytes < 0) {
+        const hint = "return { location, bytes }; `commit` is not asynchronous";
+        throw new ConnectorError("internal", "not_a_receipt", "`commit` returns no location with a number of bytes", { hint });
+      }
+      return { location, bytes: BigInt(bytes) };
     });
   }
 

@@ -3,7 +3,7 @@
 import { Connector } from "../connector.js";
 import { guarded, schemaOfConfig } from "./host.js";
 import { Checkpoint, checkedConfig, Columns, ConnectorError, Idle } from "./rapidbyte.js";
-import { arrayText, objectText } from "./text.js";
+import { columnsText, rowsText } from "./text.js";
 
 // Handing over bytes takes a hundredth of the time that strings take.
 const UTF8 = new TextEncoder();
@@ -68,28 +68,15 @@ class Reader {
     if (done) return { tag: "end" };
     if (step instanceof Checkpoint) return { tag: "checkpoint", val: JSON.stringify(step.cursor) };
     if (step instanceof Idle) return { tag: "idle" };
-    if (step instanceof Columns) return { tag: "columns", val: this.columns(step.values) };
+    if (step instanceof Columns) {
+      const texts = columnsText(step.values, this.request.columns, this.declared, "a batch with");
+      return { tag: "columns", val: texts.map((text) => UTF8.encode(text)) };
+    }
     if (!Array.isArray(step)) {
       const hint = "yield an array of objects, Columns, Checkpoint or Idle";
       throw new ConnectorError("internal", "not_a_batch", `\`read\` yields ${typeof step}, which is not a batch`, { hint });
     }
-    return { tag: "rows", val: UTF8.encode(step.map(objectText).join("\n")) };
-  }
-
-  columns(values) {
-    for (const name of Object.keys(values)) {
-      if (!Object.hasOwn(this.declared, name)) {
-        const text = `a batch with the column \`${name}\`, which \`streams\` does not declare`;
-        throw new ConnectorError("internal", "no_column", text, { column: name, hint: "declare the column, or remove it from the batch" });
-      }
-    }
-    return this.request.columns.map((name) => {
-      if (!Array.isArray(values[name])) {
-        const hint = "give an array for each of `request.columns`";
-        throw new ConnectorError("internal", "no_column", `a batch without the column \`${name}\``, { column: name, hint });
-      }
-      return UTF8.encode(arrayText(values[name], name));
-    });
+    return { tag: "rows", val: UTF8.encode(rowsText(step, this.declared)) };
   }
 }
 

@@ -3,7 +3,7 @@
 import { Connector } from "../connector.js";
 import { guarded, schemaOfConfig } from "./host.js";
 import { checkedConfig, Columns, ConnectorError, Rows } from "./rapidbyte.js";
-import { arrayText, columnValues, objectText } from "./text.js";
+import { columnsText, columnValues, rowsText } from "./text.js";
 
 const FROM_UTF8 = new TextDecoder();
 // Handing over bytes takes a hundredth of the time that strings take.
@@ -17,7 +17,11 @@ class Session {
 
   plan(input) {
     return guarded(input.stream, () => {
-      const { columns, primaryKey = [], notes = [] } = this.connector.plan(plain(input)) ?? {};
+      const { stream = input.stream, columns, primaryKey = [], notes = [] } = this.connector.plan(plain(input)) ?? {};
+      if (stream !== input.stream) {
+        const hint = "a transform keeps the name of the stream; `target:` in the pipeline file gives the target another one";
+        throw new ConnectorError("internal", "not_a_plan", `\`plan\` returns the stream ${stream}`, { hint });
+      }
       const parts = { columns: areTexts(Object.values(columns ?? [1])), primaryKey: areTexts(primaryKey), notes: areTexts(notes) };
       for (const [part, isRight] of Object.entries(parts)) {
         if (!isRight) {
@@ -44,6 +48,8 @@ class Transformer {
     this.relation = relation;
     this.before = before.map((name) => [name, relation.columns[name]]);
     this.behind = behind;
+    // The plan depends on the configuration and on the relation alone.
+    this.types = connector.plan(relation).columns;
   }
 
   transform(count, columns) {
@@ -51,28 +57,15 @@ class Transformer {
       const values = this.before.map(([name, type], at) => [name, columnValues(FROM_UTF8.decode(columns[at]), type)]);
       const given = new Rows(Object.fromEntries(values), Number(count));
       const result = this.connector.transform(this.relation, given);
-      if (result instanceof Columns) return { tag: "columns", val: this.columns(result.values) };
+      if (result instanceof Columns) {
+        const texts = columnsText(result.values, this.behind, this.types, "`transform` returns");
+        return { tag: "columns", val: texts.map((text) => UTF8.encode(text)) };
+      }
       if (!Array.isArray(result)) {
         const hint = "return an array of objects or Columns";
         throw new ConnectorError("internal", "not_a_batch", `\`transform\` returns ${typeof result}, which is not a batch`, { hint });
       }
-      return { tag: "objects", val: UTF8.encode(result.map(objectText).join("\n")) };
-    });
-  }
-
-  columns(values) {
-    for (const name of Object.keys(values)) {
-      if (!this.behind.includes(name)) {
-        const text = `\`transform\` returns the column \`${name}\`, which \`plan\` does not have`;
-        throw new ConnectorError("internal", "no_column", text, { column: name, hint: "add the column in `plan`, or leave it out" });
-      }
-    }
-    return this.behind.map((name) => {
-      if (!Array.isArray(values[name])) {
-        const hint = "return an array for each column of the plan";
-        throw new ConnectorError("internal", "no_column", `\`transform\` returns no array of values for \`${name}\``, { column: name, hint });
-      }
-      return UTF8.encode(arrayText(values[name], name));
+      return { tag: "objects", val: UTF8.encode(rowsText(result, this.types)) };
     });
   }
 }

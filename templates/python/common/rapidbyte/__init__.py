@@ -51,11 +51,13 @@ class Error(Exception):
             raise ValueError(f"an error has one of the kinds {', '.join(self.KINDS)}")
         if not isinstance(code, str) or not isinstance(message, str):
             raise ValueError("the code and the message of an error are strings")
-        if retry_after_ms is not None and not 0 <= retry_after_ms < 1 << 63:
-            raise ValueError("retry_after_ms is a number of milliseconds, 0 or more")
+        if retry_after_ms is not None and not (isinstance(retry_after_ms, int) and 0 <= retry_after_ms < 1 << 63):
+            raise ValueError("retry_after_ms is a number of whole milliseconds, 0 or more")
         super().__init__(f"{code}: {message}")
-        self.kind, self.code, self.message, self.hint = kind, code, message, hint
-        self.stream, self.column, self.location = stream, column, location
+        self.kind, self.code, self.message = kind, code, message
+        # A line number is a place, too.
+        others = (hint, stream, column, location)
+        self.hint, self.stream, self.column, self.location = (None if one is None else str(one) for one in others)
         self.retry_after_ms = retry_after_ms
 
 

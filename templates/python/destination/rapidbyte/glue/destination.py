@@ -7,7 +7,7 @@ import wit_world.exports.destination as script
 from wit_world.imports import types
 
 from connector import Connector
-from rapidbyte import Error, Rows, Target
+from rapidbyte import Error, Plan, Rows, Target
 from rapidbyte.host import described, errors
 
 
@@ -29,6 +29,9 @@ class Session(script.Session):
     def plan(self, target: script.Target) -> script.Plan:
         with errors(target.stream):
             plan = self.connector.plan(_target(target))
+            if not isinstance(plan, Plan):
+                text = f"`plan` returns {type(plan).__name__}, which is not a Plan"
+                raise Error("internal", "not_a_plan", text, "return Plan(location, is_new)")
             return script.Plan(
                 location=plan.location,
                 is_new=plan.is_new,
@@ -39,7 +42,11 @@ class Session(script.Session):
     def begin(self, target: script.Target) -> script.Writer:
         with errors(target.stream):
             target = _target(target)
-            return Writer(self.connector.begin(target), target)
+            writer = self.connector.begin(target)
+            if not hasattr(writer, "write"):
+                text = f"`begin` returns {type(writer).__name__}, which has no `write`"
+                raise Error("internal", "not_a_receipt", text, "return an object with write, commit and abort")
+            return Writer(writer, target)
 
 
 def _target(target: script.Target) -> Target:
@@ -61,8 +68,12 @@ class Writer(script.Writer):
 
     def commit(self) -> script.Receipt:
         with errors(self.target.stream):
-            location, size = self.writer.commit()
-            return script.Receipt(bytes=size, location=location)
+            receipt = self.writer.commit()
+            is_pair = isinstance(receipt, (list, tuple)) and [type(part) for part in receipt] == [str, int]
+            if not is_pair or receipt[1] < 0:
+                text = f"`commit` returns {receipt!r}, which is not a location and a number of bytes"
+                raise Error("internal", "not_a_receipt", text, "return the location and the bytes, such as (path, 0)")
+            return script.Receipt(bytes=receipt[1], location=receipt[0])
 
     def abort(self) -> None:
         with errors(self.target.stream):

@@ -7,7 +7,7 @@ import wit_world.exports.source as script
 
 from connector import Connector
 from rapidbyte import Checkpoint, Columns, Error, Idle, Request
-from rapidbyte.host import encode, errors, json_text, rows_text
+from rapidbyte.host import columns_text, encode, errors, rows_text
 
 
 class Session(script.Session):
@@ -58,8 +58,12 @@ class Reader(script.Reader):
     def __init__(self, connector: Connector, request: Request):
         self.request = request
         streams = {stream.name: stream for stream in connector.streams()}
-        self.declared = streams[request.stream].columns.keys()
-        self.steps = iter(connector.read(request))
+        self.declared = streams[request.stream].columns
+        steps = connector.read(request)
+        if not hasattr(steps, "__iter__"):
+            text = f"`read` returns {type(steps).__name__}, which gives no batches"
+            raise Error("internal", "not_a_receipt", text, "make it a generator: yield each batch")
+        self.steps = iter(steps)
 
     def next(self, wait_ms: int) -> script.Step:
         with errors(self.request.stream):
@@ -75,16 +79,5 @@ class Reader(script.Reader):
     def _batch(self, step) -> script.Step:
         # Text, not bytes: componentize-py 0.25 never frees bytes that it hands over.
         if isinstance(step, Columns):
-            self._check_names(step)
-            return script.Step_ColumnsText([json_text(step[name], name) for name in self.request.columns])
-        return script.Step_RowsText(rows_text(step, "`read` yields", "yield", ", Checkpoint(cursor), Idle()"))
-
-    def _check_names(self, columns: Columns) -> None:
-        for name in self.request.columns:
-            if not isinstance(columns.get(name), (list, tuple)):
-                text = f"a batch without a list of values for {name!r}"
-                hint = "give a list for each of `request.columns`"
-                raise Error("internal", "no_column", text, hint, column=name)
-        for name in columns.keys() - self.declared:
-            text = f"a batch with the column {name!r}, which `streams` does not declare"
-            raise Error("internal", "no_column", text, "declare the column, or remove it from the batch", column=name)
+            return script.Step_ColumnsText(columns_text(step, self.request.columns, self.declared, "a batch with"))
+        return script.Step_RowsText(rows_text(step, self.declared, "`read` yields", "yield", ", Checkpoint(cursor), Idle()"))

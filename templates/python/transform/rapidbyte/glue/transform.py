@@ -1,13 +1,13 @@
 """The resources of the interface `transform`; componentize-py finds them by this module's name."""
 
 import json
-from typing import List
+from typing import Dict, List
 
 import wit_world.exports.transform as script
 
 from connector import Connector
 from rapidbyte import Columns, Error, Relation, Rows
-from rapidbyte.host import errors, json_text, rows_text
+from rapidbyte.host import columns_text, errors, rows_text
 
 
 class Session(script.Session):
@@ -23,13 +23,17 @@ class Session(script.Session):
 
     def begin(self, input: script.Relation, columns: List[str]) -> script.Transformer:
         with errors(input.stream):
-            return Transformer(self.connector, _relation(input), columns)
+            # The plan depends on the configuration and on the relation alone.
+            return Transformer(self.connector, _relation(input), columns, self._planned(input).columns)
 
     def _planned(self, input: script.Relation) -> Relation:
         plan = self.connector.plan(_relation(input))
         if not isinstance(plan, Relation):
             text = f"`plan` returns {type(plan).__name__}, which is not a Relation"
             raise Error("internal", "not_a_plan", text, "return the relation, or another one")
+        if plan.stream != input.stream:
+            hint = "a transform keeps the name of the stream; `target:` in the pipeline file gives the target another one"
+            raise Error("internal", "not_a_plan", f"`plan` returns the stream {plan.stream!r}", hint)
         columns = plan.columns.items() if isinstance(plan.columns, dict) else [(None, None)]
         if not _are_texts([text for column in columns for text in column]):
             raise Error("internal", "not_a_plan", "`plan` returns columns that are not a dict of names and types")
@@ -50,8 +54,8 @@ def _relation(input: script.Relation) -> Relation:
 class Transformer(script.Transformer):
     """Transforms one stream, batch by batch."""
 
-    def __init__(self, connector: Connector, relation: Relation, behind: List[str]):
-        self.connector, self.relation = connector, relation
+    def __init__(self, connector: Connector, relation: Relation, behind: List[str], types: Dict[str, str]):
+        self.connector, self.relation, self.types = connector, relation, types
         self.before, self.behind = list(relation.columns), behind
 
     def transform(self, rows: int, columns: List[bytes]) -> script.Rows:
@@ -61,13 +65,5 @@ class Transformer(script.Transformer):
             result = self.connector.transform(self.relation, given)
             # Text, not bytes: componentize-py 0.25 never frees bytes that it hands over.
             if not isinstance(result, Columns):
-                return script.Rows_ObjectsText(rows_text(result, "`transform` returns", "return"))
-            for name in self.behind:
-                if not isinstance(result.get(name), (list, tuple)):
-                    text = f"`transform` returns no list of values for {name!r}"
-                    hint = "return a list for each column of the plan"
-                    raise Error("internal", "no_column", text, hint, column=name)
-            for name in result.keys() - set(self.behind):
-                text = f"`transform` returns the column {name!r}, which `plan` does not have"
-                raise Error("internal", "no_column", text, "add the column in `plan`, or leave it out", column=name)
-            return script.Rows_ColumnsText([json_text(result[name], name) for name in self.behind])
+                return script.Rows_ObjectsText(rows_text(result, self.types, "`transform` returns", "return"))
+            return script.Rows_ColumnsText(columns_text(result, self.behind, self.types, "`transform` returns"))
