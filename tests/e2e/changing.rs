@@ -89,6 +89,11 @@ fn a_value_behind_the_sample_widens_the_type_of_a_new_table() {
             .batch_execute(other)
             .expect("another value");
         verify(1);
+        // The sample has whole numbers again, and the target has none.
+        let report = succeeds(&folder, &text);
+        assert_eq!(rows(&database), found);
+        assert_eq!(report["warnings"], serde_json::json!([]), "{report:#}");
+        verify(0);
     }
 }
 
@@ -138,6 +143,21 @@ fn a_target_that_cannot_follow_leaves_the_error_of_the_record() {
     folder.write("in/a.jsonl", more);
     let ended = run(&folder, &text);
     assert_eq!(ended.code, Some(4), "{ended:?}");
+    for part in ["value_does_not_fit", "a.jsonl:3"] {
+        assert!(ended.stdout.contains(part), "{part}: {ended:?}");
+    }
+    assert_eq!(rows(&database), before);
+    // Behind a transform nobody knows which column of the target a value is for.
+    let steps = "[{ name: t, transforms: [{ rename: { v: w } }] }]";
+    let text = text
+        .replace("[t]", steps)
+        .replace("pipeline: p", "pipeline: q");
+    let text = text.replace("raw }", "other }");
+    folder.write("in/a.jsonl", "{\"id\":1,\"v\":10}\n{\"id\":2,\"v\":20}\n");
+    succeeds(&folder, &text);
+    folder.write("in/a.jsonl", more);
+    let ended = run(&folder, &text);
+    assert_eq!(ended.code, Some(4), "{ended:?}");
     for part in [
         "value_does_not_fit",
         "a.jsonl:3",
@@ -145,7 +165,6 @@ fn a_target_that_cannot_follow_leaves_the_error_of_the_record() {
     ] {
         assert!(ended.stdout.contains(part), "{part}: {ended:?}");
     }
-    assert_eq!(rows(&database), before);
 }
 
 #[test]
@@ -260,4 +279,44 @@ fn pages_behind_the_sample_change_the_columns_of_an_api() {
         let sum: f64 = database.client().query_one(sql, &[]).expect("a sum").get(0);
         assert!((sum - 7.5).abs() < 1e-9, "{sum}");
     }
+}
+
+#[test]
+fn inferred_columns_get_the_types_of_an_existing_table() {
+    let database = shared().database();
+    let made = "CREATE SCHEMA raw; CREATE TABLE raw.t (id int, n smallint, d timestamp, p numeric(8, 2), t text, f real)";
+    database.client().batch_execute(made).expect("a table");
+    let folder = Folder::new();
+    folder.write(
+        "in/a.csv",
+        "id,n,d,p,t,f\n1,10,2026-01-01T00:00:00,1,7,0.5\n2,20,2026-01-02T10:00:00,2,8,1.5\n3,30,2026-01-03T00:00:00,0.5,x,2\n",
+    );
+    let text = into_table(&database, &files("in/*.csv", ""), "", "append");
+    let report = succeeds(&folder, &text);
+    assert_eq!(report["warnings"], serde_json::json!([]), "{report:#}");
+    assert_eq!(
+        rows(&database),
+        [
+            "(1,10,\"2026-01-01 00:00:00\",1.00,7,0.5)",
+            "(2,20,\"2026-01-02 10:00:00\",2.00,8,1.5)",
+            "(3,30,\"2026-01-03 00:00:00\",0.50,x,2)"
+        ]
+    );
+    let plan = folder.rapidbyte(&["plan", "p.yaml"]);
+    assert!(
+        plan.stdout.contains("n: int16 (the type of the target)"),
+        "{}",
+        plan.stdout
+    );
+    // A value that the column does not hold is refused at its place, and no type changes.
+    folder.write(
+        "in/b.csv",
+        "id,n,d,p,t,f\n4,40000,2026-01-01T00:00:00,1,7,0.5\n",
+    );
+    let ended = run(&folder, &text);
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    for part in ["value_does_not_fit", "in/b.csv:2", "\"column\": \"n\""] {
+        assert!(ended.stdout.contains(part), "{part}: {ended:?}");
+    }
+    assert_eq!(rows(&database).len(), 3);
 }

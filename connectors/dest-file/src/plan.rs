@@ -40,6 +40,7 @@ pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
                 target_type: "folder name".into(),
                 fit: Fit::Exact,
                 note: Some("not in the rows".into()),
+                stored_type: None,
             },
             false => column(&settings.format, field),
         })
@@ -264,6 +265,7 @@ fn column(format: &FileFormat, field: &Arc<Field>) -> ColumnPlan {
             None => Fit::Exact,
         },
         note: refusal.or_else(|| note.map(str::to_owned)),
+        stored_type: None,
     }
 }
 
@@ -278,6 +280,7 @@ fn column_of_columns(kind: Kind, field: &Field) -> ColumnPlan {
             columnar::Fit::Refused => Fit::Refused,
         },
         note: form.note,
+        stored_type: None,
     }
 }
 

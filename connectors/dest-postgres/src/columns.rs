@@ -8,6 +8,7 @@ use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_pg::model::Generated;
 use rapidbyte_pg::{Column, Fit as PgFit, Kind, PgType, builtin, fit};
 use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::types::type_name;
 use rapidbyte_sdk::{Fit, WARNING_NOTE};
 
 use crate::config::Name;
@@ -20,6 +21,7 @@ pub(crate) fn column_plan(
     column: &Column,
     fit: PgFit,
 ) -> Result<ColumnPlan> {
+    let mut stored_type = None;
     let (fit, note) = match fit {
         PgFit::Direct => (Fit::Exact, None),
         PgFit::Converted(note) => (Fit::Exact, Some(note)),
@@ -43,6 +45,7 @@ pub(crate) fn column_plan(
             (Fit::Refused, Some(format!("{reason}: {hint}")))
         }
         PgFit::Refused(reason) => {
+            stored_type = there.map(|_| type_name(&form::field(column, false)));
             let change = there.map(|name| change_of_type(name, field, column));
             let change = change.transpose()?.flatten();
             let note = change.map(|sql| format!("{reason}; {sql}"));
@@ -54,6 +57,7 @@ pub(crate) fn column_plan(
         target_type: column.type_text.clone(),
         fit,
         note,
+        stored_type,
     })
 }
 
@@ -140,6 +144,7 @@ pub(crate) fn denied(name: &Name, field: &Field, old: &str, new: &str) -> Column
             "{name} has it under its old name, and this role may not rename it; have the owner run: ALTER TABLE {name} \
              RENAME COLUMN {old} TO {new}"
         )),
+        stored_type: None,
     }
 }
 
@@ -152,6 +157,7 @@ pub(crate) fn ignored(name: &Name, field: &Field) -> ColumnPlan {
         note: Some(format!(
             "{name} does not have it, and schema_changes.new_column is ignore"
         )),
+        stored_type: None,
     }
 }
 
@@ -173,6 +179,7 @@ pub(crate) fn absent(name: &Name, field: &Field, why: &str) -> Result<ColumnPlan
         target_type,
         fit: Fit::Refused,
         note: Some(note),
+        stored_type: None,
     })
 }
 

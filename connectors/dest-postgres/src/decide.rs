@@ -196,6 +196,7 @@ fn fresh(
                 target_type: String::new(),
                 fit: Fit::Refused,
                 note: Some(reason),
+                stored_type: None,
             }),
         }
     }

@@ -85,6 +85,8 @@ impl Following {
         described.source_types = vec![of_files; found.fields().len()];
         described.source_types.extend(source_types);
         described.estimated_bytes = Some(self.stream.bytes());
+        let fields = found.fields().iter();
+        described.inferred = fields.map(|field| field.name().clone()).collect();
         Ok(Some(Change { described, cause }))
     }
 }

@@ -99,6 +99,10 @@ impl Source for Files {
                 stream.source_types.resize(all, FOLDER_NAME.into());
                 stream.estimated_rows = known.rows;
                 stream.estimated_bytes = Some(found.bytes());
+                if known.inferred {
+                    let fields = known.schema.fields().iter();
+                    stream.inferred = fields.map(|field| field.name().clone()).collect();
+                }
                 stream.notes = known.notes;
                 stream
                     .notes

@@ -6,7 +6,7 @@ use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
 use crate::JSON_VALUE;
-use crate::known::{Known, columns_seen};
+use crate::known::{Known, columns_seen, inferred_names};
 use crate::settings::Settled;
 
 /// Columns that the records of a read may add to the known ones.
@@ -75,6 +75,7 @@ impl Following {
         };
         let mut described = Stream::new(&self.stream.name, &found)?;
         described.source_types = vec![JSON_VALUE.into(); found.fields().len()];
+        described.inferred = inferred_names(&self.stream, &found);
         described.primary_key = self.stream.primary_key;
         let cursor = self.stream.incremental.map(|cursor| cursor.field);
         described.cursor_fields = cursor.into_iter().collect();

@@ -123,6 +123,13 @@ fn columns_of(stream: &Settled, inferred: &Inferred) -> Result<Known> {
     })
 }
 
+/// The columns that nobody has declared.
+pub(crate) fn inferred_names(stream: &Settled, schema: &Schema) -> Vec<String> {
+    let fields = schema.fields().iter().map(|field| field.name());
+    let inferred = fields.filter(|name| declared(stream, name).is_none() && *name != REST);
+    inferred.cloned().collect()
+}
+
 /// The column's declaration under `types`.
 fn declared<'a>(stream: &'a Settled, name: &str) -> Option<&'a Arc<Field>> {
     let types = stream.types.as_ref()?;

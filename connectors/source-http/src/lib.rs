@@ -91,6 +91,9 @@ impl Source for Api {
             };
             let mut found = Stream::new(&stream.name, &known.schema)?;
             found.source_types = vec![JSON_VALUE.into(); known.schema.fields().len()];
+            if known.inferred {
+                found.inferred = known::inferred_names(&stream, &known.schema);
+            }
             found.notes = known.notes;
             found.primary_key = stream.primary_key;
             let cursor = stream.incremental.map(|cursor| cursor.field);

@@ -545,6 +545,7 @@ mod tests {
                 target_type: String::new(),
                 fit,
                 note: None,
+                stored_type: None,
             }],
             statements: Vec::new(),
             notes: Vec::new(),

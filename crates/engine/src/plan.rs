@@ -442,7 +442,36 @@ fn cannot_replace_run(document: &Document, text: String) -> Failure {
         .hint("set when_running: wait or when_running: refuse")
 }
 
+/// Plans a stream. A column whose type is inferred, and does not fit an existing target, gets the type of the target if
+/// the stream then fits: the source reads each value as that type, or refuses it.
 fn place(
+    document: &Document,
+    chosen: Chosen,
+    transforms: &mut [Transforming],
+    destination: &mut Destination,
+    full_refresh: bool,
+) -> Result<StreamPlan, Failure> {
+    let (columns, left_out) = (chosen.columns.clone(), chosen.left_out.clone());
+    let entry = chosen.entry;
+    let placed = place_as(document, chosen, transforms, destination, full_refresh)?;
+    let Some(discovered) = placed.as_stored() else {
+        return Ok(placed);
+    };
+    let chosen = Chosen {
+        entry,
+        discovered,
+        columns,
+        left_out,
+    };
+    let again = place_as(document, chosen, transforms, destination, full_refresh)?;
+    Ok(match again.unfit() {
+        None => again,
+        Some(_) => placed,
+    })
+}
+
+/// Plans a stream with the columns that the source describes.
+fn place_as(
     document: &Document,
     chosen: Chosen,
     transforms: &mut [Transforming],
@@ -759,6 +788,42 @@ impl StreamPlan {
             increment: self.increment.clone(),
             cursor: reached.and_then(|progress| progress.cursor.clone()),
         }
+    }
+
+    /// The stream with the types of the target in inferred columns that the target refuses. `None` if there are none.
+    fn as_stored(&self) -> Option<Stream> {
+        if !self.transforms.is_empty() {
+            return None;
+        }
+        let read = ipc::decode_schema(&self.read_schema).ok()?;
+        let mut discovered = self.discovered.clone();
+        let all = ipc::decode_schema(&discovered.schema).ok()?;
+        let mut fields: Vec<Arc<Field>> = all.fields().iter().cloned().collect();
+        let mut is_changed = false;
+        for (column, field) in self.placed.columns.iter().zip(read.fields()) {
+            let name = field.name();
+            let (Fit::Refused, Some(stored)) = (column.fit, &column.stored_type) else {
+                continue;
+            };
+            if !discovered.inferred.contains(name) {
+                continue;
+            }
+            let stored_field = types::parse_field(name, stored, field.is_nullable()).ok()?;
+            let stored_field = types::mark_stored(stored_field);
+            let at = all.index_of(name).ok()?;
+            is_changed |= *fields[at] != stored_field;
+            fields[at] = Arc::new(stored_field);
+            let of_column = format!("{name}: ");
+            discovered
+                .notes
+                .retain(|note| !note.starts_with(&of_column));
+            discovered
+                .notes
+                .push(format!("{name}: {stored} (the type of the target)"));
+        }
+        let schema = Schema::new_with_metadata(fields, all.metadata().clone());
+        discovered.schema = ipc::encode_schema(&schema).ok()?;
+        is_changed.then_some(discovered)
     }
 
     /// Why the destination cannot hold the stream: all columns that it refuses. None if it can.

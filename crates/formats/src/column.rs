@@ -36,8 +36,10 @@ enum Kept {
     Value,
     /// Every character.
     Text(Spelling),
-    /// Every digit that counts, of a JSON number that becomes a float.
+    /// Every digit that counts, of a number that becomes a `float64`.
     Digits,
+    /// The same for a `float32`.
+    Digits32,
 }
 
 /// Offsets end where i32 does, for the large types too: a batch is far smaller.
@@ -237,6 +239,15 @@ impl Column {
             Values::Struct(columns) => columns.iter_mut().for_each(Self::keep_digits),
             Values::Map(_, kv) => kv.iter_mut().for_each(Self::keep_digits),
             _ => {}
+        }
+    }
+
+    /// From here on reads every spelling of a value, and refuses numbers that would lose digits as floats.
+    pub(crate) fn keep_stored(&mut self) {
+        self.keep_value();
+        match &self.values {
+            Values::F32(_) => self.kept = Kept::Digits32,
+            _ => self.keep_digits(),
         }
     }
 
@@ -656,6 +667,9 @@ impl Kept {
             }
             Self::Digits if !spelling::float_keeps(text) => {
                 Err("has more digits than a float64 can hold")
+            }
+            Self::Digits32 if !number::float32_keeps_digits(text) => {
+                Err("has more digits than a float32 can hold")
             }
             _ => Ok(()),
         }

@@ -2,7 +2,7 @@
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use rapidbyte_wire::types::check_portable;
+use rapidbyte_wire::types::{check_portable, is_stored};
 
 use crate::column::Column;
 use crate::rows::{Limits, Rejected, Rows};
@@ -71,6 +71,9 @@ impl Decoder {
             Records::Jsonl(_) => Column::keep_digits,
         };
         self.rows.inferred(keep);
+        let stored = self.rows.columns.iter_mut();
+        let stored = stored.filter(|column| is_stored(column.field()));
+        stored.for_each(Column::keep_stored);
         self
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow_schema::{Field, Schema, SchemaRef};
+use rapidbyte_wire::types::is_stored;
 
 use crate::FormatError;
 
@@ -18,10 +19,13 @@ pub struct Follows {
 impl Follows {
     /// Whether other columns than `known` may hold the record that a decoder has refused.
     pub fn may_cure(self, error: &FormatError, known: &Schema) -> bool {
-        let is_new = error
-            .column
-            .as_deref()
-            .is_some_and(|name| known.fields().find(name).is_none());
+        let column = error.column.as_deref();
+        let found = column.and_then(|name| known.fields().find(name));
+        if found.is_some_and(|(_, field)| is_stored(field)) {
+            // The target has the type.
+            return false;
+        }
+        let is_new = column.is_some() && found.is_none();
         match error.code {
             "csv_unknown_column" => self.columns,
             "jsonl_unknown_field" if is_new => self.columns,
@@ -38,7 +42,7 @@ impl Follows {
             .fields()
             .iter()
             .map(|field| match found.fields().find(field.name()) {
-                Some((_, now)) if self.types => now.clone(),
+                Some((_, now)) if self.types && !is_stored(field) => now.clone(),
                 _ => field.clone(),
             });
         let is_new = |field: &&Arc<Field>| known.fields().find(field.name()).is_none();
@@ -53,6 +57,8 @@ impl Follows {
 #[cfg(test)]
 mod tests {
     use arrow_schema::DataType;
+
+    use rapidbyte_wire::types::mark_stored;
 
     use super::*;
 
@@ -95,5 +101,10 @@ mod tests {
             types: true,
         };
         assert_eq!(all.merge(&known, &known), None);
+        // The target has the type of the column, whatever the records have.
+        let stored = Schema::new(vec![mark_stored(known.field(1).clone())]);
+        assert_eq!(all.merge(&stored, &schema(&[("b", DataType::Utf8)])), None);
+        let error = FormatError::new("value_does_not_fit", "").column("b");
+        assert!(all.may_cure(&error, &known) && !all.may_cure(&error, &stored));
     }
 }

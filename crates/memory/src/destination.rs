@@ -99,6 +99,7 @@ impl DestinationSession for Writing {
                     target_type: type_name(field),
                     fit: if is_same { Fit::Exact } else { Fit::Refused },
                     note: (!is_same).then(|| "the table does not have this column".to_owned()),
+                    stored_type: None,
                 }
             };
             let mut columns: Vec<ColumnPlan> = schema.fields().iter().map(column).collect();

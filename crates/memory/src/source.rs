@@ -169,6 +169,7 @@ fn stream(name: &str, table: &Table) -> Result<Stream, ConnectorError> {
         cursor_fields: order::fields(table),
         estimated_rows: Some(rows as u64),
         estimated_bytes: None,
+        inferred: Vec::new(),
         notes: Vec::new(),
     })
 }

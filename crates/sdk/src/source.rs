@@ -185,6 +185,7 @@ impl Stream {
             cursor_fields: Vec::new(),
             estimated_rows: None,
             estimated_bytes: None,
+            inferred: Vec::new(),
             notes: Vec::new(),
         })
     }

@@ -73,6 +73,22 @@ pub fn is_json_strings(field: &Field) -> bool {
     field.metadata().contains_key(JSON_STRINGS)
 }
 
+/// The metadata of a column that has the type of the target, because its inferred type does not fit there.
+const STORED: &str = "rapidbyte.stored";
+
+/// Marks a field whose type is that of the target, and not the inferred one: every spelling of a value is read.
+#[must_use]
+pub fn mark_stored(field: Field) -> Field {
+    let mut metadata = field.metadata().clone();
+    metadata.insert(STORED.to_owned(), String::new());
+    field.with_metadata(metadata)
+}
+
+/// True for a field that is [marked](mark_stored) so.
+pub fn is_stored(field: &Field) -> bool {
+    field.metadata().contains_key(STORED)
+}
+
 /// The schema of columns that were read from JSON: columns of strings, and of lists of strings, are marked as JSON
 /// strings. A destination with a type for JSON documents must store them as such: `"5"` is not the number 5.
 pub fn mark_json_strings(schema: &Schema) -> Schema {

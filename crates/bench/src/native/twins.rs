@@ -71,7 +71,7 @@ pub fn check_item(item: sdk::CheckItem) -> host::CheckItem {
 
 pub fn stream(stream: sdk::Stream) -> host::Stream {
     record!(stream => host::Stream {
-        name, schema, source_types, primary_key, cursor_fields, estimated_rows, estimated_bytes, notes;
+        name, schema, source_types, primary_key, cursor_fields, estimated_rows, estimated_bytes, notes, inferred;
     })
 }
 
@@ -147,7 +147,7 @@ pub fn target(target: &host::Target) -> sdk::Target {
 pub fn plan(plan: sdk::Plan) -> host::Plan {
     let columns = plan.columns.into_iter().map(|column| {
         let fit = fit(column.fit);
-        record!(column => host::ColumnPlan { column, target_type, note; fit: fit })
+        record!(column => host::ColumnPlan { column, target_type, note, stored_type; fit: fit })
     });
     let columns = columns.collect();
     record!(plan => host::Plan {

@@ -72,6 +72,7 @@ pub(crate) mod tests {
             cursor_fields: Vec::new(),
             estimated_rows: None,
             estimated_bytes: None,
+            inferred: Vec::new(),
             notes: vec![text()],
         };
         let stream = streams(&document, vec![stream]).remove(0);
@@ -86,6 +87,7 @@ pub(crate) mod tests {
                 target_type: text(),
                 fit: Fit::Exact,
                 note: Some(text()),
+                stored_type: None,
             }],
             statements: vec![text()],
             notes: vec![format!("warning: {}", text())],

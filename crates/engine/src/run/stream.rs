@@ -167,6 +167,10 @@ impl Moving<'_> {
         }
         let stream = &self.members[member].0;
         let planned = match replan(self.plan, self.host, stream, described) {
+            // The columns are those of the target, whatever the records are.
+            Ok(planned) if planned.discovered.schema == stream.discovered.schema => {
+                return Err(cause);
+            }
             Ok(planned) => planned,
             Err(failure) if failure.passes_after_ms.is_some() => return Err(failure),
             Err(failure) => {

@@ -168,7 +168,16 @@ pub fn write_float_as(value: f64, bare: bool, out: &mut Vec<u8>) {
 /// True if reading `text` as `float64` and writing it again gives the same number: no digit of it
 /// is lost. `text` is a decimal number, an exponent allowed.
 pub fn float_keeps_digits(text: &[u8]) -> bool {
-    let Ok(value) = parse_float::<f64>(text) else {
+    keeps_digits::<f64>(text)
+}
+
+/// The same for `float32`.
+pub fn float32_keeps_digits(text: &[u8]) -> bool {
+    keeps_digits::<f32>(text)
+}
+
+fn keeps_digits<T: Float>(text: &[u8]) -> bool {
+    let Ok(value) = parse_float::<T>(text) else {
         return false;
     };
     if !value.is_finite() {

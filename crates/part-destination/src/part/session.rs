@@ -139,6 +139,7 @@ fn planned(column: Held, refused: &[script::Refusal]) -> ColumnPlan {
             Fit::Exact
         },
         note: why,
+        stored_type: None,
     }
 }
 

@@ -193,6 +193,7 @@ fn described(stream: script::Stream) -> Result<Stream, Error> {
         cursor_fields: stream.cursor_fields,
         estimated_rows: stream.estimated_rows,
         estimated_bytes: None,
+        inferred: Vec::new(),
         notes: stream.notes,
     })
 }

@@ -32,6 +32,7 @@ class Session(contract.Session):
                 cursor_fields=[],
                 estimated_rows=rows,
                 estimated_bytes=rows * 8,
+                inferred=[],
                 notes=[],
             )
         ]

@@ -64,6 +64,7 @@ impl Destination for Lines {
                 target_type: type_name(field),
                 fit: if is_known { Fit::Exact } else { Fit::Refused },
                 note: (!is_known).then(|| "only bool, int64, float64 and string can be written".into()),
+                stored_type: None,
             }
         };
         let location = self.path(&target.stream);

@@ -167,6 +167,7 @@ impl Destination for Misbehave {
             target_type: type_name(field),
             fit: Fit::Exact,
             note: None,
+            stored_type: None,
         });
         let mut columns: Vec<ColumnPlan> = columns.collect();
         if let (How::LieOnPlan, Some(first)) = (self.0.how, columns.first().cloned()) {

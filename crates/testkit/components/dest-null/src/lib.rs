@@ -57,6 +57,7 @@ impl Destination for Null {
             target_type: type_name(field),
             fit: Fit::Exact,
             note: None,
+            stored_type: None,
         };
         Ok(Plan {
             location: "null:".into(),

@@ -328,6 +328,7 @@ impl GuestSession for Session {
             target_type: type_name(field),
             fit: Fit::Exact,
             note: None,
+            stored_type: None,
         });
         let mut columns: Vec<ColumnPlan> = columns.collect();
         if self.config.deed == Deed::TurnsColumns {
