@@ -1042,3 +1042,134 @@ fn a_missing_tool_is_told_with_the_command_that_installs_it() {
         (Some("not_a_connector_project"), Some(2))
     );
 }
+
+/// The values that a script may give for a row, as `text.js` writes them, or the code of the error.
+#[test]
+fn what_javascript_would_change_is_refused() {
+    if !has_javascript() {
+        return;
+    }
+    let node = built("RAPIDBYTE_NODE_BIN").join("node");
+    let text = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../templates/javascript/common/rapidbyte/text.js");
+    let script = r#"
+const { rowsText, columnsText } = await import(process.argv[1]);
+const TYPES = { n: "int64", d: "decimal(38, 0)", j: "json", f: "float64", s: "string", l: "list<float64>" };
+class Own { constructor() { this.n = 1; } }
+class Hidden { #n = 1; get n() { return this.#n; } }
+class Json extends Own { toJSON() { return { n: 2 }; } }
+const holes = [{ n: 1 }]; holes[2] = { n: 3 };
+const cases = {
+  plain: [{ n: 1, s: "a" }], own: [new Own()], wide: [{ n: 9007199254740993n }],
+  function: [() => 1], symbol: [Symbol("x")], undefined: [undefined], nothing: [null], array: [[1]], text: ["a"],
+  map: [new Map([["n", 1]])], hidden: [new Hidden()], json: [new Json()], inherited: [Object.create({ n: 1 })],
+  half: [Object.assign(Object.create({ n: 1 }), { s: "a" })], holes,
+  decimal: [{ d: 2 ** 53 }], document: [{ j: { id: 2 ** 53 } }], float: [{ f: 2 ** 53, l: [2 ** 60] }],
+  zero: [{ n: -0, d: -0, f: -0 }], error: [{ j: { a: new Error("x") } }], bytes: [{ j: new Uint8Array(2) }],
+  date: [{ s: new Date(0) }], large: [{ j: 1e300 }],
+};
+for (const [name, rows] of Object.entries(cases)) {
+  let result;
+  try { result = rowsText(rows, TYPES); } catch (error) { result = error.code; }
+  console.log(`${name}: ${result.replaceAll("\n", " ")}`);
+}
+const columns = (values) => {
+  try { return columnsText(values, ["n"], TYPES, "it has").join(" "); } catch (error) { return error.message; }
+};
+console.log(columns({ n: [1n, , 3] }), columns({ n: [1], x: [1] }), columns({ s: [1] }));
+"#;
+    let output = Command::new(node)
+        .args(["--input-type=module", "-e", script])
+        .arg(text)
+        .output()
+        .expect("node starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output:?}");
+    let expected = r#"plain: {"n":1,"s":"a"}
+own: {"n":1}
+wide: {"n":9007199254740993}
+function: not_a_batch
+symbol: not_a_batch
+undefined: not_a_batch
+nothing: not_a_batch
+array: not_a_batch
+text: not_a_batch
+map: not_a_batch
+hidden: not_a_batch
+json: not_a_batch
+inherited: not_a_batch
+half: not_a_batch
+holes: not_a_batch
+decimal: value_does_not_fit
+document: value_does_not_fit
+float: {"f":9.007199254740992e+15,"l":[1.152921504606847e+18]}
+zero: {"n":0,"d":0,"f":-0.0}
+error: not_json
+bytes: not_json
+date: {"s":"1970-01-01T00:00:00.000Z"}
+large: {"j":1e+300}
+[1,null,3] it has the column `x`, which nobody declared it has no array of values for `n`
+"#;
+    assert_eq!(said, expected);
+}
+
+/// The same for `host.py`, whose imports of the component are empty here.
+#[test]
+fn what_python_would_change_is_refused() {
+    let common = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../templates/python/common");
+    let script = r#"
+import datetime, decimal, sys, types, uuid
+for name in ("componentize_py_types", "wit_world", "wit_world.imports"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["componentize_py_types"].Err = type("Err", (Exception,), {})
+sys.modules["wit_world.imports"].log = sys.modules["wit_world.imports"].types = None
+types.Error = object
+sys.modules["wit_world.imports"].types = types
+sys.path.insert(0, sys.argv[1])
+from rapidbyte import Columns, Error
+from rapidbyte.host import _plain, columns_text, rows_text
+TYPES = {"n": "int64 not null", "b": "binary", "s": "string", "d": "date", "t": "timestamptz", "x": "decimal(4, 2)", "u": "uuid", "l": "list<binary>"}
+now = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
+cases = {
+    "plain": [{"n": 1, "s": "a"}], "bytes": [{"b": b"a", "l": [b"a"]}], "text": [{"s": b"a"}],
+    "date": [{"d": datetime.date(2026, 1, 2), "t": now}], "day": [{"s": datetime.date(2026, 1, 2)}],
+    "number": [{"x": decimal.Decimal("1.10")}], "whole": [{"n": decimal.Decimal(1)}],
+    "uuid": [{"u": uuid.UUID(int=1)}], "rows": [1], "nan": [{"x": float("nan")}],
+}
+for name, rows in cases.items():
+    try:
+        said = rows_text(rows, TYPES, "it", "give")
+    except Error as error:
+        said = f"{error.code} {error.column or error.message}"
+    print(f"{name}: {said}")
+for columns in ({"s": [b"a"]}, {"s": ["a"], 5: [1]}, {"n": [1]}):
+    try:
+        print(columns_text(Columns(columns), ["s"], TYPES, "it has"))
+    except Error as error:
+        print(error.message)
+print(Error("data", "c", "m", location=7).location, _plain("a\ud800"))
+"#;
+    let output = Command::new(built("RAPIDBYTE_PYTHON"))
+        .args(["-c", script])
+        .arg(common)
+        .output()
+        .expect("Python starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output:?}");
+    let expected = r#"plain: {"n":1,"s":"a"}
+bytes: {"b":"\\x61","l":["\\x61"]}
+text: value_does_not_fit s
+date: {"d":"2026-01-02","t":"2026-01-02T00:00:00+00:00"}
+day: value_does_not_fit s
+number: {"x":"1.10"}
+whole: value_does_not_fit n
+uuid: {"u":"00000000-0000-0000-0000-000000000001"}
+rows: not_a_batch it a list with a value of type int, which is not a batch
+nan: not_json x
+a value of type bytes in a column of the type string
+it has the column 5, which nobody declared
+it has no list of values for 's'
+7 a\ud800
+"#;
+    assert_eq!(said, expected);
+}

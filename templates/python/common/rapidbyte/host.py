@@ -104,7 +104,7 @@ def rows_text(batch, kinds: dict, says: str, asks: str, others: str = "") -> str
     is_list = isinstance(batch, (list, tuple))
     if not is_list or not all(isinstance(row, dict) for row in batch):
         other = next((row for row in batch if not isinstance(row, dict)), None) if is_list else batch
-        what = f"a list with a {type(other).__name__}" if is_list else type(other).__name__
+        what = f"a list with a value of type {type(other).__name__}" if is_list else type(other).__name__
         text = f"{says} {what}, which is not a batch"
         raise Error("internal", "not_a_batch", text, f"{asks} a list of dicts{others} or Columns")
     return "\n".join([_row_text(row, kinds) for row in batch])
