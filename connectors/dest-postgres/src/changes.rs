@@ -11,7 +11,7 @@ use rapidbyte_pg::catalog::Relation;
 use rapidbyte_pg::form::{Origin, carried};
 use rapidbyte_pg::ident::{check_column_name, qualified, quote_ident, quote_literal};
 use rapidbyte_pg::model::Generated;
-use rapidbyte_pg::widen::{Widening, is_same_order, missing_labels, widening};
+use rapidbyte_pg::widen::{Widening, is_same_order, missing_labels, other_labels, widening};
 use rapidbyte_pg::{Column, ddl};
 use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::prelude::*;
@@ -291,6 +291,15 @@ pub(crate) fn decide(
                 changes.notes.push(format!(
                     "the labels of {} are in another order than those of the source, so < and ORDER BY differ",
                     column.type_text
+                ));
+            }
+            let others = other_labels(new, &columns[at]);
+            if !others.is_empty() {
+                changes.notes.push(format!(
+                    "{WARNING_NOTE}{} gets new labels, and the source does not have {}: if the source renamed a label, \
+                     older rows keep its old name",
+                    column.type_text,
+                    others.join(", ")
                 ));
             }
             for statement in statements {

@@ -56,8 +56,7 @@ impl Following {
 
     /// The first record that is kept as a reject, and that other columns may hold.
     pub(crate) fn first_curable<'a>(&self, rejects: &'a [Rejected]) -> Option<&'a Rejected> {
-        let mut rejects = rejects.iter();
-        rejects.find(|reject| self.may_cure(&reject.error))
+        self.follows.first_curable(rejects, &self.schema)
     }
 
     /// The columns of all records. `None` if they are the known ones.

@@ -2,22 +2,20 @@
 
 use rapidbyte_formats::jsonl::{Sampler, UnknownKeys};
 use rapidbyte_formats::{Follows, FormatError, Rejected};
-use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
 use crate::JSON_VALUE;
 use crate::known::{Known, columns_seen, inferred_names};
 use crate::settings::Settled;
 
-/// Columns that the records of a read may add to the known ones.
+/// Columns that the records of a page may add to the known ones.
 const MAX_NEW_COLUMNS: usize = 2000;
 
-/// The changes that the host follows, and the columns of all records so far.
+/// The changes that the host follows.
 pub(crate) struct Following {
     stream: Settled,
     schema: SchemaRef,
     follows: Follows,
-    sampler: Sampler,
 }
 
 impl Following {
@@ -28,31 +26,11 @@ impl Following {
             types: request.follows_types,
         };
         let is_inferred = known.inferred && request.records.is_none();
-        let sampler = Sampler::new(u64::MAX, usize::MAX).with_times().lenient();
-        let sampler = match request.cursor {
-            None => sampler,
-            // The records before the cursor do not come again.
-            Some(_) => sampler.after(&known.schema),
-        };
         (is_inferred && follows != Follows::default()).then(|| Self {
             stream: stream.clone(),
             schema: known.schema.clone(),
             follows,
-            sampler,
         })
-    }
-
-    /// Looks at the records of a page. False if they have more columns than a stream may get.
-    pub(crate) fn look_at(&mut self, lines: &[u8]) -> bool {
-        let _phase = phase::enter(Kind::Decode);
-        self.sampler.begin_file();
-        // The decoder comes to the same error.
-        let looked = self
-            .sampler
-            .push(lines)
-            .and_then(|()| self.sampler.end_of_file());
-        let most = self.schema.fields().len() + MAX_NEW_COLUMNS;
-        looked.is_ok() && self.sampler.columns() <= most
     }
 
     /// Whether other columns may hold a refused record.
@@ -62,13 +40,19 @@ impl Following {
 
     /// The first record that is kept as a reject, and that other columns may hold.
     pub(crate) fn first_curable<'a>(&self, rejects: &'a [Rejected]) -> Option<&'a Rejected> {
-        let mut rejects = rejects.iter();
-        rejects.find(|reject| self.may_cure(&reject.error))
+        self.follows.first_curable(rejects, &self.schema)
     }
 
-    /// The columns of all records so far. `None` if they are the known ones.
-    pub(crate) fn change(self, cause: Error) -> Result<Option<Change>> {
-        let inferred = self.sampler.finish().map_err(Error::internal)?;
+    /// The columns of the records before, and of the page with these lines. `None` if they are the known ones.
+    pub(crate) fn change(self, lines: &[u8], cause: Error) -> Result<Option<Change>> {
+        let sampler = Sampler::new(u64::MAX, usize::MAX).with_times().lenient();
+        let mut sampler = sampler.after(&self.schema);
+        let looked = sampler.push(lines).and_then(|()| sampler.end_of_file());
+        if looked.is_err() || sampler.columns() > self.schema.fields().len() + MAX_NEW_COLUMNS {
+            // The decoder comes to the same error.
+            return Ok(None);
+        }
+        let inferred = sampler.finish().map_err(Error::internal)?;
         let found = columns_seen(&self.stream, &inferred)?;
         let Some(found) = self.follows.merge(&self.schema, &found) else {
             return Ok(None);

@@ -311,8 +311,6 @@ impl Rows {
             let Some(lines) = self.walk.next_page()? else {
                 return Ok(Step::AllRead);
             };
-            self.following
-                .take_if(|following| !following.look_at(&lines));
             (self.lines, self.at, self.is_in_page) = (lines, 0, true);
             self.decoder.begin_file();
         }
@@ -335,7 +333,7 @@ impl Rows {
         let following = self.following.take();
         let following = following.filter(|following| following.may_cure(&error));
         let cause = self.walk.refuse(error);
-        let change = following.map(|following| following.change(cause.clone()));
+        let change = following.map(|following| following.change(&self.lines, cause.clone()));
         match change.transpose()?.flatten() {
             Some(change) => Ok(Step::Changed(Box::new(change))),
             None => Err(cause),
@@ -350,7 +348,7 @@ impl Rows {
         let curable = following.and_then(|following| following.first_curable(&rejects));
         if let Some(error) = curable.map(|reject| reject.error.clone())
             && let Some(following) = self.following.take()
-            && let Some(change) = following.change(self.walk.refuse(error))?
+            && let Some(change) = following.change(&self.lines, self.walk.refuse(error))?
         {
             return Ok(Step::Changed(Box::new(change)));
         }

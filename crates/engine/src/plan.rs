@@ -219,6 +219,8 @@ fn is_of_stream(failure: &Failure) -> bool {
 const SHARED_TARGET: &str = "shared_target";
 /// The run would write what it reads. Connectors have the same code.
 const TARGET_IS_SOURCE: &str = "target_is_source";
+/// Columns of the source have other names now. Connectors have the same code.
+const COLUMNS_RENAMED: &str = "columns_renamed";
 /// `when_running: replace`, and the destination does not fence the run that is replaced.
 const CANNOT_REPLACE_RUN: &str = "cannot_replace_run";
 
@@ -559,7 +561,15 @@ fn place_as(
             target.write_mode = WriteMode::Replace;
         }
     }
-    let failed = |e| Failure::from_runtime(e, document, "destination");
+    let failed = |e| {
+        let failure = Failure::from_runtime(e, document, "destination");
+        match failure.code == COLUMNS_RENAMED && !left_out.is_empty() {
+            true => failure.hint(
+                "run the stream with all of its columns first: that renames those of the target",
+            ),
+            false => failure,
+        }
+    };
     let mut placed = shown::placed(document, destination.plan(&target).map_err(failed)?);
     let replaces = document.when_running == WhenRunning::Replace;
     let standing = match replaces || increment.is_some() || keys.is_some() {

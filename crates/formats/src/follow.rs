@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_schema::{Field, Schema, SchemaRef};
 use rapidbyte_wire::types::is_stored;
 
-use crate::FormatError;
+use crate::{FormatError, Rejected};
 
 /// The changes of a schema that a reader may make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,6 +33,16 @@ impl Follows {
             "jsonl_unknown_field" | "value_does_not_fit" => self.types,
             _ => false,
         }
+    }
+
+    /// The first record that is kept as a reject, and that other columns than `known` may hold.
+    pub fn first_curable<'a>(
+        self,
+        rejects: &'a [Rejected],
+        known: &Schema,
+    ) -> Option<&'a Rejected> {
+        let mut rejects = rejects.iter();
+        rejects.find(|reject| self.may_cure(&reject.error, known))
     }
 
     /// The columns of `known`, with the types that `found` has for them and then its new columns, as far as this

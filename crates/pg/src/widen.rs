@@ -92,6 +92,20 @@ pub fn missing_labels(from: &Column, to: &Column) -> Option<(Vec<String>, Column
     (!statements.is_empty()).then_some((statements, column))
 }
 
+/// The labels of `to`, an enum or an array of an enum, that `from` does not have.
+pub fn other_labels(from: &Column, to: &Column) -> Vec<String> {
+    fn labels(ty: &PgType) -> &[String] {
+        match &ty.kind {
+            Kind::Array { element } => labels(element),
+            Kind::Enum { labels } => labels,
+            _ => &[],
+        }
+    }
+    let known = labels(&from.ty);
+    let others = labels(&to.ty).iter().filter(|label| !known.contains(label));
+    others.cloned().collect()
+}
+
 fn add_labels(from: &PgType, to: &mut PgType) -> Option<Vec<String>> {
     let name = qualified(&to.schema, &to.name);
     match (&from.kind, &mut to.kind) {

@@ -1016,6 +1016,16 @@ fn labels_come_for_an_enum_and_its_array_at_once() {
         plan.columns.iter().all(|column| column.fit == Fit::Exact),
         "{plan:?}"
     );
+    let warns = |plan: &rapidbyte_sdk::Plan| {
+        plan.notes
+            .iter()
+            .any(|note| note.contains("renamed a label"))
+    };
+    assert!(!warns(&plan), "{plan:?}");
+    // A renamed label is a new one beside the older one.
+    execute(&mut from, "ALTER TYPE src.mood RENAME VALUE 'a' TO 'z'");
+    let plan = to.plan(&target(&read(&mut from, "t"))).unwrap();
+    assert!(warns(&plan), "{plan:?}");
 }
 
 #[test]

@@ -555,8 +555,12 @@ fn first_cause(stages: Vec<Ended>) -> Failed {
             }),
             _ => None,
         });
-    // A cancelled stage was cancelled because of another one, or by the operator.
-    let rank = |failed: &Failed| u8::from(failed.failure.class == Class::Cancelled);
+    // A stage that failed, for example because a newer run has fenced this one, comes before a change that only leads to
+    // another attempt. A cancelled stage was cancelled because of another one, or by the operator.
+    let rank = |failed: &Failed| match failed.failure.class {
+        Class::Cancelled => 2,
+        _ => u8::from(failed.changed.is_some()),
+    };
     failures.min_by_key(rank).unwrap_or_else(|| Failed {
         failure: Box::new(Failure::cancelled()),
         of_source: false,

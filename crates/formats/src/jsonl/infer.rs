@@ -117,7 +117,7 @@ impl Sampler {
         self
     }
 
-    /// The same after records that had the columns of `schema`, which it has not seen.
+    /// The same after records that it has not seen, and whose columns were `schema`: what a sampler returned.
     #[must_use]
     pub fn after(mut self, schema: &Schema) -> Self {
         let column = |field: &Arc<Field>| {
