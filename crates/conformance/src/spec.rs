@@ -382,25 +382,9 @@ mod tests {
     #[test]
     fn a_source_has_modes_to_read_and_a_transform_has_none() {
         let spec = |sync_modes: &[SyncMode], write_modes: &[WriteMode]| Spec {
-            name: "a".into(),
-            version: "1.0.0".into(),
-            description: "Does it".into(),
-            config_schema: "{}".into(),
             sync_modes: sync_modes.to_vec(),
             write_modes: write_modes.to_vec(),
-            native_forms: Vec::new(),
-            supports_filter: false,
-            supports_queries: false,
-            supports_checkpoints: false,
-            deduplicates_appends: false,
-            supports_rejects: false,
-            reads_together: false,
-            commits_together: false,
-            repeatable_reads: false,
-            compares_keys: false,
-            names_targets: false,
-            has_namespaces: false,
-            digest_forms: Vec::new(),
+            ..Spec::plain("a", "1.0.0", "Does it", "{}")
         };
         let (reads, writes) = (&[SyncMode::FullRefresh], &[WriteMode::Append]);
         for (sync, write, right) in [

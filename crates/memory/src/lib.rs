@@ -118,27 +118,7 @@ impl Tables {
 }
 
 fn spec(name: &str, description: &str) -> Spec {
-    Spec {
-        name: name.to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        description: description.to_owned(),
-        config_schema: CONFIG_SCHEMA.to_owned(),
-        sync_modes: Vec::new(),
-        write_modes: Vec::new(),
-        native_forms: Vec::new(),
-        supports_filter: false,
-        supports_queries: false,
-        supports_checkpoints: false,
-        deduplicates_appends: false,
-        supports_rejects: false,
-        reads_together: false,
-        commits_together: false,
-        repeatable_reads: false,
-        compares_keys: false,
-        names_targets: false,
-        has_namespaces: false,
-        digest_forms: Vec::new(),
-    }
+    Spec::plain(name, env!("CARGO_PKG_VERSION"), description, CONFIG_SCHEMA)
 }
 
 /// The schema of a configuration without settings.

@@ -31,25 +31,14 @@ impl contract::Guest for Part {
             false => vec![SyncMode::FullRefresh],
         };
         Spec {
-            name: script.name,
-            version: script.version,
-            description: script.description,
-            config_schema: script.config_schema,
             sync_modes,
-            write_modes: Vec::new(),
-            native_forms: Vec::new(),
-            supports_filter: false,
-            supports_queries: false,
-            supports_checkpoints: false,
-            deduplicates_appends: false,
-            supports_rejects: false,
-            reads_together: false,
-            commits_together: false,
-            repeatable_reads: false,
-            compares_keys: false,
-            names_targets: false,
-            has_namespaces: false,
-            digest_forms: Vec::new(),
+            ..rapidbyte_rows::plain_spec!(
+                Spec,
+                script.name,
+                script.version,
+                script.description,
+                script.config_schema
+            )
         }
     }
 

@@ -301,27 +301,7 @@ impl NativeSession for Through {
 
 impl TransformSession for Through {
     fn describe(&mut self) -> Called<Spec> {
-        Ok(Spec {
-            name: "through".into(),
-            version: "1.0.0".into(),
-            description: "Passes rows through".into(),
-            config_schema: "{}".into(),
-            sync_modes: Vec::new(),
-            write_modes: Vec::new(),
-            native_forms: Vec::new(),
-            supports_filter: false,
-            supports_queries: false,
-            supports_checkpoints: false,
-            deduplicates_appends: false,
-            supports_rejects: false,
-            reads_together: false,
-            commits_together: false,
-            repeatable_reads: false,
-            compares_keys: false,
-            names_targets: false,
-            has_namespaces: false,
-            digest_forms: Vec::new(),
-        })
+        Ok(Spec::plain("through", "1.0.0", "Passes rows through", "{}"))
     }
     fn open(&mut self, _: &str) -> Called<()> {
         Ok(())

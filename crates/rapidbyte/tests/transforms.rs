@@ -59,27 +59,12 @@ impl TransformSession for Broken {
             }
             _ => r#"{"type":"object"}"#,
         };
-        Ok(Spec {
-            name: "broken".into(),
-            version: "1.0.0".into(),
-            description: "Does one thing wrong".into(),
-            config_schema: schema.into(),
-            sync_modes: Vec::new(),
-            write_modes: Vec::new(),
-            native_forms: Vec::new(),
-            supports_filter: false,
-            supports_queries: false,
-            supports_checkpoints: false,
-            deduplicates_appends: false,
-            supports_rejects: false,
-            reads_together: false,
-            commits_together: false,
-            repeatable_reads: false,
-            compares_keys: false,
-            names_targets: false,
-            has_namespaces: false,
-            digest_forms: Vec::new(),
-        })
+        Ok(Spec::plain(
+            "broken",
+            "1.0.0",
+            "Does one thing wrong",
+            schema,
+        ))
     }
     fn open(&mut self, _: &str) -> Called<()> {
         Ok(())

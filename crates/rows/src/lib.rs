@@ -15,5 +15,5 @@ pub use declared::schema;
 pub use decoder::{Decoder, Held, Piece, columns};
 pub use encoder::{Encoded, Encoder, REPORT, Refusal};
 pub use rapidbyte_formats::Owner;
-pub use rapidbyte_wire::one;
+pub use rapidbyte_wire::{one, plain_spec};
 pub use relation::Relation;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::Phase;
-use crate::bindings::types::{Error as ConnectorError, ErrorKind};
+use crate::bindings::types::{Error as ConnectorError, ErrorKind, Spec};
 
 /// Why a call into a connector, or the loading of one, did not succeed.
 #[derive(Debug)]
@@ -52,6 +52,18 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl Spec {
+    /// A connector without modes and abilities. Set the other fields afterwards.
+    pub fn plain(
+        name: impl Into<String>,
+        version: impl Into<String>,
+        description: impl Into<String>,
+        config_schema: impl Into<String>,
+    ) -> Self {
+        rapidbyte_wire::plain_spec!(Spec, name, version, description, config_schema)
+    }
+}
 
 impl ConnectorError {
     /// An error that the host itself found.

@@ -352,25 +352,21 @@ impl Target {
 /// The specification of a [`Destination`], from its constants.
 pub fn spec<D: Destination>() -> Spec {
     Spec {
-        name: D::NAME.into(),
-        version: D::VERSION.into(),
-        description: D::DESCRIPTION.into(),
-        config_schema: config::schema::<D::Config>(),
-        sync_modes: Vec::new(),
         write_modes: D::WRITE_MODES.to_vec(),
         native_forms: D::NATIVE_FORMS.iter().map(|s| (*s).into()).collect(),
-        supports_filter: false,
-        supports_queries: false,
         supports_checkpoints: D::SUPPORTS_CHECKPOINTS,
         deduplicates_appends: D::DEDUPLICATES_APPENDS,
         supports_rejects: D::SUPPORTS_REJECTS,
-        reads_together: false,
-        commits_together: false,
-        repeatable_reads: false,
         compares_keys: D::COMPARES_KEYS,
         names_targets: D::NAMES_TARGETS,
         has_namespaces: D::HAS_NAMESPACES,
         digest_forms: D::DIGEST_FORMS.iter().map(|s| (*s).into()).collect(),
+        ..Spec::plain(
+            D::NAME,
+            D::VERSION,
+            D::DESCRIPTION,
+            config::schema::<D::Config>(),
+        )
     }
 }
 

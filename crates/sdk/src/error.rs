@@ -4,6 +4,18 @@ use std::fmt;
 
 use crate::bindings::types::{CheckItem, Error, ErrorKind};
 
+impl crate::Spec {
+    /// A connector without modes and abilities. Set the other fields afterwards.
+    pub fn plain(
+        name: impl Into<String>,
+        version: impl Into<String>,
+        description: impl Into<String>,
+        config_schema: impl Into<String>,
+    ) -> Self {
+        rapidbyte_wire::plain_spec!(crate::Spec, name, version, description, config_schema)
+    }
+}
+
 impl Error {
     /// An error of a kind, with a short stable code and a lower-case fragment.
     pub fn new(kind: ErrorKind, code: &str, message: impl fmt::Display) -> Self {

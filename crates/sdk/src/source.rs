@@ -246,25 +246,19 @@ impl<S: Source> wit::Guest for SourceExport<S> {
 /// The specification of a [`Source`], from its constants.
 pub fn spec<S: Source>() -> Spec {
     Spec {
-        name: S::NAME.into(),
-        version: S::VERSION.into(),
-        description: S::DESCRIPTION.into(),
-        config_schema: config::schema::<S::Config>(),
         sync_modes: S::SYNC_MODES.to_vec(),
-        write_modes: Vec::new(),
         native_forms: S::NATIVE_FORMS.iter().map(|s| (*s).into()).collect(),
         supports_filter: S::SUPPORTS_FILTER,
         supports_queries: S::SUPPORTS_QUERIES,
-        supports_checkpoints: false,
-        deduplicates_appends: false,
         supports_rejects: S::SUPPORTS_REJECTS,
-        reads_together: false,
-        commits_together: false,
         repeatable_reads: S::REPEATABLE_READS,
-        compares_keys: false,
-        names_targets: false,
-        has_namespaces: false,
         digest_forms: S::DIGEST_FORMS.iter().map(|s| (*s).into()).collect(),
+        ..Spec::plain(
+            S::NAME,
+            S::VERSION,
+            S::DESCRIPTION,
+            config::schema::<S::Config>(),
+        )
     }
 }
 

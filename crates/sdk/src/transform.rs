@@ -71,25 +71,14 @@ impl Relation {
 /// The description of a [`Transform`].
 pub fn spec<T: Transform>() -> Spec {
     Spec {
-        name: T::NAME.into(),
-        version: T::VERSION.into(),
-        description: T::DESCRIPTION.into(),
-        config_schema: config::schema::<T::Config>(),
-        sync_modes: Vec::new(),
-        write_modes: Vec::new(),
         native_forms: T::NATIVE_FORMS.iter().map(|s| (*s).into()).collect(),
-        supports_filter: false,
-        supports_queries: false,
-        supports_checkpoints: false,
-        deduplicates_appends: false,
         supports_rejects: T::SUPPORTS_REJECTS,
-        reads_together: false,
-        commits_together: false,
-        repeatable_reads: false,
-        compares_keys: false,
-        names_targets: false,
-        has_namespaces: false,
-        digest_forms: Vec::new(),
+        ..Spec::plain(
+            T::NAME,
+            T::VERSION,
+            T::DESCRIPTION,
+            config::schema::<T::Config>(),
+        )
     }
 }
 

@@ -50,3 +50,36 @@ pub enum WireError {
     #[error("{0}")]
     Type(String),
 }
+
+/// A description of a connector without modes and abilities, in the type that bindings have for `spec` of the contract.
+///
+/// ```ignore
+/// Spec { write_modes, ..plain_spec!(Spec, name, version, description, config_schema) }
+/// ```
+#[macro_export]
+macro_rules! plain_spec {
+    ($spec:path, $name:expr, $version:expr, $description:expr, $config_schema:expr) => {{
+        type Plain = $spec;
+        Plain {
+            name: $name.into(),
+            version: $version.into(),
+            description: $description.into(),
+            config_schema: $config_schema.into(),
+            sync_modes: Vec::new(),
+            write_modes: Vec::new(),
+            native_forms: Vec::new(),
+            supports_filter: false,
+            supports_queries: false,
+            supports_checkpoints: false,
+            deduplicates_appends: false,
+            supports_rejects: false,
+            reads_together: false,
+            commits_together: false,
+            repeatable_reads: false,
+            compares_keys: false,
+            names_targets: false,
+            has_namespaces: false,
+            digest_forms: Vec::new(),
+        }
+    }};
+}

@@ -248,25 +248,14 @@ impl Guest for Export {
 
     fn describe() -> Spec {
         Spec {
-            name: "source-wrong".into(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            description: "Does one wrong thing, for tests of the tests".into(),
-            config_schema: CONFIG_SCHEMA.into(),
             sync_modes: vec![SyncMode::FullRefresh, SyncMode::Incremental],
-            write_modes: Vec::new(),
-            native_forms: Vec::new(),
             supports_filter: true,
-            supports_queries: false,
-            supports_checkpoints: false,
-            deduplicates_appends: false,
-            supports_rejects: false,
-            reads_together: false,
-            commits_together: false,
-            repeatable_reads: false,
-            compares_keys: false,
-            names_targets: false,
-            has_namespaces: false,
-            digest_forms: Vec::new(),
+            ..Spec::plain(
+                "source-wrong",
+                env!("CARGO_PKG_VERSION"),
+                "Does one wrong thing, for tests of the tests",
+                CONFIG_SCHEMA,
+            )
         }
     }
 
