@@ -60,7 +60,7 @@ fn read(source: &mut Source, how: &str) -> Result<Event, ConnectorError> {
         records: None,
         rows: None,
         follows_columns: false,
-        follows_types: false,
+        follows_types: Vec::new(),
     };
     source.read(&[request]).map_err(failed)?;
     loop {

@@ -308,6 +308,14 @@ impl OpenFile {
     fn merge(&self, expected: &SchemaRef, headers: Headers, first: &str) -> Result<SchemaRef> {
         let found = self.file.schema();
         let unites = headers == Headers::Union;
+        let is_known = |field: &Arc<Field>| expected.fields().find(field.name()).is_some();
+        if !found.fields().is_empty() && !found.fields().iter().any(is_known) {
+            let text = format!("the file has none of the columns of {first}");
+            return Err(Error::schema("schema_differs", text)
+                .hint("for files of several tables, put {stream} into the path")
+                .in_stream(&self.stream)
+                .at(&self.path));
+        }
         let mut merged = Vec::with_capacity(expected.fields().len());
         for field in expected.fields() {
             let name = field.name();

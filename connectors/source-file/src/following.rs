@@ -36,7 +36,7 @@ impl Following {
         };
         let follows = Follows {
             columns: request.follows_columns && adds_columns,
-            types: request.follows_types,
+            types: request.follows_types.clone(),
         };
         let is_inferred = known.inferred && request.records.is_none();
         let follows_any = follows != Follows::default();
@@ -65,7 +65,7 @@ impl Following {
             &self.settings,
             &self.stream,
             &self.schema,
-            self.follows,
+            &self.follows,
             self.limits,
         )?;
         let Some(found) = found else {

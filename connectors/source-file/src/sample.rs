@@ -206,7 +206,7 @@ pub(crate) fn look_again(
     settings: &Settings,
     stream: &FileStream,
     known: &Schema,
-    follows: Follows,
+    follows: &Follows,
     limits: Limits,
 ) -> Result<Option<SchemaRef>> {
     let FileFormat::Text(format) = &settings.format else {

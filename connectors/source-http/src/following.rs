@@ -23,7 +23,7 @@ impl Following {
     pub(crate) fn new(stream: &Settled, known: &Known, request: &ReadRequest) -> Option<Self> {
         let follows = Follows {
             columns: request.follows_columns && stream.unknown_keys == UnknownKeys::Add,
-            types: request.follows_types,
+            types: request.follows_types.clone(),
         };
         let is_inferred = known.inferred && request.records.is_none();
         (is_inferred && follows != Follows::default()).then(|| Self {

@@ -219,7 +219,7 @@ fn read(mut source: Source, stream: &Stream, enough: usize) -> Result<RecordBatc
         records: None,
         rows: None,
         follows_columns: false,
-        follows_types: false,
+        follows_types: Vec::new(),
     };
     let broken = |text: String| Trouble::Broken(format!("the peer reads {name}: {text}"));
     let schemas = source.read(&[request]).map_err(trouble)?;

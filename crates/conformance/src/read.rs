@@ -123,7 +123,7 @@ impl Asked {
             records: None,
             rows: None,
             follows_columns: false,
-            follows_types: false,
+            follows_types: Vec::new(),
         }
     }
 }

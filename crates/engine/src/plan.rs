@@ -800,6 +800,37 @@ impl StreamPlan {
         }
     }
 
+    /// The columns of the source whose inferred types may change while the stream is read: the target does not have them
+    /// yet, and no setting depends on their values.
+    pub(crate) fn free_types(&self) -> Vec<String> {
+        let read = ipc::decode_schema(&self.read_schema);
+        let Ok(read) = read.as_ref().map(Schema::fields) else {
+            return Vec::new();
+        };
+        if !self.transforms.is_empty() {
+            return Vec::new();
+        }
+        let Target {
+            primary_key,
+            dedup_fields,
+            deleted_field,
+            ..
+        } = &self.target;
+        let cursor = self.increment.iter().flat_map(|one| &one.cursor_fields);
+        let cursor: HashSet<&String> = cursor.collect();
+        let is_free = |(from, to): &(&Arc<Field>, &Arc<Field>)| {
+            let name = to.name();
+            let is_new = self.placed.is_new || self.placed.new_columns.contains(name);
+            let is_used = primary_key.contains(name)
+                || dedup_fields.contains(name)
+                || deleted_field.as_ref() == Some(name)
+                || cursor.contains(from.name());
+            is_new && !is_used && self.discovered.inferred.contains(from.name())
+        };
+        let columns = read.iter().zip(self.schema.fields()).filter(is_free);
+        columns.map(|(from, _)| from.name().clone()).collect()
+    }
+
     /// The stream with the types of the target in inferred columns that the target refuses. `None` if there are none.
     fn as_stored(&self) -> Option<Stream> {
         if !self.transforms.is_empty() {

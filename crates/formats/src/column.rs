@@ -27,6 +27,8 @@ pub(crate) struct Column {
     pattern: Option<TimePattern>,
     /// Its JSON values stand as in [`Form::Object`](crate::cells::Form::Object).
     is_of_object: bool,
+    /// A column of texts that reads numbers and booleans of JSON as their texts.
+    takes_scalars: bool,
 }
 
 /// The part of a text that must be kept besides its value.
@@ -196,6 +198,7 @@ impl Column {
             kept: Kept::Value,
             pattern: None,
             is_of_object: false,
+            takes_scalars: false,
         })
     }
 
@@ -247,6 +250,8 @@ impl Column {
         self.keep_value();
         match &self.values {
             Values::F32(_) => self.kept = Kept::Digits32,
+            // The type of a number without limits, or of texts, in the target.
+            Values::String(_) => self.takes_scalars = true,
             _ => self.keep_digits(),
         }
     }
@@ -496,6 +501,9 @@ impl Column {
                 }
             };
             return self.finish_value(pushed, json.as_bytes());
+        }
+        if self.takes_scalars && matches!(kind, JsonKind::Number | JsonKind::Bool) {
+            return self.push_text(json.as_bytes());
         }
         let expected = self.json_kinds();
         if !expected.contains(&kind) {

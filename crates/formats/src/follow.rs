@@ -3,41 +3,37 @@
 use std::sync::Arc;
 
 use arrow_schema::{Field, Schema, SchemaRef};
-use rapidbyte_wire::types::is_stored;
+use rapidbyte_wire::types::type_name;
 
 use crate::{FormatError, Rejected};
 
 /// The changes of a schema that a reader may make.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Follows {
     /// New columns.
     pub columns: bool,
-    /// Other types of known columns.
-    pub types: bool,
+    /// The known columns that may get another type.
+    pub types: Vec<String>,
 }
 
 impl Follows {
     /// Whether other columns than `known` may hold the record that a decoder has refused.
-    pub fn may_cure(self, error: &FormatError, known: &Schema) -> bool {
+    pub fn may_cure(&self, error: &FormatError, known: &Schema) -> bool {
         let column = error.column.as_deref();
-        let found = column.and_then(|name| known.fields().find(name));
-        if found.is_some_and(|(_, field)| is_stored(field)) {
-            // The target has the type.
-            return false;
-        }
-        let is_new = column.is_some() && found.is_none();
+        let is_new = column.is_some_and(|name| known.fields().find(name).is_none());
+        let is_free = || self.types.iter().any(|name| Some(name.as_str()) == column);
         match error.code {
             "csv_unknown_column" => self.columns,
             "jsonl_unknown_field" if is_new => self.columns,
             // The key is in an object of a column.
-            "jsonl_unknown_field" | "value_does_not_fit" => self.types,
+            "jsonl_unknown_field" | "value_does_not_fit" => is_free(),
             _ => false,
         }
     }
 
     /// The first record that is kept as a reject, and that other columns than `known` may hold.
     pub fn first_curable<'a>(
-        self,
+        &self,
         rejects: &'a [Rejected],
         known: &Schema,
     ) -> Option<&'a Rejected> {
@@ -46,13 +42,15 @@ impl Follows {
     }
 
     /// The columns of `known`, with the types that `found` has for them and then its new columns, as far as this
-    /// follows them. `None` if that changes nothing.
-    pub fn merge(self, known: &Schema, found: &Schema) -> Option<SchemaRef> {
+    /// follows them. A column does not become JSON: its texts would get quotes. `None` if that changes nothing.
+    pub fn merge(&self, known: &Schema, found: &Schema) -> Option<SchemaRef> {
         let kept = known
             .fields()
             .iter()
             .map(|field| match found.fields().find(field.name()) {
-                Some((_, now)) if self.types && !is_stored(field) => now.clone(),
+                Some((_, now)) if self.types.contains(field.name()) && !gets_quotes(field, now) => {
+                    now.clone()
+                }
                 _ => field.clone(),
             });
         let is_new = |field: &&Arc<Field>| known.fields().find(field.name()).is_none();
@@ -64,11 +62,17 @@ impl Follows {
     }
 }
 
+/// Whether values that were texts, numbers or lists become documents.
+fn gets_quotes(before: &Field, now: &Field) -> bool {
+    let has_json = |field: &Field| type_name(field).contains("json");
+    has_json(now) && !has_json(before)
+}
+
 #[cfg(test)]
 mod tests {
     use arrow_schema::DataType;
 
-    use rapidbyte_wire::types::mark_stored;
+    use rapidbyte_wire::types::parse_field;
 
     use super::*;
 
@@ -81,11 +85,12 @@ mod tests {
         let (int, text) = (DataType::Int64, DataType::Utf8);
         let known = schema(&[("a", int.clone()), ("b", int.clone())]);
         let found = schema(&[("c", int.clone()), ("b", text.clone())]);
+        let both = || vec!["a".to_owned(), "b".to_owned()];
         for (columns, types, expected) in [
-            (false, false, None),
+            (false, Vec::new(), None),
             (
                 true,
-                false,
+                vec!["a".to_owned()],
                 Some(schema(&[
                     ("a", int.clone()),
                     ("b", int.clone()),
@@ -94,12 +99,12 @@ mod tests {
             ),
             (
                 false,
-                true,
+                both(),
                 Some(schema(&[("a", int.clone()), ("b", text.clone())])),
             ),
             (
                 true,
-                true,
+                both(),
                 Some(schema(&[("a", int.clone()), ("b", text), ("c", int)])),
             ),
         ] {
@@ -108,13 +113,12 @@ mod tests {
         }
         let all = Follows {
             columns: true,
-            types: true,
+            types: both(),
         };
         assert_eq!(all.merge(&known, &known), None);
-        // The target has the type of the column, whatever the records have.
-        let stored = Schema::new(vec![mark_stored(known.field(1).clone())]);
-        assert_eq!(all.merge(&stored, &schema(&[("b", DataType::Utf8)])), None);
-        let error = FormatError::new("value_does_not_fit", "").column("b");
-        assert!(all.may_cure(&error, &known) && !all.may_cure(&error, &stored));
+        let json = parse_field("b", "json", true).unwrap();
+        assert_eq!(all.merge(&known, &Schema::new(vec![json])), None);
+        let error = |column: &str| FormatError::new("value_does_not_fit", "").column(column);
+        assert!(all.may_cure(&error("b"), &known) && !all.may_cure(&error("c"), &known));
     }
 }

@@ -170,9 +170,12 @@ impl Recipe {
         conditions: Vec<String>,
     ) -> Digested<'a> {
         let mut conditions = conditions;
-        let value = |at: usize| {
+        let counted = |at: usize| {
             let (shape, column) = (self.columns.get(at)?.as_ref()?, (*columns.get(at)?)?);
-            Some(shape.value(column))
+            Some(Counted {
+                value: shape.value(column),
+                mark: shape.mark(column),
+            })
         };
         if let Some((at, is_flag)) = self.deleted
             && let Some(Some(column)) = columns.get(at)
@@ -184,18 +187,13 @@ impl Recipe {
             let shape = self.columns[at].as_ref();
             shape.map(Shape::key_type).unwrap_or_default()
         };
-        let mark = |at: usize| {
-            let (shape, column) = (self.columns.get(at)?.as_ref()?, (*columns.get(at)?)?);
-            shape.mark(column)
-        };
         Digested {
             from,
-            values: (0..self.columns.len()).map(value).collect(),
-            marks: (0..self.columns.len()).map(mark).collect(),
+            columns: (0..self.columns.len()).map(counted).collect(),
             key: self
                 .key
                 .iter()
-                .filter_map(|at| Some((value(*at)?, key_type(*at))))
+                .filter_map(|at| Some((counted(*at)?.value, key_type(*at))))
                 .collect(),
             conditions,
         }
@@ -365,14 +363,21 @@ fn is_text(name: &str) -> bool {
     [TEXT.name, VARCHAR.name, XML.name, "name"].contains(&name)
 }
 
+/// A column that counts.
+#[derive(Debug, Clone)]
+struct Counted {
+    /// The expression of its value.
+    value: String,
+    /// The expression of what stands behind the text of its row.
+    mark: Option<String>,
+}
+
 /// Rows whose digests a server computes.
 #[derive(Debug, Clone)]
 pub struct Digested<'a> {
     from: &'a str,
     /// One for each column of the recipe. `None`: the column does not count.
-    values: Vec<Option<String>>,
-    /// For each of them, an expression of what stands behind the text of its row.
-    marks: Vec<Option<String>>,
+    columns: Vec<Option<Counted>>,
     /// Values and their types.
     key: Vec<(String, String)>,
     conditions: Vec<String>,
@@ -401,11 +406,13 @@ impl Digested<'_> {
 
     /// The same of the rows with these keys, and then a digest of each column: 0 for one that does not count.
     pub fn of_keys(&self, keys: &[Vec<String>], max: u32, recodes: bool) -> String {
-        let digest = |(value, mark): (&Option<String>, &Option<String>)| match value {
-            Some(value) => hash(&encoded(&marked(row(value), [mark.as_ref()]), recodes), 0),
+        let digest = |counted: &Option<Counted>| match counted {
+            Some(Counted { value, mark }) => {
+                hash(&encoded(&marked(row(value), [mark.as_ref()]), recodes), 0)
+            }
             None => "0".to_owned(),
         };
-        let digests: Vec<String> = self.values.iter().zip(&self.marks).map(digest).collect();
+        let digests: Vec<String> = self.columns.iter().map(digest).collect();
         let digests = digests.join(", ");
         // An array has no limit of columns.
         let columns = format!("ARRAY[{digests}]::pg_catalog.int8[]::pg_catalog.text AS c");
@@ -450,8 +457,9 @@ impl Digested<'_> {
             .map(|one| one.rsplit(' ').next().unwrap_or_default());
         let names: String = names.map(|name| format!(", {name}")).collect();
         let more: String = more.iter().map(|one| format!(", {one}")).collect();
-        let values: Vec<&str> = self.values.iter().flatten().map(String::as_str).collect();
-        let marks = self.marks.iter().map(Option::as_ref);
+        let counted = self.columns.iter().flatten();
+        let values: Vec<&str> = counted.clone().map(|one| one.value.as_str()).collect();
+        let marks = counted.map(|one| one.mark.as_ref());
         let text = encoded(&marked(row(&values.join(", ")), marks), recodes);
         let conditions = self.conditions.iter().chain(&place);
         let conditions: Vec<&str> = conditions.map(String::as_str).collect();

@@ -54,7 +54,7 @@ struct Followed {
     /// All of them, as the request has them.
     schema: Vec<u8>,
     new_columns: bool,
-    types: bool,
+    types: Vec<String>,
 }
 
 /// A source, with one session and one reader at most.
@@ -282,12 +282,12 @@ impl Source {
 
 impl Followed {
     fn of(request: &ReadRequest) -> Option<Self> {
-        let follows = request.follows_columns || request.follows_types;
+        let follows = request.follows_columns || !request.follows_types.is_empty();
         follows.then(|| Self {
             stream: request.stream.clone(),
             schema: request.schema.clone(),
             new_columns: request.follows_columns,
-            types: request.follows_types,
+            types: request.follows_types.clone(),
         })
     }
 
@@ -314,7 +314,7 @@ impl Followed {
             let Some((_, found)) = now.fields().find(field.name()) else {
                 return Some(format!("a change without the column {}", field.name()));
             };
-            if found != field && !followed.types {
+            if found != field && !followed.types.contains(field.name()) {
                 let column = field.name();
                 return Some(format!(
                     "a change of the column {column}, which the host does not follow"

@@ -210,7 +210,7 @@ impl ReadRequest {
             records: None,
             rows: None,
             follows_columns: false,
-            follows_types: false,
+            follows_types: Vec::new(),
         }
     }
 }

@@ -201,6 +201,14 @@ fn a_union_has_all_columns_and_null_where_a_file_lacks_one() {
         assert_eq!(shown(&batches[0].schema()), "more string");
         let rows: Vec<_> = batches.iter().map(RecordBatch::num_rows).collect();
         assert_eq!((rows, batches[0].column(0).null_count()), (vec![2, 1], 2));
+        // A file of another table.
+        write(&at("3"), &[("other", "string", texts(&[Some("x")]))]);
+        let mut source = open_as(folder.path(), ending, "union");
+        let stranger = source.discover(&[]).unwrap().remove(0);
+        assert!(
+            stranger.notes[0].contains("none of the columns"),
+            "{stranger:?}"
+        );
         // A union refuses a column that has two types.
         write(&at("3"), &[("id", "string", texts(&[Some("x")]))]);
         let mut source = open_as(folder.path(), ending, "union");

@@ -122,10 +122,15 @@ fn text_of(compared: &Compared, sample: Share, output: &Output) -> String {
         newer => format!("; {} changed at the source after the cursor", rows(newer)),
     };
     let repaired = repaired(compared);
-    if compared.is_equal() && source.rows == 0 && sample != Share::WHOLE {
+    let why = match (sample != Share::WHOLE, compared.limits.is_empty()) {
+        (true, _) => Some("the sample has no rows: take a larger one with --sample"),
+        (false, false) => Some("no row lies at or below the cursor minus the lag"),
+        (false, true) => None,
+    };
+    if let Some(why) = why.filter(|_| compared.is_equal() && source.rows == 0) {
         let nothing = output.paint_result("33", "nothing compared");
         return format!(
-            "{name}: {repaired}{nothing}, the sample has no rows: take a larger one with --sample ({:.1} s){newer}",
+            "{name}: {repaired}{nothing}, {why} ({:.1} s){newer}",
             compared.seconds
         );
     }

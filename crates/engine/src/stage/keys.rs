@@ -44,7 +44,7 @@ pub(super) fn send_keys(
         columns: Some(keys.columns.clone()),
         filter: None,
         follows_columns: false,
-        follows_types: false,
+        follows_types: Vec::new(),
         ..request
     }]);
     let is_same = |schema: &Vec<u8>| has_same_columns(schema, &keys.schema);

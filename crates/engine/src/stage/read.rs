@@ -320,7 +320,10 @@ fn request(work: &Work<'_>, stream: &StreamPlan, cursor: Option<String>) -> Read
         },
         follows_columns: follows && changes.new_column != NewColumn::Fail,
         // A record that does not fit is a reject, and does not change the type for all others.
-        follows_types: follows && !keeps_rejects && changes.type_change != TypeChange::Fail,
+        follows_types: match follows && !keeps_rejects && changes.type_change != TypeChange::Fail {
+            true => stream.free_types(),
+            false => Vec::new(),
+        },
     }
 }
 
