@@ -361,3 +361,38 @@ fn inferred_columns_get_the_types_of_an_existing_table() {
     }
     assert_eq!(rows(&database).len(), 3);
 }
+
+/// Nobody has declared the digits of the file.
+#[test]
+fn an_inferred_type_changes_no_type_of_the_target_unless_the_pipeline_says_so() {
+    for (top, code, ty) in [
+        ("", 4, "numeric(6,2)"),
+        (
+            "schema_changes: { type_change: widen }\n",
+            0,
+            "numeric(38,2)",
+        ),
+    ] {
+        let database = shared().database();
+        let made = "CREATE SCHEMA raw; CREATE TABLE raw.t (id int, v numeric(6, 2))";
+        database.client().batch_execute(made).expect("a table");
+        let folder = Folder::new();
+        folder.write("in/a.csv", "id,v\n1,1.10\n2,2.20\n3,99999999.10\n");
+        let ended = run(
+            &folder,
+            &into_table(&database, &files("in/*.csv", ""), top, "append"),
+        );
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        let sql = "SELECT format_type(atttypid, atttypmod) FROM pg_attribute \
+                   WHERE attrelid = 'raw.t'::regclass AND attname = 'v'";
+        let found: String = database
+            .client()
+            .query_one(sql, &[])
+            .expect("a type")
+            .get(0);
+        assert_eq!(found, ty);
+        if code != 0 {
+            assert!(ended.stdout.contains("in/a.csv:4"), "{ended:?}");
+        }
+    }
+}

@@ -97,6 +97,8 @@ pub struct StreamPlan {
     pub backfills: bool,
     /// The columns that the arguments leave out.
     pub(crate) left_out: Vec<String>,
+    /// The policy allows that types change.
+    follows_types: bool,
     /// The transforms of its rows, in order.
     pub transforms: Vec<Step>,
     /// The columns that the destination gets, under their new names.
@@ -277,6 +279,12 @@ pub(crate) fn schema_changes(document: &Document, stream: &document::Stream) -> 
             document::Renamed::Off => RenamedColumn::Off,
         },
     }
+}
+
+/// Whether the pipeline says what happens to types.
+fn says_types(document: &Document, stream: &document::Stream) -> bool {
+    let asked = stream.schema_changes.unwrap_or_default();
+    asked.or(document.schema_changes).type_change.is_some()
 }
 
 /// The same for a run whose arguments leave columns out: their columns in the target stay as they are.
@@ -526,6 +534,12 @@ fn place_as(
             .in_stream(&discovered.name)
             .hint("leave columns out in the pipeline file: columns: [...]"));
     }
+    // A transform may have given the columns their types.
+    let is_guessed = !discovered.inferred.is_empty() && transforms.is_empty();
+    let policy = match left_out.is_empty() {
+        true => schema_changes(document, asked),
+        false => for_one_run(schema_changes(document, asked)),
+    };
     let mut target = Target {
         stream: discovered.name.clone(),
         name: asked.target.as_ref().and_then(|target| target.name.clone()),
@@ -539,9 +553,13 @@ fn place_as(
         deleted_field: None,
         dedup_fields: Vec::new(),
         is_incremental: increment.is_some(),
-        schema_changes: match left_out.is_empty() {
-            true => schema_changes(document, asked),
-            false => for_one_run(schema_changes(document, asked)),
+        schema_changes: match is_guessed && !says_types(document, asked) {
+            false => policy,
+            // It asks for no other type of the target.
+            true => SchemaChanges {
+                type_change: TypeChange::Fail,
+                ..policy
+            },
         },
         rejects: rejects(document),
         deletes: deletes::asked(document, asked),
@@ -624,6 +642,7 @@ fn place_as(
         progress,
         backfills,
         left_out,
+        follows_types: policy.type_change != TypeChange::Fail,
         keys,
         read_schema: ipc::encode_schema(&read).map_err(broken)?,
         transforms,
@@ -807,7 +826,7 @@ impl StreamPlan {
         let Ok(read) = read.as_ref().map(Schema::fields) else {
             return Vec::new();
         };
-        if !self.transforms.is_empty() {
+        if !self.transforms.is_empty() || !self.follows_types {
             return Vec::new();
         }
         let Target {

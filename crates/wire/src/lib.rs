@@ -53,7 +53,7 @@ pub enum WireError {
 
 /// A description of a connector without modes and abilities, in the type that bindings have for `spec` of the contract.
 ///
-/// ```ignore
+/// ```text
 /// Spec { write_modes, ..plain_spec!(Spec, name, version, description, config_schema) }
 /// ```
 #[macro_export]

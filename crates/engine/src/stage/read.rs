@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use rapidbyte_runtime::{
     Batch, Cancel, Change, Clock, Error, Event, NewColumn, Phase, Position, ReadRequest,
-    RejectOrigin, Source, TypeChange,
+    RejectOrigin, Source,
 };
 use rapidbyte_wire::ipc;
 use rapidbyte_wire::verify::Layout;
@@ -320,7 +320,7 @@ fn request(work: &Work<'_>, stream: &StreamPlan, cursor: Option<String>) -> Read
         },
         follows_columns: follows && changes.new_column != NewColumn::Fail,
         // A record that does not fit is a reject, and does not change the type for all others.
-        follows_types: match follows && !keeps_rejects && changes.type_change != TypeChange::Fail {
+        follows_types: match follows && !keeps_rejects {
             true => stream.free_types(),
             false => Vec::new(),
         },
