@@ -399,7 +399,7 @@ fn backfill_reads_the_stream_again_and_fills_a_new_column_in_old_rows() {
         fills.contains("from its first row") && fills.contains("new columns: note"),
         "{fills}"
     );
-    assert!(notes("").contains("get no values of the new columns: note"));
+    assert!(notes("").contains("are not read again for the new columns: note"));
     // A second attempt goes on behind the commits of the first one.
     let fault = Some("engine.committed=error@1");
     document(&copied.types("run", BACKFILL, BY_ID, "upsert", fault), 0);
@@ -463,4 +463,132 @@ fn backfill_is_refused_where_rows_cannot_be_updated() {
         failed["error"]["hint"], "use one of: true, false",
         "{failed:#}"
     );
+}
+
+/// Columns with defaults: each has the value of its default in row 1, and another one in row 2.
+const WITH_DEFAULTS: &str = "CREATE TYPE mood AS ENUM ('sad', 'it''s, fine'); \
+    ALTER TABLE t ADD COLUMN i int NOT NULL DEFAULT 7, ADD COLUMN s text DEFAULT E'a''b, {\"c\\\\d\"}', \
+        ADD COLUMN e text DEFAULT '', ADD COLUMN n numeric DEFAULT 1.50, ADD COLUMN p numeric(6,3) DEFAULT 0.125, \
+        ADD COLUMN f float8 DEFAULT 0.1, ADD COLUMN b bool DEFAULT true, ADD COLUMN d date DEFAULT '2026-02-03', \
+        ADD COLUMN z timestamptz DEFAULT now(), ADD COLUMN v interval DEFAULT '1 mon 2 days -03:04:05.6', \
+        ADD COLUMN a int[] DEFAULT '{1,NULL,3}', ADD COLUMN j jsonb DEFAULT '{\"a\": [1, \"x\"]}', \
+        ADD COLUMN y bytea DEFAULT '\\x00ff', ADD COLUMN u uuid DEFAULT '12345678-1234-1234-1234-123456789abc', \
+        ADD COLUMN net inet DEFAULT '10.0.0.0/8', ADD COLUMN m mood DEFAULT 'it''s, fine', \
+        ADD COLUMN ms mood[] DEFAULT '{sad,\"it''s, fine\"}', ADD COLUMN c char(5) DEFAULT 'ab', \
+        ADD COLUMN \"Odd \"\"name\" varchar(3) DEFAULT 'xyz', ADD COLUMN r int4range DEFAULT '[1,5)', \
+        ADD COLUMN bits bit(3) DEFAULT B'101', ADD COLUMN inf float8 DEFAULT 'NaN'; \
+    INSERT INTO t (id, name, old, i, s) VALUES (2, 'b', 'y', 8, 'other')";
+
+#[test]
+fn older_rows_get_the_default_of_a_column_that_the_source_added() {
+    for (mode, stream) in [("append", BY_ID), ("upsert", BY_ID), ("upsert", "")] {
+        let copied = Copied::new();
+        document(&copied.run("", stream, mode), 0);
+        let mut source = copied.source.client();
+        source.batch_execute(WITH_DEFAULTS).expect("a change");
+        let plan = document(&copied.types("plan", "", stream, mode, None), 0);
+        let plan = plan["streams"][0].to_string();
+        assert!(plan.contains("i integer DEFAULT '7'"), "{plan}");
+        assert!(plan.contains("older rows get '7' in i"), "{plan}");
+        document(&copied.run("", stream, mode), 0);
+        let sql = |table| {
+            format!(
+                "SELECT string_agg(x::text, ' ' ORDER BY id) FROM (SELECT DISTINCT * FROM {table}) x"
+            )
+        };
+        let of_source: String = source.query_one(&sql("t"), &[]).expect("rows").get(0);
+        let mut target = copied.target();
+        let of_target: String = target.query_one(&sql("raw.t"), &[]).expect("rows").get(0);
+        assert_eq!(of_target, of_source, "{mode} {stream}");
+        let sql = "SELECT count(*) FROM pg_catalog.pg_attrdef WHERE adrelid = 'raw.t'::regclass";
+        let defaults: i64 = target.query_one(sql, &[]).expect("a count").get(0);
+        assert_eq!(defaults, 0);
+    }
+}
+
+#[test]
+fn older_rows_have_null_where_nothing_proves_their_default() {
+    let added =
+        "ALTER TABLE t ADD COLUMN k int DEFAULT 7; INSERT INTO t (id, name, k) VALUES (2, 'b', 8)";
+    let hides = ", transforms: [{ set: { k: k + 1 } }]";
+    const IGNORES: &str = "schema_changes: { new_column: ignore }\n";
+    type Between = fn(&Copied);
+    let nothing: Between = |_| ();
+    let cases: [(&str, &str, &str, Between); 9] = [
+        ("proved", "", added, nothing),
+        ("behind a transform", hides, added, nothing),
+        // Row 2 was read without the column, and has another value in it.
+        ("read before", "", added, |copied| {
+            document(&copied.run(IGNORES, BY_ID, "append"), 0);
+        }),
+        (
+            "no constant",
+            "",
+            "ALTER TABLE t ADD COLUMN k int DEFAULT random() * 0 + 7",
+            nothing,
+        ),
+        (
+            "rewritten",
+            "",
+            "ALTER TABLE t ADD COLUMN k int DEFAULT 7; VACUUM FULL t",
+            nothing,
+        ),
+        (
+            "money",
+            "",
+            "ALTER TABLE t ADD COLUMN k money DEFAULT 7",
+            nothing,
+        ),
+        (
+            "a domain",
+            "",
+            "CREATE DOMAIN d AS int CHECK (VALUE > 0); ALTER TABLE t ADD COLUMN k d DEFAULT 7",
+            nothing,
+        ),
+        (
+            "a name",
+            "",
+            "ALTER TABLE t ADD COLUMN k regclass DEFAULT 't'::regclass",
+            nothing,
+        ),
+        // Another pipeline, from another program, wrote into the target.
+        ("another stream", "", added, |copied| {
+            let other = "INSERT INTO _rapidbyte.checkpoint (pipeline, stream, target, run_id, epoch, seq, complete, \
+                updated_at, target_oid) SELECT 'other', stream, target, run_id, epoch, seq, complete, updated_at, \
+                target_oid FROM _rapidbyte.checkpoint";
+            copied.target().batch_execute(other).expect("a record");
+        }),
+    ];
+    for (case, stream, change, between) in cases {
+        let copied = Copied::new();
+        document(&copied.run("", BY_ID, "append"), 0);
+        let mut source = copied.source.client();
+        for statement in change.split("; ") {
+            source.batch_execute(statement).expect("a change");
+        }
+        between(&copied);
+        document(&copied.run("", &format!("{BY_ID}{stream}"), "append"), 0);
+        let sql = "SELECT k::text FROM raw.t WHERE id = 1";
+        let older: Option<String> = copied.target().query_one(sql, &[]).expect("a row").get(0);
+        let expected = (case == "proved").then_some("7");
+        assert_eq!(older.as_deref(), expected, "{case}");
+    }
+}
+
+#[test]
+fn a_label_that_the_run_adds_is_no_default_of_the_same_run() {
+    let copied = Copied::new();
+    let mut source = copied.source.client();
+    let typed =
+        "CREATE TYPE mood AS ENUM ('sad'); ALTER TABLE t ADD COLUMN m mood; UPDATE t SET m = 'sad'";
+    source.batch_execute(typed).expect("a column");
+    document(&copied.run("", BY_ID, "append"), 0);
+    for change in [
+        "ALTER TYPE mood ADD VALUE 'happy'",
+        "ALTER TABLE t ADD COLUMN k mood DEFAULT 'happy'",
+    ] {
+        source.batch_execute(change).expect("a change");
+    }
+    document(&copied.run("", BY_ID, "append"), 0);
+    assert_eq!(copied.rows(), "(1,a,x,sad,)");
 }

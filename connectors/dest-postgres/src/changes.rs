@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rapidbyte_pg::catalog::Relation;
 use rapidbyte_pg::form::{Origin, carried};
 use rapidbyte_pg::ident::{check_column_name, qualified, quote_ident, quote_literal};
-use rapidbyte_pg::model::Generated;
+use rapidbyte_pg::model::{Generated, Kind};
 use rapidbyte_pg::widen::{Widening, is_same_order, missing_labels, other_labels, widening};
 use rapidbyte_pg::{Column, ddl};
 use rapidbyte_pg_client::Client;
@@ -147,7 +147,9 @@ fn renamed(
     relation: &Relation,
     differences: &Differences,
 ) -> Result<(Renames, Renames)> {
-    let Known { columns, shared } = &differences.known;
+    let Known {
+        columns, shared, ..
+    } = &differences.known;
     let (mut renamed, mut blocked) = (Renames::new(), Renames::new());
     for field in schema.fields() {
         let (new, number) = (field.name(), source.number(field).map_err(convert)?);
@@ -225,6 +227,10 @@ pub(crate) fn decide(
 ) -> Result<Changes> {
     let policy = &target.schema_changes;
     let Differences { source, known, .. } = &found.differences;
+    let adds_labels = relation.columns.iter().any(|column| {
+        let mut columns = new.iter().flatten().filter(|new| new.name == column.name);
+        columns.any(|new| missing_labels(new, column).is_some())
+    });
     let moved = match target.write_mode {
         // All rows are new.
         WriteMode::Replace => Vec::new(),
@@ -260,6 +266,7 @@ pub(crate) fn decide(
     // Of ALTER TABLE.
     let mut actions = Vec::new();
     let mut added = Vec::new();
+    let mut without_default = Vec::new();
     let mut ignored = Vec::new();
     let mut rewrites = false;
     for (place, (field, new)) in schema.fields().iter().zip(new).enumerate() {
@@ -270,13 +277,26 @@ pub(crate) fn decide(
                 NewColumn::Add if let Ok(new) = new => {
                     if table.may_alter && check_column_name(&new.name).is_ok() {
                         let column = ddl::column_with_type(new).map_err(convert)?;
-                        actions.push(format!("ADD COLUMN IF NOT EXISTS {column}"));
-                        // Rows that are there have nothing in it.
-                        let not_null = false;
-                        added.push(Column {
-                            not_null,
+                        let added_column = Column {
+                            // Rows that are there may have nothing in it.
+                            not_null: false,
                             ..found.as_it_is_there(new)
-                        });
+                        };
+                        match older_value(target, field, &added_column, found, adds_labels)? {
+                            // A column that somebody adds meanwhile keeps its own default.
+                            Some(value) => {
+                                let quoted = quote_ident(&new.name);
+                                let value = quote_literal(value);
+                                actions.push(format!("ADD COLUMN {column} DEFAULT {value}"));
+                                without_default.push(format!("ALTER COLUMN {quoted} DROP DEFAULT"));
+                                changes.notes.push(format!(
+                                    "older rows get {value} in {quoted}, as the source has it: its default when the \
+                                     column was added"
+                                ));
+                            }
+                            None => actions.push(format!("ADD COLUMN IF NOT EXISTS {column}")),
+                        }
+                        added.push(added_column);
                     }
                 }
                 NewColumn::Add | NewColumn::Ignore | NewColumn::Fail => {}
@@ -326,6 +346,16 @@ pub(crate) fn decide(
                 with_collation(&column)
             ));
             columns[at] = column;
+        }
+    }
+    // A new column of an enum that gets labels, because another column has it, has them too.
+    for column in &mut added {
+        let mut columns = changes.relation.columns.iter();
+        let like = |other: &&Column| {
+            (&other.ty.schema, &other.ty.name) == (&column.ty.schema, &column.ty.name)
+        };
+        if let Some(other) = columns.find(like) {
+            column.ty.clone_from(&other.ty);
         }
     }
     // The run itself fills the column that marks deleted rows.
@@ -378,6 +408,10 @@ pub(crate) fn decide(
         let alter = format!("ALTER TABLE {name} {}", actions.join(", "));
         changes.statements.push(alter);
     }
+    if !without_default.is_empty() {
+        let alter = format!("ALTER TABLE {name} {}", without_default.join(", "));
+        changes.statements.push(alter);
+    }
     changes
         .statements
         .extend(ddl::comments(&name.schema, &name.table, None, &added));
@@ -415,6 +449,43 @@ pub(crate) fn decide(
         );
     }
     Ok(changes)
+}
+
+/// The value that the rows of the table have at the source in a column that the source added: all of them were read
+/// before, so the server of the source gives them its default. `None` if that is not proved, or if the column of the
+/// table has another type. `adds_labels`: the changes add labels to enums, which nothing may use before they are
+/// committed.
+fn older_value<'a>(
+    target: &Target,
+    field: &Field,
+    column: &Column,
+    found: &'a Found,
+    adds_labels: bool,
+) -> Result<Option<&'a String>> {
+    let Differences {
+        source,
+        known,
+        older,
+        ..
+    } = &found.differences;
+    let (Some(source), Some(newest)) = (source, known.newest) else {
+        return Ok(None);
+    };
+    let Some(number) = source.number(field).map_err(convert)? else {
+        return Ok(None);
+    };
+    let mut names = source.columns.iter();
+    let name = names.find(|(_, there)| **there == number);
+    let value = name.and_then(|(name, _)| older.get(name));
+    let carried = carried(field).map_err(convert)?;
+    let is_like_source = carried
+        .is_some_and(|(carried, _)| (&carried.ty, carried.typmod) == (&column.ty, column.typmod));
+    let is_enum = matches!(column.ty.kind, Kind::Enum { .. } | Kind::Array { .. });
+    let is_proved = number > newest
+        && target.write_mode != WriteMode::Replace
+        && is_like_source
+        && !(adds_labels && is_enum);
+    Ok(value.filter(|_| is_proved))
 }
 
 /// Refuses to write values under the name of a column whose older rows hold the values of another column of the source.

@@ -681,7 +681,7 @@ impl Place<'_> {
         let mut within = within;
         let table = form::table_of(self.schema).map_err(convert)?;
         let is_table = table.identity.is_some() || table.origin.is_some();
-        let source = table.origin;
+        let (source, older) = (table.origin, table.older);
         let origins = is_table.then(|| origins::question(self.settings, name));
         let found = look(
             client,
@@ -696,6 +696,7 @@ impl Place<'_> {
         found.is_made = self.is_made;
         found.is_unproved = source.is_none() && origins::has_record(&found)?;
         if !self.is_made && changes::may_change(self.schema, &new, source.as_ref(), &mut found)? {
+            found.differences.older = older;
             changes::look(client, &mut within, self, source, &mut found)
                 .map_err(|error| error.in_stream(&target.stream))?;
         }

@@ -1,5 +1,7 @@
 //! Reads the state of the server from the catalog and changes nothing.
 
+use std::collections::BTreeMap;
+
 use rapidbyte_pg::catalog::{self, Described, Relation, Types};
 use rapidbyte_pg::form::Origin;
 use rapidbyte_pg::ident::{qualified, quote_literal};
@@ -50,6 +52,8 @@ pub(crate) struct Differences {
     pub ties: Vec<Tie>,
     /// The columns of the relation that the stream comes from.
     pub source: Option<Origin>,
+    /// [`rapidbyte_pg::form::Table::older`] of the stream.
+    pub older: BTreeMap<String, String>,
     pub known: Known,
     /// The columns that the source renamed, if this role may not rename them: old and new names.
     pub denied: Vec<(String, String)>,

@@ -18,14 +18,15 @@ use crate::look::Found;
 /// The most rows of one target that are read. Only a target that a thousand pipelines fill has more.
 const MAX_ORIGINS: usize = 1000;
 
-/// The query for the origins of a target's columns. It returns one text, or no row if the role may not read the table
-/// of checkpoints or the table does not exist.
+/// The query for the origins of a target's columns, with `-` for a stream that has rows there and no record. It returns
+/// one text, or no row if the role may not read the table of checkpoints or the table does not exist.
 pub(crate) fn question(settings: &Settings, target: &Name) -> String {
     let schema = &settings.checkpoint_schema;
     // The inner query runs only if there is such a table. XML would escape the text.
     let inner = format!(
-        "SELECT pg_catalog.encode(pg_catalog.convert_to(pg_catalog.to_jsonb(c) ->> 'origins', 'UTF8'), 'hex') AS o \
-         FROM {} AS c WHERE c.target = {} AND pg_catalog.to_jsonb(c) ->> 'origins' IS NOT NULL \
+        "SELECT pg_catalog.encode(pg_catalog.convert_to(COALESCE(pg_catalog.to_jsonb(c) ->> 'origins', '-'), 'UTF8'), \
+             'hex') AS o FROM {} AS c WHERE c.target = {} AND ((pg_catalog.to_jsonb(c) ->> 'seq')::int8 > 0 \
+             OR pg_catalog.to_jsonb(c) ->> 'origins' IS NOT NULL) \
          ORDER BY c.updated_at DESC LIMIT {MAX_ORIGINS}",
         qualified(schema, TABLE),
         quote_literal(&target.sql())
@@ -55,6 +56,11 @@ struct Recorded {
     /// there.
     #[serde(default)]
     left: BTreeSet<i16>,
+    /// The highest number of a column that the relation had when the newest rows were read.
+    newest: Option<i16>,
+    /// The stream has also written rows of another relation.
+    #[serde(default)]
+    mixed: bool,
 }
 
 /// Where the columns of a target came from.
@@ -64,12 +70,18 @@ pub(crate) struct Known {
     pub columns: BTreeMap<String, i16>,
     /// The columns that have values of other relations, too, or values whose column has another name now.
     pub shared: BTreeSet<String>,
+    /// All rows that runs have written are from the relation, and from a time when it had no column with a higher number
+    /// than this.
+    pub newest: Option<i16>,
 }
 
 /// Reads the answer to [`question`] for a target and the source of its stream. Skips a row that does not parse,
 /// a row of an older table of this name, and a row from a later state of the source.
 pub(crate) fn known(answer: &Rows, source: &Origin, target: &Relation) -> Result<Known> {
-    let mut known = Known::default();
+    let mut known = Known {
+        newest: newest(answer, source, target),
+        ..Known::default()
+    };
     // Two pipelines may have recorded different columns.
     let mut doubtful = BTreeSet::new();
     for recorded in recorded(answer, target)? {
@@ -95,6 +107,28 @@ pub(crate) fn known(answer: &Rows, source: &Origin, target: &Relation) -> Result
     Ok(known)
 }
 
+/// See [`Known::newest`]. `None` also if there are more records than were read.
+fn newest(answer: &Rows, source: &Origin, target: &Relation) -> Option<i16> {
+    let mut newest = None;
+    let mut records = 0;
+    for recorded in all_recorded(answer).ok()? {
+        records += 1;
+        let recorded = recorded?;
+        if records == MAX_ORIGINS {
+            return None;
+        }
+        if recorded.target != target.oid {
+            continue;
+        }
+        let is_of_source = recorded.relation == source.relation && recorded.xid <= source.xid;
+        if !is_of_source || recorded.mixed {
+            return None;
+        }
+        newest = newest.max(Some(recorded.newest?));
+    }
+    newest
+}
+
 /// Whether a run has recorded the origins of the target's columns.
 pub(crate) fn has_record(found: &Found) -> Result<bool> {
     let (Some(answer), Some(target)) = (&found.origins, &found.relation) else {
@@ -105,6 +139,13 @@ pub(crate) fn has_record(found: &Found) -> Result<bool> {
 
 /// The records of runs that filled this target.
 fn recorded(answer: &Rows, target: &Relation) -> Result<impl Iterator<Item = Recorded>> {
+    let oid = target.oid;
+    let all = all_recorded(answer)?.flatten();
+    Ok(all.filter(move |recorded| recorded.target == oid))
+}
+
+/// The records of all streams that filled a target of this name; `None` for one that does not parse.
+fn all_recorded(answer: &Rows) -> Result<impl Iterator<Item = Option<Recorded>>> {
     let text = match answer.rows.first() {
         Some(row) => row.text(0)?.unwrap_or_default(),
         None => "",
@@ -113,9 +154,7 @@ fn recorded(answer: &Rows, target: &Relation) -> Result<impl Iterator<Item = Rec
         let hex = text.split('<').next()?;
         serde_json::from_slice(&unhex(hex)?).ok()
     };
-    let oid = target.oid;
-    let found = text.split("<o>").skip(1).filter_map(read);
-    Ok(found.filter(move |recorded| recorded.target == oid))
+    Ok(text.split("<o>").skip(1).map(read))
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
@@ -137,9 +176,11 @@ pub(crate) fn filled(schema: &Schema, kept: Option<&[usize]>) -> Result<Option<S
             columns.insert(field.name().clone(), number);
         }
     }
-    serde_json::to_string(&Origin { columns, ..source })
-        .map(Some)
-        .map_err(|error| Error::internal(format!("the origins of columns: {error}")))
+    let newest = source.columns.values().max();
+    let filled = serde_json::json!({
+        "relation": source.relation, "xid": source.xid, "columns": columns, "newest": newest,
+    });
+    Ok(Some(filled.to_string()))
 }
 
 /// The assignment that sets the column to the numbers of the columns in `origins`, which [`filled`] returned. `oid` is
@@ -147,7 +188,8 @@ pub(crate) fn filled(schema: &Schema, kept: Option<&[usize]>) -> Result<Option<S
 pub(crate) fn assignment(oid: &str, origins: &str) -> String {
     format!(
         "origins = (SELECT pg_catalog.jsonb_build_object('relation', n.o -> 'relation', 'xid', n.o -> 'xid', \
-             'target', t.oid::int8, 'columns', \
+             'newest', n.o -> 'newest', 'target', t.oid::int8, 'mixed', COALESCE(c.origins ->> 'target' = t.oid::text \
+                 AND (NOT s.same OR (c.origins ->> 'mixed')::bool), false), 'columns', \
              COALESCE((SELECT pg_catalog.jsonb_object_agg(e.key, e.value) FROM pg_catalog.jsonb_each(k.o) AS e \
                  WHERE e.value NOT IN (SELECT x.value FROM pg_catalog.jsonb_each(n.o -> 'columns') AS x)), \
                  '{{}}'::pg_catalog.jsonb) || f.o, \

@@ -120,7 +120,12 @@ pub(crate) fn stream(
     native: bool,
 ) -> Result<Stream> {
     let columns = &described.columns;
-    let schema = schema(columns, native, &described.table());
+    let mut table = described.table();
+    // Tables that inherit from it may have other values in their older rows.
+    if relation.has_children {
+        table.older.clear();
+    }
+    let schema = schema(columns, native, &table);
     let mut stream = Stream::new(relation.stream(), &schema)?;
     stream.source_types = columns.iter().map(|c| c.type_text.clone()).collect();
     // Rows of inheriting tables are read with it, and may have the same key.

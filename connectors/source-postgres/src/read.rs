@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rapidbyte_pg::copy::Decoder;
 use rapidbyte_pg::digest::Recipe;
-use rapidbyte_pg::form::{form, schema, select_expression};
+use rapidbyte_pg::form::{form, schema, select_expression, table_of};
 use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_pg::{Column, NATIVE_FORM, Table, catalog};
 use rapidbyte_pg_client::{Client, CopyOut, CopyRead, ROW_SECURITY};
@@ -165,6 +165,7 @@ impl Rows {
             }
             prepared => prepared?,
         };
+        refuse_newer(request, &table)?;
         let first = queries
             .pop_front()
             .ok_or_else(|| Error::internal("a read without a query"))?;
@@ -428,6 +429,22 @@ fn prepare(
         queries,
         calls,
     })
+}
+
+/// Refuses a table that got a column after the plan. The destination takes rows of a read without that column for rows
+/// that are older than the column. Errors: `schema_changed`.
+fn refuse_newer(request: &ReadRequest, table: &Table) -> Result<()> {
+    let newest = |table: &Table| table.origin.as_ref()?.columns.values().max().copied();
+    // A read without a plan has no columns.
+    let planned = rapidbyte_sdk::ipc::decode_schema(&request.schema);
+    let planned = planned.map_or(Ok(Table::default()), |planned| table_of(&planned));
+    match (newest(&planned.map_err(convert)?), newest(table)) {
+        (Some(planned), Some(now)) if now > planned => {
+            let text = "the table got a column after the plan";
+            Err(Error::schema("schema_changed", text).hint("run again"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Begins a COPY; waits until the server has something to send.

@@ -513,7 +513,10 @@ fn place_as(
             .collect::<Result<_, _>>()?;
     }
     let read = all.project(&wanted).map_err(|e| broken(e.into()))?;
-    let renamed = rename(document, entry, &discovered, &read, &left_out)?;
+    let mut renamed = rename(document, entry, &discovered, &read, &left_out)?;
+    if !transforms.is_empty() {
+        renamed.metadata.remove(types::OLDER_VALUES);
+    }
     let source_types: Vec<String> = wanted
         .iter()
         .map(|i| discovered.source_types.get(*i).cloned().unwrap_or_default())
@@ -690,7 +693,7 @@ fn fills_new_columns(
         // Every row comes anyway.
         (true, false) => return false,
         (false, _) => {
-            format!("rows that are in the table get no values of the new columns: {names}")
+            format!("rows that are in the table are not read again for the new columns: {names}")
         }
     };
     placed.notes.push(note);

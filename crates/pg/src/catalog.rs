@@ -47,10 +47,12 @@ pub fn columns_query(relations: &[u32]) -> String {
 pub fn columns_query_of(relations: &str) -> String {
     let sql = COLUMNS.replace("$RELATIONS", relations);
     sql.replace("$DEFAULT", DEFAULT)
+        .replace("$OLDER", "NULL::text")
         .replace("$SYSTEM", "NULL::text")
 }
 
-/// As [`columns_query`], with the [`Origin`] of the columns, but without defaults and generating expressions. The
+/// As [`columns_query`], with the [`Origin`] of the columns and [`Table::older`], but without defaults and generating
+/// expressions. The
 /// server takes a lock of a table to write those, and waits while somebody changes it; this question waits for nobody.
 pub fn shapes_query(relations: &[u32]) -> String {
     shapes_query_of(&oid_array(relations))
@@ -60,6 +62,7 @@ pub fn shapes_query(relations: &[u32]) -> String {
 pub fn shapes_query_of(relations: &str) -> String {
     let sql = COLUMNS.replace("$RELATIONS", relations);
     sql.replace("$DEFAULT", "NULL::text")
+        .replace("$OLDER", OLDER)
         .replace("$SYSTEM", SYSTEM)
 }
 
@@ -137,7 +140,7 @@ SELECT pg_catalog.json_build_object(
             'name', a.attname, 'number', a.attnum, 'type', a.atttypid::int8, 'typmod', a.atttypmod,
             'type_text', pg_catalog.format_type(a.atttypid, a.atttypmod), 'dimensions', a.attndims,
             'not_null', a.attnotnull, 'generated', a.attgenerated, 'identity', a.attidentity,
-            'default', $DEFAULT,
+            'default', $DEFAULT, 'older', $OLDER,
             'comment', (
                 SELECT m.description FROM pg_catalog.pg_description m
                 WHERE m.objoid = a.attrelid AND m.objsubid = a.attnum
@@ -184,6 +187,12 @@ const SYSTEM: &str = "(SELECT CASE
 const DEFAULT: &str = "(
     SELECT pg_catalog.pg_get_expr(d.adbin, d.adrelid) FROM pg_catalog.pg_attrdef d
     WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum)";
+
+/// The value that the server reads where a row is older than the column, if it is not long. PostgreSQL keeps it as an
+/// array of one element; the text of an array whose type has another delimiter than a comma may have more.
+const OLDER: &str = "(
+    SELECT CASE WHEN pg_catalog.cardinality(m.v) = 1 AND pg_catalog.octet_length(m.v[1]) <= 1024 THEN m.v[1] END
+    FROM (SELECT a.attmissingval::text::text[]) AS m(v) WHERE a.atthasmissing)";
 
 const TYPES_BY_OID: &str = "SELECT pg_catalog.unnest($TYPES)";
 
@@ -267,6 +276,8 @@ pub struct Relation {
     pub identity: Option<String>,
     /// See [`Table`].
     pub origin: Option<Origin>,
+    /// See [`Table::older`]; only of columns whose texts mean the same in every session.
+    pub older: BTreeMap<String, String>,
     /// `pg_attribute.attnum` of each column by name.
     pub numbers: BTreeMap<String, i16>,
     /// In their order, without dropped ones.
@@ -282,6 +293,7 @@ impl Relation {
             comment: self.comment.clone(),
             identity: self.identity.clone(),
             origin: self.origin.clone(),
+            older: self.older.clone(),
         }
     }
 
@@ -333,6 +345,8 @@ struct RawColumn {
     generated: String,
     identity: String,
     default: Option<String>,
+    #[serde(default)]
+    older: Option<String>,
     comment: Option<String>,
     collation: Option<String>,
     #[serde(default)]
@@ -534,9 +548,20 @@ impl RawRelation {
             xid: self.xid,
             columns: numbers.clone(),
         });
+        let older = |column: &RawColumn| Some((column.name.clone(), column.older.clone()?));
+        let mut older: BTreeMap<_, _> = columns.iter().filter_map(older).collect();
         let columns = columns.into_iter();
+        let columns = columns
+            .map(|column| column.with_type(types))
+            .collect::<Result<Vec<_>, _>>()?;
+        let is_plain = |name: &String| {
+            let mut columns = columns.iter();
+            columns.any(|column| column.name == *name && has_plain_text(&column.ty))
+        };
+        older.retain(|name, _| is_plain(name));
         Ok(Relation {
             origin,
+            older,
             numbers,
             oid: self.oid,
             schema: self.schema,
@@ -545,11 +570,20 @@ impl RawRelation {
             row_oid: self.row_type,
             comment: self.comment,
             identity: self.identity,
-            columns: columns
-                .map(|column| column.with_type(types))
-                .collect::<Result<_, _>>()?,
+            columns,
             primary_key: self.primary_key.unwrap_or_default(),
         })
+    }
+}
+
+/// Whether the text of a value means the same on another server: `money` depends on the server's locale, and the names
+/// of `regclass` and its like on its catalog. The checks of a domain would be made for each row of a target.
+fn has_plain_text(ty: &PgType) -> bool {
+    match &ty.kind {
+        Kind::Array { element } => has_plain_text(element),
+        Kind::Enum { .. } => true,
+        Kind::Domain { .. } => false,
+        _ => ty.is_builtin() && ty.name != "money" && !ty.name.starts_with("reg"),
     }
 }
 

@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
 use arrow_schema::{DataType, Field, Schema};
+use rapidbyte_wire::types::OLDER_VALUES;
 use serde::{Deserialize, Serialize};
 
 use crate::builtin::{self, Builtin};
@@ -162,6 +163,10 @@ pub struct Table {
     /// Tells its columns apart, whatever they are called.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
+    /// The values of rows that are older than a column, as texts by the column's name: the default that `ADD COLUMN` had.
+    /// A schema has them under a key of their own, [`OLDER_VALUES`].
+    #[serde(skip)]
+    pub older: BTreeMap<String, String>,
 }
 
 /// All columns of a relation by their numbers. A server uses no number again, so the numbers prove that a column was
@@ -193,10 +198,12 @@ impl Origin {
 pub fn schema(columns: &[Column], native: bool, table: &Table) -> Schema {
     let fields: Vec<_> = columns.iter().map(|column| field(column, native)).collect();
     let mut metadata = HashMap::new();
-    if *table != Table::default()
-        && let Ok(json) = serde_json::to_string(table)
-    {
+    let is_known = table.comment.is_some() || table.identity.is_some() || table.origin.is_some();
+    if let (true, Ok(json)) = (is_known, serde_json::to_string(table)) {
         metadata.insert(METADATA_KEY.to_owned(), json);
+    }
+    if let (false, Ok(json)) = (table.older.is_empty(), serde_json::to_string(&table.older)) {
+        metadata.insert(OLDER_VALUES.to_owned(), json);
     }
     Schema::new_with_metadata(fields, metadata)
 }
@@ -205,13 +212,18 @@ pub fn schema(columns: &[Column], native: bool, table: &Table) -> Schema {
 ///
 /// `invalid_metadata` when the entry does not parse.
 pub fn table_of(schema: &Schema) -> Result<Table, PgError> {
+    let invalid = |error: serde_json::Error| {
+        let text = format!("the PostgreSQL metadata of the schema: {error}");
+        PgError::new(Owner::Internal, "invalid_metadata", text)
+    };
     let Some(json) = schema.metadata().get(METADATA_KEY) else {
         return Ok(Table::default());
     };
-    serde_json::from_str(json).map_err(|error| {
-        let text = format!("the PostgreSQL metadata of the schema: {error}");
-        PgError::new(Owner::Internal, "invalid_metadata", text)
-    })
+    let mut table: Table = serde_json::from_str(json).map_err(invalid)?;
+    if let Some(json) = schema.metadata().get(OLDER_VALUES) {
+        table.older = serde_json::from_str(json).map_err(invalid)?;
+    }
+    Ok(table)
 }
 
 /// The expression that selects the column in its form.

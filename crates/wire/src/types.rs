@@ -73,6 +73,11 @@ pub fn is_json_strings(field: &Field) -> bool {
     field.metadata().contains_key(JSON_STRINGS)
 }
 
+/// The key of a schema's metadata that has the values which a column that the source added later has in the rows before
+/// it: a JSON object of texts, by the column's name at the source. A host drops it in front of a transform, which may
+/// hide these values.
+pub const OLDER_VALUES: &str = "rapidbyte.older-values";
+
 /// The metadata of a column that has the type of the target, because its inferred type does not fit there.
 const STORED: &str = "rapidbyte.stored";
 
