@@ -79,10 +79,10 @@ struct Failed {
 }
 
 impl Failed {
-    fn of_source(failure: Failure) -> Self {
+    fn new(failure: impl Into<Box<Failure>>, of_source: bool) -> Self {
         Self {
-            failure: Box::new(failure),
-            of_source: true,
+            failure: failure.into(),
+            of_source,
             changed: None,
         }
     }
@@ -137,11 +137,7 @@ impl Moving<'_> {
                     changes += 1;
                     match self.follow(*changed, changes) {
                         Ok(()) => continue,
-                        Err(failure) => Failed {
-                            failure: Box::new(failure),
-                            of_source: false,
-                            changed: None,
-                        },
+                        Err(failure) => Failed::new(failure, false),
                     }
                 }
                 None => failed,
@@ -250,7 +246,9 @@ impl Moving<'_> {
     /// Moves the streams as of the moment, or as of a later one if that is over.
     fn attempt(&self, moment: &mut AsOf) -> Result<Vec<Moved>, Failed> {
         if moment.is_over {
-            *moment = self.later_moment().map_err(Failed::of_source)?;
+            *moment = self
+                .later_moment()
+                .map_err(|failure| Failed::new(failure, true))?;
         }
         let moved = self.once(&moment.snapshot);
         // The session that held the snapshot has read the streams.
@@ -543,11 +541,7 @@ fn first_cause(stages: Vec<Ended>) -> Failed {
     let failures = stages
         .into_iter()
         .filter_map(|Ended { side, result, .. }| match result {
-            Err(Stopped::Failed(failure)) => Some(Failed {
-                failure,
-                of_source: side == Side::Source,
-                changed: None,
-            }),
+            Err(Stopped::Failed(failure)) => Some(Failed::new(failure, side == Side::Source)),
             Err(Stopped::Changed(changed)) => Some(Failed {
                 failure: Box::new(changed.cause.clone()),
                 of_source: true,
@@ -561,11 +555,8 @@ fn first_cause(stages: Vec<Ended>) -> Failed {
         Class::Cancelled => 2,
         _ => u8::from(failed.changed.is_some()),
     };
-    failures.min_by_key(rank).unwrap_or_else(|| Failed {
-        failure: Box::new(Failure::cancelled()),
-        of_source: false,
-        changed: None,
-    })
+    let first = failures.min_by_key(rank);
+    first.unwrap_or_else(|| Failed::new(Failure::cancelled(), false))
 }
 
 #[cfg(test)]
