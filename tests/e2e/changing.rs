@@ -396,3 +396,45 @@ fn an_inferred_type_changes_no_type_of_the_target_unless_the_pipeline_says_so() 
         }
     }
 }
+
+#[test]
+fn a_value_behind_the_sample_widens_the_type_of_new_files() {
+    for (path, mode) in [
+        ("out.jsonl", "replace"),
+        ("out/part-{part}.parquet", "append"),
+        ("out/part-{part}.arrow", "replace"),
+    ] {
+        let folder = Folder::new();
+        folder.write("in/a.csv", CSV);
+        let source = files("in/*.csv", "");
+        let pipeline = format!(
+            "version: 1\npipeline: p\nsource:\n{source}  streams: [t]\ndestination:\n  use: dest-file\n  \
+             config: {{ path: \"{path}\" }}\n  write_mode: {mode}\n"
+        );
+        let report = succeeds(&folder, &pipeline);
+        assert_eq!(report["streams"][0]["rows"], 5, "{path}: {report:#}");
+        let read = path.replace("{part}", "*");
+        let again = format!(
+            "version: 1\npipeline: again\nsource:\n  use: source-file\n  config: {{ path: \"{read}\", stream: t }}\n  \
+             streams: [t]\ndestination: {{ use: dest-file, config: {{ path: again.csv }}, write_mode: replace }}\n"
+        );
+        succeeds(&folder, &again);
+        let expected = "id,v\n1,10.0\n2,20.0\n3,\n4,0.5\n5,7.0\n";
+        assert_eq!(folder.read("again.csv"), expected, "{path}");
+        if mode == "append" {
+            // The files have the type now: whole numbers are read as it.
+            folder.write("in/a.csv", "id,v\n6,60\n7,70\n");
+            succeeds(&folder, &pipeline);
+            succeeds(&folder, &again);
+            assert_eq!(
+                folder.read("again.csv"),
+                format!("{expected}6,60.0\n7,70.0\n")
+            );
+            // A text goes with no number.
+            folder.write("in/a.csv", "id,v\n8,x\n9,y\n");
+            let ended = run(&folder, &pipeline);
+            assert_eq!(ended.code, Some(4), "{ended:?}");
+            assert!(ended.stdout.contains("a.csv:2"), "{ended:?}");
+        }
+    }
+}

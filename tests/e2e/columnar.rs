@@ -199,9 +199,9 @@ fn options_of_other_formats_are_refused() {
 fn files_of_other_columns_are_refused_by_name() {
     let folder = Folder::new();
     folder.report(&generated("in-1.parquet", 10));
-    let other = generated("in-2.parquet", 10).replace("ratio: float64", "ratio: float32");
+    let other = generated("in-2.parquet", 10).replace("ratio: float64", "ratio: string");
     folder.report(&other);
-    let parts = ["ratio", "float32", "in-1.parquet", "in-2.parquet"];
+    let parts = ["ratio", "string", "in-1.parquet", "in-2.parquet"];
     folder.refuses(
         &moved("in-*.parquet", "out.csv"),
         "schema_differs",
@@ -596,4 +596,41 @@ fn the_memory_that_an_error_names_is_enough() {
     assert_eq!(report["rows"], 2000, "{memory}: {report:#}");
     folder.report(&pipeline("again.parquet", "back.csv", memory));
     assert!(folder.read("back.csv") == file, "the rows differ");
+}
+
+/// Tomorrow the stream has a column more, one less, and wider types.
+#[test]
+fn a_directory_that_grows_is_read_with_the_columns_of_all_its_files() {
+    for format in ["parquet", "arrow"] {
+        let folder = Folder::new();
+        let day = |name: &str, schema: &str, csv: &str| {
+            folder.write(&format!("in/{name}.csv"), csv);
+            folder.report(&format!(
+                "version: 1\npipeline: grows\nsource:\n  use: source-file\n  config: {{ path: in/{name}.csv, stream: t, \
+                 schema: {schema} }}\n  streams: [t]\ndestination:\n  use: dest-file\n  \
+                 config: {{ path: \"out/p-{{part}}.{format}\" }}\n  write_mode: append\n"
+            ))
+        };
+        day(
+            "1",
+            "{ id: int32, price: \"decimal(5, 2)\", at: timestamp(s), old: string, f: float32 }",
+            "id,price,at,old,f\n1,-123.45,2026-01-02T03:04:05,gone,0.5\n",
+        );
+        day(
+            "2",
+            "{ id: int64, price: \"decimal(6, 4)\", at: timestamp(us), f: int16, new: bool }",
+            "id,price,at,f,new\n5000000000,12.3456,2026-01-02T03:04:05.000006,-7,true\n",
+        );
+        let read = format!(
+            "version: 1\npipeline: read\nsource:\n  use: source-file\n  config: {{ path: \"out/*.{format}\", stream: t }}\n  \
+             streams: [t]\ndestination: {{ use: dest-file, config: {{ path: all.csv }}, write_mode: replace }}\n"
+        );
+        folder.report(&read);
+        assert_eq!(
+            folder.read("all.csv"),
+            "id,price,at,old,f,new\n1,-123.4500,2026-01-02T03:04:05,gone,0.5,\n\
+             5000000000,12.3456,2026-01-02T03:04:05.000006,,-7.0,true\n",
+            "{format}"
+        );
+    }
 }

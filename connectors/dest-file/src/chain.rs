@@ -7,13 +7,17 @@
 //! the others.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
-use rapidbyte_manifest::{self as manifest, FOLDER, File, Link, Manifest, ManifestError, PENDING};
+use rapidbyte_manifest::{
+    self as manifest, Column, FOLDER, File, Link, Manifest, ManifestError, PENDING,
+};
 use rapidbyte_sdk::files;
 use rapidbyte_sdk::log::{self, failpoint};
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
+use crate::drift;
 use crate::layout::{Layout, PART};
 
 /// Few runs fence between a look and a try; this bounds an endless race.
@@ -244,6 +248,7 @@ impl Place {
                 place: Rc::new(self),
                 run: run.clone(),
                 last,
+                schema: Arc::new(Schema::empty()),
             };
             lease.settle().map_err(|error| lease.explain(error))?;
             failpoint("dest-file.settled")?;
@@ -318,9 +323,16 @@ pub(crate) struct Lease {
     pub place: Rc<Place>,
     run: Run,
     last: Link,
+    /// The columns of the files that the run adds.
+    pub schema: SchemaRef,
 }
 
 impl Lease {
+    /// The columns of the files that count.
+    pub(crate) fn columns(&self) -> &[Column] {
+        &self.last.manifest.columns
+    }
+
     pub(crate) fn progress(&self) -> Progress {
         progress(&self.last)
     }
@@ -412,6 +424,12 @@ impl Lease {
         next.rows = rows + if replaces { 0 } else { next.rows };
         if replaces {
             next.begins = next.number;
+        }
+        if replaces {
+            next.columns.clear();
+        }
+        if !files.is_empty() {
+            next.columns = drift::united(&next.columns, &self.schema);
         }
         (next.files, next.rejects) = (files, rejects);
         failpoint("dest-file.linking")?;

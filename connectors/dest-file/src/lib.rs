@@ -10,6 +10,7 @@
 mod chain;
 mod columns;
 mod config;
+mod drift;
 mod layout;
 mod partition;
 mod plan;
@@ -50,6 +51,8 @@ pub struct FileLoad {
     /// The run's lease, until rows come; none where the run replaces a file or a directory.
     lease: Option<Lease>,
     files: Option<Unfinished>,
+    /// The places of the columns that go to the files. `None`: all of them.
+    kept: Option<Vec<usize>>,
 }
 
 impl Destination for Files {
@@ -120,6 +123,7 @@ impl Destination for Files {
             target: target.clone(),
             lease,
             files: None,
+            kept: None,
         };
         Ok((load, progress))
     }
@@ -194,18 +198,36 @@ impl Load for FileLoad {
         let Self { home, target, .. } = self;
         home.own(target)?;
         plan::refuse_existing(&home.settings, target)?;
-        let lease = self.lease.take();
+        let mut lease = self.lease.take();
         // A run of another mode may have begun to keep manifests meanwhile.
         if lease.is_some() != plan::grows(&home.settings, target)? {
             let text = "the directory began to keep manifests, or lost them, after the fence";
             return Err(Error::internal(text));
         }
-        self.files = Some(home.begin(target, lease)?);
+        let mut narrow = None;
+        if let Some(lease) = &mut lease {
+            narrow = plan::narrowed(&home.settings, target, lease)?;
+            lease.schema = narrow
+                .as_ref()
+                .map_or(&*target, |(target, _)| target)
+                .arrow_schema()?;
+        }
+        let (target, kept) = match narrow {
+            Some((narrow, kept)) => (narrow, Some(kept)),
+            None => (target.clone(), None),
+        };
+        self.files = Some(home.begin(&target, lease)?);
+        self.kept = kept;
         Ok(())
     }
 
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        self.with_files(|files| files.write(batch))
+        let narrow = self
+            .kept
+            .as_ref()
+            .map(|kept| batch.project(kept))
+            .transpose()?;
+        self.with_files(|files| files.write(narrow.as_ref().unwrap_or(batch)))
     }
 
     fn reject(&mut self, origin: RejectOrigin, rejects: &[Reject]) -> Result<()> {

@@ -8,18 +8,29 @@ use rapidbyte_formats::{Compression, Format};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{DroppedColumn, NewColumn, files, types};
 
-use crate::chain::Place;
+use crate::chain::{Lease, Place};
 use crate::config::{FileFormat, Settings};
 use crate::convert;
+use crate::drift;
 use crate::partition::Partitions;
 use crate::rejects;
 use crate::write;
 
 pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
-    refuse_policies(target)?;
+    let grows = grows(settings, target)?;
+    refuse_policies(target, grows)?;
     refuse_existing(settings, target)?;
-    rejects::refuse(target, grows(settings, target)?)?;
+    rejects::refuse(target, grows)?;
     let schema = target.arrow_schema()?;
+    let newest = match (Place::of(&settings.layout, target)?, target.write_mode) {
+        (Some(place), WriteMode::Append) => place.newest()?,
+        _ => None,
+    };
+    let held = newest
+        .as_ref()
+        .map_or(&[][..], |newest| &newest.manifest.columns);
+    let drift = drift::compare(settings, target, &schema, held)
+        .map_err(|error| error.in_stream(&target.stream))?;
     let partition_by = match &settings.layout.set {
         Some(set) => {
             let columns = set.partition_by(&target.stream);
@@ -31,10 +42,8 @@ pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
         }
         None => &[],
     };
-    let columns = schema
-        .fields()
-        .iter()
-        .map(|field| match partition_by.contains(field.name()) {
+    let column = |(at, field): (usize, &Arc<Field>)| {
+        let mut column = match partition_by.contains(field.name()) {
             true => ColumnPlan {
                 column: field.name().clone(),
                 target_type: "folder name".into(),
@@ -43,34 +52,82 @@ pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
                 stored_type: None,
             },
             false => column(&settings.format, field),
-        })
-        .collect();
+        };
+        if drift.ignored.contains(&at) {
+            (column.fit, column.note) = (Fit::Ignored, None);
+        }
+        if let Some(refusal) = drift.refused.iter().find(|one| one.column == *field.name()) {
+            column.fit = Fit::Refused;
+            column.note = Some(refusal.note.clone());
+            column.stored_type.clone_from(&refusal.stored_type);
+        }
+        column
+    };
+    let columns = schema.fields().iter().enumerate().map(column).collect();
     refuse_no_columns(&settings.format, &schema)
         .map_err(|error| error.in_stream(&target.stream))?;
+    let mut notes = notes(settings, target)?;
+    notes.extend(drift.notes);
     Ok(Plan {
         location: settings.layout.pattern(target)?,
         columns,
         statements: Vec::new(),
-        notes: notes(settings, target)?,
-        // The directory holds the cursor, so both are lost together.
-        is_new: false,
-        new_columns: Vec::new(),
+        notes,
+        // A directory that grows holds the cursor, so both are lost together.
+        is_new: target.write_mode == WriteMode::Append && newest.is_none(),
+        new_columns: match held.is_empty() {
+            true => schema
+                .fields()
+                .iter()
+                .map(|field| field.name().clone())
+                .collect(),
+            false => drift.new,
+        },
     })
 }
 
+/// The target without the columns that the policies of the target leave out, and the places of the others. `None` if all
+/// columns go to the files. Errors: `column_refused`, `column_dropped`, for files that another run has added since the
+/// plan.
+pub(crate) fn narrowed(
+    settings: &Settings,
+    target: &Target,
+    lease: &Lease,
+) -> Result<Option<(Target, Vec<usize>)>> {
+    if target.write_mode != WriteMode::Append {
+        return Ok(None);
+    }
+    let schema = target.arrow_schema()?;
+    let drift = drift::compare(settings, target, &schema, lease.columns())?;
+    match drift.refused.first() {
+        Some(refusal) => Err(Error::schema("column_refused", &refusal.note)
+            .hint("run again")
+            .in_column(&refusal.column)),
+        None => drift.narrowed(target),
+    }
+}
+
 /// Refuses a policy without effect: its author relies on it.
-fn refuse_policies(target: &Target) -> Result<()> {
+fn refuse_policies(target: &Target, grows: bool) -> Result<()> {
     let SchemaChanges {
         new_column,
         dropped_column,
         ..
     } = target.schema_changes;
-    if (new_column, dropped_column) == (NewColumn::Add, DroppedColumn::Keep) {
-        return Ok(());
-    }
-    let text = "each file has the columns that its stream has, so no policy compares them with those of other files";
+    let (text, hint) = match (new_column, dropped_column) {
+        (NewColumn::Add, DroppedColumn::Keep) => return Ok(()),
+        (_, DroppedColumn::Keep | DroppedColumn::Fail) if grows => return Ok(()),
+        (_, DroppedColumn::Drop) => (
+            "a committed file keeps its columns",
+            "set dropped_column to keep or fail",
+        ),
+        _ => (
+            "a file that is replaced has the columns that its stream has, so no policy compares them",
+            "remove schema_changes, or give its keys new_column and dropped_column their defaults, add and keep",
+        ),
+    };
     Err(Error::config("schema_changes_unsupported", text)
-        .hint("remove schema_changes, or give its keys new_column and dropped_column their defaults, add and keep")
+        .hint(hint)
         .at("schema_changes")
         .in_stream(&target.stream))
 }

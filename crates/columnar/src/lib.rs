@@ -36,6 +36,7 @@ pub mod parquet;
 mod pieces;
 mod portable;
 mod read_at;
+mod widen;
 mod write;
 
 pub use error::{ColumnarError, Owner};

@@ -4,8 +4,18 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef, Fields};
 
-/// The field that holds the values of both: nullable, also inside, where one of them is. `None` if
-/// their names, types or metadata differ otherwise.
+use crate::widen::widest;
+
+/// The field that holds the values of both exactly: nullable, also inside, where one of them is, and of the wider type.
+/// `None` if no type holds all values of both, or if their names or metadata differ.
+///
+/// | types | the wider one |
+/// | --- | --- |
+/// | whole numbers | the smallest one that holds both; none for `uint64` and a signed type |
+/// | `float32`, `float64`, and whole numbers of at most 32 bits with one of them | `float64` |
+/// | decimals | as many digits in front of and behind the point as either has, 76 in all at most |
+/// | timestamps of one zone | the finer unit; a value that it cannot hold is refused at its row |
+/// | `null` and another type | the other type |
 pub fn merge(a: &Field, b: &Field) -> Option<Field> {
     if a.name() != b.name() || a.metadata() != b.metadata() {
         return None;
@@ -29,6 +39,6 @@ fn merge_types(a: &DataType, b: &DataType) -> Option<DataType> {
             DataType::Struct(fields.collect::<Option<Fields>>()?)
         }
         (a, b) if a == b => a.clone(),
-        _ => return None,
+        (a, b) => widest(a, b)?,
     })
 }

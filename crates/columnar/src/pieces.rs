@@ -3,7 +3,7 @@
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, make_array};
 use arrow_data::transform::MutableArrayData;
-use arrow_schema::{ArrowError, DataType, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};
 
 use crate::portable::{convert_rows, reason};
 use crate::{ColumnarError, Limits};
@@ -68,7 +68,8 @@ impl Pieces {
             .iter()
             .map(|column| column.slice(self.taken, window))
             .collect();
-        let rows = self.fitting(&slices, window, limits)?;
+        let added = added_bytes(&slices, schema);
+        let rows = self.fitting(&slices, (window, added), limits)?;
         let first_row = self.first_row + self.taken as u64;
         self.taken += rows;
         let arrays = slices
@@ -93,16 +94,16 @@ impl Pieces {
         })
     }
 
-    /// How many rows of a window make a batch: as many as fit, and one at least.
+    /// How many rows of a window make a batch: as many as fit, and one at least. `added` are the bytes that a row gets.
     fn fitting(
         &self,
         slices: &[ArrayRef],
-        window: usize,
+        (window, added): (usize, u64),
         limits: &Limits,
     ) -> Result<usize, ColumnarError> {
         let mut sizes = RowSizes::of(slices, window);
         let (mut rows, mut bytes) = (0, 0_u64);
-        for size in sizes.next_rows() {
+        for size in sizes.next_rows().map(|size| size + added) {
             if size > limits.max_record_bytes as u64 && rows == 0 {
                 let text = format!(
                     "a record of {size} bytes, the limit is {}",
@@ -120,6 +121,15 @@ impl Pieces {
         }
         Ok(rows)
     }
+}
+
+/// The bytes that a row has more in the wider types of `schema`.
+fn added_bytes(columns: &[ArrayRef], schema: &Schema) -> u64 {
+    let width = |ty: &DataType| ty.primitive_width().unwrap_or_default() as u64;
+    let columns = columns.iter().zip(schema.fields());
+    let added =
+        columns.map(|(from, to)| width(to.data_type()).saturating_sub(width(from.data_type())));
+    added.sum()
 }
 
 /// The array without what it shares with a much larger one: a batch is judged by its buffers.

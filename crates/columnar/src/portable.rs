@@ -152,7 +152,7 @@ fn portable_type(data_type: &DataType, depth: usize) -> Result<DataType, String>
     })
 }
 
-/// The array with the type that [`portable_field`] gave. Bytes that must be text and are not give
+/// The array with the type that [`portable_field`] gave, or with the wider type of [`crate::merge`]. Bytes that must be text and are not give
 /// an error.
 pub(crate) fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
     if array.data_type() == to {
@@ -227,11 +227,14 @@ pub(crate) fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Arrow
         (DataType::Map(..), DataType::Map(entries, sorted)) => {
             map(array.as_map(), entries, *sorted)?
         }
-        (from, to) => {
-            let (from, to) = (data_type_name(from), data_type_name(to));
-            let text = format!("{from} cannot be converted to {to} exactly");
-            return Err(ArrowError::CastError(text));
-        }
+        (from, _) => match crate::widen::widen(array, to)? {
+            Some(wide) => wide,
+            None => {
+                let (from, to) = (data_type_name(from), data_type_name(to));
+                let text = format!("{from} cannot be converted to {to} exactly");
+                return Err(ArrowError::CastError(text));
+            }
+        },
     })
 }
 

@@ -56,11 +56,26 @@ pub struct Manifest {
     pub begins: u64,
     /// Rows of all files that count now.
     pub rows: u64,
+    /// The columns of all files that count now, in the order in which they came. A file may lack some of them, and have a
+    /// narrower type. Absent before the first commit with files, and in manifests of versions before 0.2.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<Column>,
     /// The files that this commit adds.
     pub files: Vec<File>,
     /// The file with the rejects of this commit, in [`FOLDER`]. Nobody reads it as rows of the stream.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejects: Vec<File>,
+}
+
+/// A column of committed files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// Its type as a pipeline file names it, such as `decimal(18, 4)`. Values of partitions are names of folders.
+    #[serde(rename = "type")]
+    pub ty: String,
 }
 
 /// A committed file.
@@ -225,6 +240,7 @@ impl Link {
             complete: before.is_some_and(|before| before.complete && before.run_id == run.id),
             begins: before.map_or(0, |before| before.begins),
             rows: before.map_or(0, |before| before.rows),
+            columns: before.map_or_else(Vec::new, |before| before.columns.clone()),
             files: Vec::new(),
             rejects: Vec::new(),
         })
@@ -272,7 +288,9 @@ impl Manifest {
         let begins = before.map_or(0, |before| before.begins);
         let cursor = before.and_then(|before| before.cursor.as_deref());
         if self.epoch == epoch.saturating_add(1) {
+            let columns = before.map_or(&[][..], |before| &before.columns);
             let differs = [
+                (self.columns != columns, "columns"),
                 (self.seq != seq, "seq"),
                 (self.cursor.as_deref() != cursor, "cursor"),
                 (self.rows != rows, "rows"),

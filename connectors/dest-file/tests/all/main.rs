@@ -3,5 +3,6 @@
 
 mod appends;
 mod common;
+mod drift;
 mod sets;
 mod writes;

@@ -1,0 +1,193 @@
+//! A stream whose columns differ from the columns of the directory that it adds files to.
+//!
+//! The newest manifest has the columns of all files that count. Nothing changes a committed file: a new column is NULL in
+//! the rows of older files, and readers widen the columns of older files.
+
+use rapidbyte_columnar as columnar;
+use rapidbyte_manifest::Column;
+use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::types::{parse_field, type_name};
+use rapidbyte_sdk::{DroppedColumn, NewColumn, TypeChange, WARNING_NOTE};
+
+use crate::config::{FileFormat, Settings};
+
+/// What the policies of a target make of the differences.
+#[derive(Debug, Default)]
+pub(crate) struct Drift {
+    /// The columns that the files lack.
+    pub new: Vec<String>,
+    /// The places of the fields whose values are left out.
+    pub ignored: Vec<usize>,
+    /// The fields that the files cannot have.
+    pub refused: Vec<Refusal>,
+    pub notes: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub column: String,
+    pub note: String,
+    /// The type that the files have.
+    pub stored_type: Option<String>,
+}
+
+/// Compares the columns of a stream with those that the files have. Errors: `column_dropped`.
+pub(crate) fn compare(
+    settings: &Settings,
+    target: &Target,
+    schema: &Schema,
+    held: &[Column],
+) -> Result<Drift> {
+    let mut drift = Drift::default();
+    if held.is_empty() {
+        return Ok(drift);
+    }
+    let place = settings.layout.pattern(target)?;
+    let policy = &target.schema_changes;
+    let set = settings.layout.set.as_ref();
+    let partition_by = set.map_or(&[][..], |set| set.partition_by(&target.stream));
+    for (at, field) in schema.fields().iter().enumerate() {
+        let name = field.name();
+        let Some(column) = held.iter().find(|column| column.name == *name) else {
+            match policy.new_column {
+                NewColumn::Add => drift.new.push(name.clone()),
+                NewColumn::Ignore if !partition_by.contains(name) => drift.ignored.push(at),
+                NewColumn::Ignore => drift.refuse(
+                    name,
+                    format!("the files of {place} have no column {name}, and partition_by needs it"),
+                    None,
+                ),
+                NewColumn::Fail => drift.refuse(
+                    name,
+                    format!(
+                        "the files of {place} have no column {name}, and schema_changes.new_column is fail"
+                    ),
+                    None,
+                ),
+            }
+            continue;
+        };
+        // Text has no types, and a partition is the name of a folder.
+        let FileFormat::Columns(..) = settings.format else {
+            continue;
+        };
+        let ty = type_name(field);
+        if ty == column.ty || partition_by.contains(name) {
+            continue;
+        }
+        let stored = Some(column.ty.clone());
+        let refused = format!(
+            "the files of {place} have the column {name} as {}, and the stream has {ty}",
+            column.ty
+        );
+        match wider(column, field) {
+            None => drift.refuse(
+                name,
+                format!("{refused}: no type holds the values of both"),
+                stored,
+            ),
+            Some(_) if policy.type_change == TypeChange::Fail => {
+                let why = format!("{refused}, and schema_changes.type_change is fail");
+                drift.refuse(name, why, stored);
+            }
+            Some(wider) => drift.notes.push(format!(
+                "{name} is {} in older files and {ty} in new ones; source-file reads it as {}",
+                column.ty, wider.ty
+            )),
+        }
+    }
+    let lacks = |column: &&Column| schema.field_with_name(&column.name).is_err();
+    let lacking: Vec<&str> = held
+        .iter()
+        .filter(lacks)
+        .map(|column| column.name.as_str())
+        .collect();
+    match (policy.dropped_column, lacking.first()) {
+        (_, None) => {}
+        (DroppedColumn::Fail, Some(first)) => {
+            let text = format!(
+                "the files of {place} have the column {first}, the stream does not, and schema_changes.dropped_column is \
+                 fail"
+            );
+            return Err(Error::schema("column_dropped", text)
+                .hint("set dropped_column: keep, and the rows of new files lack it; or write to a new directory")
+                .in_column(*first));
+        }
+        (_, Some(_)) => drift.notes.push(format!(
+            "new files lack columns that older files have: {}",
+            lacking.join(", ")
+        )),
+    }
+    if !drift.ignored.is_empty() {
+        let fields = drift
+            .ignored
+            .iter()
+            .map(|at| schema.field(*at).name().as_str());
+        let names: Vec<&str> = fields.collect();
+        drift.notes.push(format!(
+            "{WARNING_NOTE}the files of {place} lack columns of the stream, and their values are left out, because \
+             schema_changes.new_column is ignore: {}",
+            names.join(", ")
+        ));
+    }
+    if !drift.new.is_empty() {
+        drift.notes.push(format!(
+            "older files lack new columns: {}",
+            drift.new.join(", ")
+        ));
+    }
+    Ok(drift)
+}
+
+impl Drift {
+    fn refuse(&mut self, column: &str, note: String, stored_type: Option<String>) {
+        self.refused.push(Refusal {
+            column: column.to_owned(),
+            note,
+            stored_type,
+        });
+    }
+
+    /// The target without the columns that are left out, and the places of the others. `None` if nothing is left out.
+    pub(crate) fn narrowed(&self, target: &Target) -> Result<Option<(Target, Vec<usize>)>> {
+        if self.ignored.is_empty() {
+            return Ok(None);
+        }
+        let schema = target.arrow_schema()?;
+        let places = 0..schema.fields().len();
+        let kept: Vec<usize> = places.filter(|at| !self.ignored.contains(at)).collect();
+        let narrow = Target {
+            schema: rapidbyte_sdk::ipc::encode_schema(&schema.project(&kept)?)?,
+            ..target.clone()
+        };
+        Ok(Some((narrow, kept)))
+    }
+}
+
+/// The column that holds the values of both.
+fn wider(column: &Column, field: &Field) -> Option<Column> {
+    let named = |ty: &str| parse_field(field.name(), ty, true).ok();
+    let wider = columnar::merge(&named(&column.ty)?, &named(&type_name(field))?)?;
+    Some(Column {
+        ty: type_name(&wider),
+        ..column.clone()
+    })
+}
+
+/// The columns of the files before and of new files with this schema.
+pub(crate) fn united(before: &[Column], schema: &Schema) -> Vec<Column> {
+    let mut columns = before.to_vec();
+    for field in schema.fields() {
+        let new = Column {
+            name: field.name().clone(),
+            ty: type_name(field),
+        };
+        match columns.iter_mut().find(|column| column.name == new.name) {
+            Some(column) if column.ty == new.ty => {}
+            // In text, the newest type is as good as any.
+            Some(column) => *column = wider(column, field).unwrap_or(new),
+            None => columns.push(new),
+        }
+    }
+    columns
+}

@@ -1,0 +1,255 @@
+//! Streams whose columns differ from those of the directory that they add files to.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use dest_file::Files;
+use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int32Array, Int64Array, StringArray};
+use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::{DroppedColumn, NewColumn, TypeChange, destination, ipc};
+use serde_json::{Value, json};
+
+fn open(folder: &Path, format: &str) -> destination::Session<Files> {
+    let path = folder.join(format!("o/p-{{part}}.{format}"));
+    destination::open::<Files>(&json!({"path": path}).to_string()).unwrap()
+}
+
+fn ints(name: &str, values: &[i32]) -> (Field, ArrayRef) {
+    let field = Field::new(name, DataType::Int32, true);
+    (field, Arc::new(Int32Array::from(values.to_vec())))
+}
+
+fn longs(name: &str, values: &[i64]) -> (Field, ArrayRef) {
+    let field = Field::new(name, DataType::Int64, true);
+    (field, Arc::new(Int64Array::from(values.to_vec())))
+}
+
+fn texts(name: &str, values: &[&str]) -> (Field, ArrayRef) {
+    let field = Field::new(name, DataType::Utf8, true);
+    (field, Arc::new(StringArray::from(values.to_vec())))
+}
+
+fn target(columns: &[(Field, ArrayRef)], mode: WriteMode, changes: SchemaChanges) -> Target {
+    let fields: Vec<Field> = columns.iter().map(|(field, _)| field.clone()).collect();
+    Target {
+        stream: "s".into(),
+        schema: ipc::encode_schema(&Schema::new(fields)).unwrap(),
+        write_mode: mode,
+        primary_key: Vec::new(),
+        deleted_field: None,
+        dedup_fields: Vec::new(),
+        name: None,
+        namespace: None,
+        is_incremental: false,
+        schema_changes: changes,
+        rejects: None,
+        deletes: None,
+        repairs: None,
+        stages: false,
+    }
+}
+
+/// The plan of a run, and what the run wrote.
+fn run(
+    folder: &Path,
+    format: &str,
+    columns: &[(Field, ArrayRef)],
+    mode: WriteMode,
+    changes: SchemaChanges,
+) -> Result<Plan> {
+    let mut files = open(folder, format);
+    let target = target(columns, mode, changes);
+    let plan = files.plan(&target)?;
+    let run = Run {
+        pipeline: "p".into(),
+        id: "r".into(),
+    };
+    let mut load = files.begin(&[LoadRequest {
+        target: target.clone(),
+        run,
+    }])?;
+    let progress = load.progress().clone();
+    load.open_writer(None)?;
+    let arrays = columns.iter().map(|(_, array)| array.clone()).collect();
+    let batch = RecordBatch::try_new(target.arrow_schema()?, arrays).unwrap();
+    load.write(&batch)?;
+    let parts = vec![load.flush()?];
+    load.commit(Commit {
+        stream: "s",
+        parts,
+        seq: progress.seq,
+        cursor: None,
+        complete: true,
+    })?;
+    Ok(plan)
+}
+
+/// The columns of the newest manifest.
+fn columns(folder: &Path) -> String {
+    let folder = folder.join("o/_manifest");
+    let mut names: Vec<_> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "json"))
+        .collect();
+    names.sort();
+    let newest: Value = serde_json::from_slice(&fs::read(names.pop().unwrap()).unwrap()).unwrap();
+    let column = |column: &Value| format!("{} {}", column["name"], column["type"]).replace('"', "");
+    let columns = newest["columns"].as_array().unwrap().iter();
+    columns.map(column).collect::<Vec<_>>().join(", ")
+}
+
+const ADD: SchemaChanges = SchemaChanges {
+    new_column: NewColumn::Add,
+    dropped_column: DroppedColumn::Keep,
+    type_change: TypeChange::Widen,
+    renamed: rapidbyte_sdk::RenamedColumn::Detect,
+};
+
+#[test]
+fn the_manifest_has_the_columns_of_all_files() {
+    for format in ["parquet", "arrow", "jsonl", "csv"] {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let append = WriteMode::Append;
+        let plan = run(
+            folder,
+            format,
+            &[ints("id", &[1]), texts("a", &["x"])],
+            append,
+            ADD,
+        )
+        .unwrap();
+        assert!(plan.is_new);
+        assert_eq!(plan.new_columns, ["id", "a"]);
+        assert_eq!(columns(folder), "id int32, a string");
+        let second = [longs("id", &[2]), texts("b", &["y"])];
+        let plan = run(folder, format, &second, append, ADD).unwrap();
+        assert_eq!(
+            (plan.is_new, plan.new_columns),
+            (false, vec!["b".to_owned()])
+        );
+        let notes = plan.notes.join("\n");
+        assert!(
+            notes.contains("new files lack columns that older files have: a"),
+            "{notes}"
+        );
+        assert!(notes.contains("older files lack new columns: b"), "{notes}");
+        assert_eq!(columns(folder), "id int64, a string, b string", "{format}");
+        // A narrower type changes nothing, and a replace begins anew.
+        let third = [ints("id", &[3])];
+        run(folder, format, &third, append, ADD).unwrap();
+        assert_eq!(columns(folder), "id int64, a string, b string", "{format}");
+        let plan = run(folder, format, &third, WriteMode::Replace, ADD).unwrap();
+        assert_eq!(plan.new_columns, ["id"]);
+        assert_eq!(columns(folder), "id int32", "{format}");
+    }
+}
+
+#[test]
+fn a_policy_refuses_or_leaves_out_what_the_files_lack() {
+    let append = WriteMode::Append;
+    for format in ["parquet", "csv"] {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        run(
+            folder,
+            format,
+            &[ints("id", &[1]), texts("a", &["x"])],
+            append,
+            ADD,
+        )
+        .unwrap();
+        let wider = [ints("id", &[2]), texts("new", &["n"]), texts("a", &["y"])];
+        let fit = |changes| {
+            let plan = open(folder, format).plan(&target(&wider, append, changes))?;
+            Ok::<_, Error>(
+                plan.columns
+                    .into_iter()
+                    .map(|column| column.fit)
+                    .collect::<Vec<_>>(),
+            )
+        };
+        let fail = SchemaChanges {
+            new_column: NewColumn::Fail,
+            ..ADD
+        };
+        assert_eq!(fit(fail).unwrap()[1], Fit::Refused);
+        let error = run(folder, format, &wider, append, fail).unwrap_err();
+        assert_eq!(error.code, "column_refused");
+        let ignore = SchemaChanges {
+            new_column: NewColumn::Ignore,
+            ..ADD
+        };
+        assert_eq!(fit(ignore).unwrap()[1], Fit::Ignored);
+        let plan = run(folder, format, &wider, append, ignore).unwrap();
+        assert!(
+            plan.notes
+                .iter()
+                .any(|note| note.starts_with("warning: ") && note.ends_with("new"))
+        );
+        assert_eq!(columns(folder), "id int32, a string");
+        if format == "csv" {
+            let mut files: Vec<_> = fs::read_dir(folder.join("o"))
+                .unwrap()
+                .map(|entry| entry.unwrap().path())
+                .collect();
+            files.retain(|path| path.is_file());
+            files.sort();
+            assert_eq!(fs::read_to_string(&files[1]).unwrap(), "id,a\n2,y\n");
+        }
+        let fail = SchemaChanges {
+            dropped_column: DroppedColumn::Fail,
+            ..ADD
+        };
+        let error = run(folder, format, &[ints("id", &[3])], append, fail).unwrap_err();
+        assert_eq!(
+            (error.code.as_str(), error.column.as_deref()),
+            ("column_dropped", Some("a"))
+        );
+        let drop = SchemaChanges {
+            dropped_column: DroppedColumn::Drop,
+            ..ADD
+        };
+        let error = run(folder, format, &[ints("id", &[3])], append, drop).unwrap_err();
+        assert_eq!(error.code, "schema_changes_unsupported");
+    }
+}
+
+#[test]
+fn a_type_that_does_not_go_with_the_files_is_refused() {
+    let append = WriteMode::Append;
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    run(folder, "parquet", &[ints("id", &[1])], append, ADD).unwrap();
+    let plan = open(folder, "parquet")
+        .plan(&target(&[texts("id", &["x"])], append, ADD))
+        .unwrap();
+    assert_eq!(plan.columns[0].fit, Fit::Refused);
+    assert_eq!(plan.columns[0].stored_type.as_deref(), Some("int32"));
+    let note = plan.columns[0].note.clone().unwrap();
+    assert!(
+        note.contains("as int32, and the stream has string: no type holds the values of both"),
+        "{note}"
+    );
+    let error = run(folder, "parquet", &[texts("id", &["x"])], append, ADD).unwrap_err();
+    assert_eq!(error.code, "column_refused");
+    let fail = SchemaChanges {
+        type_change: TypeChange::Fail,
+        ..ADD
+    };
+    let plan = open(folder, "parquet")
+        .plan(&target(&[longs("id", &[1])], append, fail))
+        .unwrap();
+    assert_eq!(plan.columns[0].fit, Fit::Refused);
+    let plan = open(folder, "parquet")
+        .plan(&target(&[longs("id", &[1])], append, ADD))
+        .unwrap();
+    assert_eq!(plan.columns[0].fit, Fit::Exact);
+    // Text has no types.
+    let other = tempfile::tempdir().unwrap();
+    run(other.path(), "csv", &[ints("id", &[1])], append, ADD).unwrap();
+    run(other.path(), "csv", &[texts("id", &["x"])], append, ADD).unwrap();
+    assert_eq!(columns(other.path()), "id string");
+}
