@@ -490,7 +490,9 @@ fn older_rows_get_the_default_of_a_column_that_the_source_added() {
         let plan = plan["streams"][0].to_string();
         assert!(plan.contains("i integer DEFAULT '7'"), "{plan}");
         assert!(plan.contains("older rows get '7' in i"), "{plan}");
-        document(&copied.run("", stream, mode), 0);
+        let report = document(&copied.run("", stream, mode), 0);
+        let warnings = report["warnings"].to_string();
+        assert!(warnings.contains("older rows get '7' in i"), "{warnings}");
         let sql = |table| {
             format!(
                 "SELECT string_agg(x::text, ' ' ORDER BY id) FROM (SELECT DISTINCT * FROM {table}) x"
@@ -572,6 +574,48 @@ fn older_rows_have_null_where_nothing_proves_their_default() {
         let older: Option<String> = copied.target().query_one(sql, &[]).expect("a row").get(0);
         let expected = (case == "proved").then_some("7");
         assert_eq!(older.as_deref(), expected, "{case}");
+    }
+}
+
+/// Row 2 arrives without the column, and not by a run that records what it read.
+#[test]
+fn rows_that_came_without_the_column_take_the_proof_back() {
+    let query = ", query: \"SELECT id, name, old FROM public.t WHERE id > 1\"";
+    let columns = ", columns: [id, name, old]";
+    for (stream, mode) in [(query, "append"), (columns, "upsert")] {
+        let copied = Copied::new();
+        document(&copied.run("", "", mode), 0);
+        let added = "ALTER TABLE t ADD COLUMN k int DEFAULT 7; INSERT INTO t (id, name, k) VALUES (2, 'b', 8); \
+            DELETE FROM t WHERE id = 1";
+        copied
+            .source
+            .client()
+            .batch_execute(added)
+            .expect("a change");
+        if mode == "append" {
+            document(&copied.run("", stream, mode), 0);
+        } else {
+            document(&copied.types("plan", "", stream, mode, None), 0);
+            let repair = ["verify", "p.yaml", "--repair", "--output", "json"];
+            let ended = copied.folder.rapidbyte(&repair);
+            assert!(ended.stdout.contains("repaired"), "{ended:?}");
+        }
+        // The next run has no row 2.
+        let empty = "DELETE FROM t";
+        copied
+            .source
+            .client()
+            .batch_execute(empty)
+            .expect("a change");
+        document(&copied.run("", "", mode), 0);
+        let sql =
+            "SELECT string_agg(DISTINCT id || ' ' || coalesce(k::text, 'NULL'), ', ') FROM raw.t";
+        let found: String = copied.target().query_one(sql, &[]).expect("rows").get(0);
+        let expected = match mode {
+            "append" => "1 NULL, 2 NULL",
+            _ => "2 NULL",
+        };
+        assert_eq!(found, expected);
     }
 }
 

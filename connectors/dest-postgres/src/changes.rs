@@ -290,8 +290,9 @@ pub(crate) fn decide(
                                 actions.push(format!("ADD COLUMN {column} DEFAULT {value}"));
                                 without_default.push(format!("ALTER COLUMN {quoted} DROP DEFAULT"));
                                 changes.notes.push(format!(
-                                    "older rows get {value} in {quoted}, as the source has it: its default when the \
-                                     column was added"
+                                    "{WARNING_NOTE}older rows get {value} in {quoted}, the default that the source gave its \
+                                     rows when the column was added; rows that the source has changed since keep it until \
+                                     they are read again"
                                 ));
                             }
                             None => actions.push(format!("ADD COLUMN IF NOT EXISTS {column}")),

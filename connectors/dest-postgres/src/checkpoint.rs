@@ -287,6 +287,8 @@ pub(crate) struct Lease {
     knows_origins: bool,
     /// The result of [`origins::filled`], which the next commit writes.
     pub origins: Option<String>,
+    /// Nothing is known of where the rows of the load come from.
+    pub is_unproved: bool,
     /// The run moves no stream: it fences nothing, and moves no cursor.
     pub aside: Option<Aside>,
 }
@@ -582,6 +584,7 @@ pub(crate) fn fence(
         knows_target,
         knows_origins,
         origins: None,
+        is_unproved: false,
         aside: None,
     };
     if has_older {
@@ -823,6 +826,7 @@ impl Lease {
             knows_target: false,
             knows_origins: false,
             origins: None,
+            is_unproved: false,
             aside: Some(aside),
         }
     }
@@ -921,6 +925,7 @@ impl Lease {
             Some(origins) if self.knows_origins => {
                 format!(", {}", origins::assignment(&self.key.oid, origins))
             }
+            _ if self.is_unproved && self.knows_origins => format!(", {}", origins::UNPROVED),
             _ => String::new(),
         };
         format!(

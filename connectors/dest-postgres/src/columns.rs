@@ -21,7 +21,9 @@ pub(crate) fn column_plan(
     column: &Column,
     fit: PgFit,
 ) -> Result<ColumnPlan> {
-    let mut stored_type = None;
+    // The host may have the source read JSON as these texts.
+    let is_text = there.is_some() && column.ty.is_textual();
+    let mut stored_type = is_text.then(|| type_name(&form::field(column, false)));
     let (fit, note) = match fit {
         PgFit::Direct => (Fit::Exact, None),
         PgFit::Converted(note) => (Fit::Exact, Some(note)),

@@ -266,6 +266,9 @@ impl Destination for Postgres {
         };
         let (lease, progress) = match aside {
             Some(aside) => {
+                if !matches!(aside, Aside::Staging) {
+                    origins::unprove(&mut client, settings, target, &name)?;
+                }
                 let lease = Lease::beside(key, run, aside);
                 (lease, Progress::unfenced(&run.id))
             }

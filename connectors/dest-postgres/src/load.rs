@@ -230,6 +230,7 @@ impl TableLoad {
     fn take_rows(&mut self, client: Client, decided: Decision) -> Result<()> {
         if self.committed == 0 {
             self.lease.origins = origins::filled(&self.schema, decided.kept.as_deref())?;
+            self.lease.is_unproved = self.lease.origins.is_none();
         }
         let refused = self.keeper.as_ref().map_or(0, |keeper| keeper.refused_rows);
         let before = self.committed + refused;

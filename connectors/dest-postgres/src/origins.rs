@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rapidbyte_pg::catalog::Relation;
 use rapidbyte_pg::form::{self, Origin};
 use rapidbyte_pg::ident::{qualified, quote_literal};
-use rapidbyte_pg_client::Rows;
+use rapidbyte_pg_client::{Client, Rows};
+use rapidbyte_sdk::NewColumn;
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::{CHECKPOINT_TABLE as TABLE, Name, Settings};
@@ -58,7 +59,7 @@ struct Recorded {
     left: BTreeSet<i16>,
     /// The highest number of a column that the relation had when the newest rows were read.
     newest: Option<i16>,
-    /// The stream has also written rows of another relation.
+    /// The stream has also written rows of another relation, or rows of which nothing is known.
     #[serde(default)]
     mixed: bool,
 }
@@ -183,13 +184,47 @@ pub(crate) fn filled(schema: &Schema, kept: Option<&[usize]>) -> Result<Option<S
     Ok(Some(filled.to_string()))
 }
 
+/// The assignment of a commit of rows of which the source does not say where they come from: see [`Known::newest`].
+pub(crate) const UNPROVED: &str = "origins = c.origins || '{\"mixed\": true}'::pg_catalog.jsonb";
+
+/// Takes back the proof of [`Known::newest`] for a target that gets rows without all columns of the source, beside the
+/// runs that record what they read.
+pub(crate) fn unprove(
+    client: &mut Client,
+    settings: &Settings,
+    target: &Target,
+    name: &Name,
+) -> Result<()> {
+    let schema = target.arrow_schema()?;
+    let source = form::table_of(&schema).map_err(convert)?.origin;
+    let is_whole = source.is_some_and(|source| source.columns.len() == schema.fields().len());
+    if is_whole && target.schema_changes.new_column != NewColumn::Ignore {
+        return Ok(());
+    }
+    let table = qualified(&settings.checkpoint_schema, TABLE);
+    let has_origins = client.simple_query(&format!(
+        "SELECT FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = pg_catalog.to_regclass({}) \
+         AND a.attname = 'origins' AND NOT a.attisdropped",
+        quote_literal(&table)
+    ))?;
+    if has_origins.iter().all(|answer| answer.rows.is_empty()) {
+        return Ok(());
+    }
+    let target = quote_literal(&name.sql());
+    client.simple_query(&format!(
+        "UPDATE {table} AS c SET {UNPROVED} WHERE c.target = {target} AND c.origins IS NOT NULL"
+    ))?;
+    Ok(())
+}
+
 /// The assignment that sets the column to the numbers of the columns in `origins`, which [`filled`] returned. `oid` is
 /// a query for the OID of the target. Keeps what was recorded of other columns of the same table and the same source.
 pub(crate) fn assignment(oid: &str, origins: &str) -> String {
     format!(
         "origins = (SELECT pg_catalog.jsonb_build_object('relation', n.o -> 'relation', 'xid', n.o -> 'xid', \
-             'newest', n.o -> 'newest', 'target', t.oid::int8, 'mixed', COALESCE(c.origins ->> 'target' = t.oid::text \
-                 AND (NOT s.same OR (c.origins ->> 'mixed')::bool), false), 'columns', \
+             'newest', n.o -> 'newest', 'target', t.oid::int8, 'mixed', c.seq > 0 AND c.origins IS NULL \
+                 OR COALESCE(c.origins ->> 'target' = t.oid::text AND (NOT s.same OR (c.origins ->> 'mixed')::bool), false), \
+             'columns', \
              COALESCE((SELECT pg_catalog.jsonb_object_agg(e.key, e.value) FROM pg_catalog.jsonb_each(k.o) AS e \
                  WHERE e.value NOT IN (SELECT x.value FROM pg_catalog.jsonb_each(n.o -> 'columns') AS x)), \
                  '{{}}'::pg_catalog.jsonb) || f.o, \

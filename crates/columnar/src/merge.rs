@@ -1,8 +1,9 @@
 //! One column of several files.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Field, FieldRef, Fields};
+use arrow_schema::{DataType, Field, FieldRef, Fields, Metadata};
 
 use crate::widen::widest;
 
@@ -17,12 +18,31 @@ use crate::widen::widest;
 /// | timestamps of one zone | the finer unit; a value that it cannot hold is refused at its row |
 /// | `null` and another type | the other type |
 pub fn merge(a: &Field, b: &Field) -> Option<Field> {
-    if a.name() != b.name() || a.metadata() != b.metadata() {
+    if a.name() != b.name() {
         return None;
     }
+    let metadata = merge_metadata(a.metadata(), b.metadata())?;
     let data_type = merge_types(a.data_type(), b.data_type())?;
     let nullable = a.is_nullable() || b.is_nullable();
-    Some(a.clone().with_data_type(data_type).with_nullable(nullable))
+    let merged = Field::new(a.name(), data_type, nullable);
+    Some(merged.with_metadata(metadata))
+}
+
+/// What our connectors note about a column beside its type, such as the default that it has in a database. Where files
+/// differ in it, it is left out.
+const NOTES: &str = "rapidbyte.";
+
+/// `None` if the metadata of two fields differ in what a value is.
+fn merge_metadata(a: &Metadata, b: &Metadata) -> Option<HashMap<String, String>> {
+    let shared = |one: &Metadata, other: &Metadata| -> HashMap<String, String> {
+        let shared = one
+            .iter()
+            .filter(|(key, value)| !key.starts_with(NOTES) || other.get(key) == Some(*value));
+        let owned = shared.map(|(key, value)| (key.clone(), value.clone()));
+        owned.collect()
+    };
+    let merged = shared(a, b);
+    (merged == shared(b, a)).then_some(merged)
 }
 
 /// The types were found portable, which bounds the depth of this recursion.

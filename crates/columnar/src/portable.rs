@@ -182,7 +182,10 @@ pub(crate) fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Arrow
             Arc::new(long.with_precision_and_scale(*p, *s)?)
         }
         (from, DataType::Interval(IntervalUnit::MonthDayNano)) => intervals(array, from)?,
-        (DataType::Timestamp(TimeUnit::Second, _), DataType::Timestamp(_, zone)) => {
+        (
+            DataType::Timestamp(TimeUnit::Second, _),
+            DataType::Timestamp(TimeUnit::Millisecond, zone),
+        ) => {
             let seconds = array.as_primitive::<TimestampSecondType>();
             let millis: PrimitiveArray<TimestampMillisecondType> = seconds.try_unary(millis)?;
             Arc::new(millis.with_timezone_opt(zone.clone()))

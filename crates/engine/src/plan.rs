@@ -808,6 +808,9 @@ fn refuse_own_source(
     Ok(())
 }
 
+/// The type of texts, as a pipeline file names it.
+const TEXT: &str = "string";
+
 impl StreamPlan {
     /// The request to the source.
     pub(crate) fn selection(&self, full_refresh: bool) -> Selection {
@@ -823,7 +826,7 @@ impl StreamPlan {
     }
 
     /// The columns of the source whose inferred types may change while the stream is read: the target does not have them
-    /// yet, and no setting depends on their values.
+    /// before the first commit, and no setting depends on their values.
     pub(crate) fn free_types(&self) -> Vec<String> {
         let read = ipc::decode_schema(&self.read_schema);
         let Ok(read) = read.as_ref().map(Schema::fields) else {
@@ -842,7 +845,10 @@ impl StreamPlan {
         let cursor: HashSet<&String> = cursor.collect();
         let is_free = |(from, to): &(&Arc<Field>, &Arc<Field>)| {
             let name = to.name();
-            let is_new = self.placed.is_new || self.placed.new_columns.contains(name);
+            // A target that the run changes before the first row has the type of the sample from then on.
+            let is_added =
+                self.placed.statements.is_empty() && self.placed.new_columns.contains(name);
+            let is_new = self.placed.is_new || is_added;
             let is_used = primary_key.contains(name)
                 || dedup_fields.contains(name)
                 || deleted_field.as_ref() == Some(name)
@@ -853,7 +859,8 @@ impl StreamPlan {
         columns.map(|(from, _)| from.name().clone()).collect()
     }
 
-    /// The stream with the types of the target in inferred columns that the target refuses. `None` if there are none.
+    /// The stream with the types of the target in inferred columns that the target refuses, and in columns of JSON for
+    /// which the target has texts. `None` if there are none.
     fn as_stored(&self) -> Option<Stream> {
         if !self.transforms.is_empty() {
             return None;
@@ -865,10 +872,12 @@ impl StreamPlan {
         let mut is_changed = false;
         for (column, field) in self.placed.columns.iter().zip(read.fields()) {
             let name = field.name();
-            let (Fit::Refused, Some(stored)) = (column.fit, &column.stored_type) else {
+            let Some(stored) = &column.stored_type else {
                 continue;
             };
-            if !discovered.inferred.contains(name) {
+            let takes_texts = types::is_json(field) || types::is_json_strings(field);
+            let is_other = column.fit == Fit::Refused || (stored == TEXT && takes_texts);
+            if !is_other || !discovered.inferred.contains(name) {
                 continue;
             }
             let stored_field = types::parse_field(name, stored, field.is_nullable()).ok()?;
@@ -876,6 +885,9 @@ impl StreamPlan {
             let at = all.index_of(name).ok()?;
             is_changed |= *fields[at] != stored_field;
             fields[at] = Arc::new(stored_field);
+            if types::is_json_strings(field) {
+                continue;
+            }
             let of_column = format!("{name}: ");
             discovered
                 .notes

@@ -27,8 +27,8 @@ pub(crate) struct Column {
     pattern: Option<TimePattern>,
     /// Its JSON values stand as in [`Form::Object`](crate::cells::Form::Object).
     is_of_object: bool,
-    /// A column of texts that reads numbers and booleans of JSON as their texts.
-    takes_scalars: bool,
+    /// A column of texts that reads other values of JSON as their JSON text.
+    takes_json: bool,
 }
 
 /// The part of a text that must be kept besides its value.
@@ -198,7 +198,7 @@ impl Column {
             kept: Kept::Value,
             pattern: None,
             is_of_object: false,
-            takes_scalars: false,
+            takes_json: false,
         })
     }
 
@@ -251,7 +251,7 @@ impl Column {
         match &self.values {
             Values::F32(_) => self.kept = Kept::Digits32,
             // The type of a number without limits, or of texts, in the target.
-            Values::String(_) => self.takes_scalars = true,
+            Values::String(_) => self.takes_json = true,
             _ => self.keep_digits(),
         }
     }
@@ -502,8 +502,15 @@ impl Column {
             };
             return self.finish_value(pushed, json.as_bytes());
         }
-        if self.takes_scalars && matches!(kind, JsonKind::Number | JsonKind::Bool) {
-            return self.push_text(json.as_bytes());
+        if self.takes_json && kind != JsonKind::String {
+            return match json.contains(['\n', '\r']) {
+                false => self.push_text(json.as_bytes()),
+                true => {
+                    let mut text = Vec::new();
+                    json::write_compact(json, &mut text);
+                    self.push_text(&text)
+                }
+            };
         }
         let expected = self.json_kinds();
         if !expected.contains(&kind) {

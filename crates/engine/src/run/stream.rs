@@ -190,6 +190,10 @@ impl Moving<'_> {
         );
         self.ledger
             .warn(&planned.name, self.plan.document.redact(&text));
+        let is_new = |warning: &&str| !stream.warnings().any(|told| told == *warning);
+        for warning in planned.warnings().filter(is_new) {
+            self.ledger.warn(&planned.name, warning.to_owned());
+        }
         self.members[member].0 = Cow::Owned(planned);
         self.reset_progress();
         Ok(())
