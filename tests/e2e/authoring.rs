@@ -412,6 +412,7 @@ fn keeps_the_contract(author: &mut Author) {
         "commit-once",
         "fence",
         "pipelines",
+        "rejects",
     ]
     .map(Some);
     assert_eq!(skipped, expected, "{document:#}");

@@ -249,6 +249,7 @@ impl Place {
                 run: run.clone(),
                 last,
                 schema: Arc::new(Schema::empty()),
+                partition_by: Vec::new(),
             };
             lease.settle().map_err(|error| lease.explain(error))?;
             failpoint("dest-file.settled")?;
@@ -323,8 +324,9 @@ pub(crate) struct Lease {
     pub place: Rc<Place>,
     run: Run,
     last: Link,
-    /// The columns of the files that the run adds.
+    /// The columns of the files that the run adds, and those of them that become directories.
     pub schema: SchemaRef,
+    pub partition_by: Vec<String>,
 }
 
 impl Lease {
@@ -428,8 +430,10 @@ impl Lease {
         if replaces {
             next.columns.clear();
         }
-        if !files.is_empty() {
-            next.columns = drift::united(&next.columns, &self.schema);
+        // The columns of older files are not known if no manifest names them.
+        let is_known = next.rows == rows || !next.columns.is_empty();
+        if !files.is_empty() && is_known {
+            next.columns = drift::united(&next.columns, &self.schema, &self.partition_by);
         }
         (next.files, next.rejects) = (files, rejects);
         failpoint("dest-file.linking")?;

@@ -4,6 +4,7 @@
 //! the rows of older files, and readers widen the columns of older files.
 
 use rapidbyte_columnar as columnar;
+use rapidbyte_formats::Format;
 use rapidbyte_manifest::Column;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::{parse_field, type_name};
@@ -43,6 +44,7 @@ pub(crate) fn compare(
         return Ok(drift);
     }
     let place = settings.layout.pattern(target)?;
+    refuse_strangers(settings, &place, schema, held)?;
     let policy = &target.schema_changes;
     let set = settings.layout.set.as_ref();
     let partition_by = set.map_or(&[][..], |set| set.partition_by(&target.stream));
@@ -83,7 +85,7 @@ pub(crate) fn compare(
         match wider(column, field) {
             None => drift.refuse(
                 name,
-                format!("{refused}: no type holds the values of both"),
+                format!("{refused}: no type holds the values of both; write to a new directory"),
                 stored,
             ),
             Some(_) if policy.type_change == TypeChange::Fail => {
@@ -139,6 +141,37 @@ pub(crate) fn compare(
     Ok(drift)
 }
 
+/// Refuses columns that no reader brings together with those of the files: other ones, or in files without a header
+/// another order. Errors: `column_refused`.
+fn refuse_strangers(
+    settings: &Settings,
+    place: &str,
+    schema: &Schema,
+    held: &[Column],
+) -> Result<()> {
+    let names = |columns: &[Column]| -> Vec<String> {
+        columns.iter().map(|column| column.name.clone()).collect()
+    };
+    let (held, new) = (names(held), names(&united(&[], schema, &[])));
+    let is_by_place = match &settings.format {
+        FileFormat::Text(Format::Csv(dialect), _) => !dialect.header,
+        _ => false,
+    };
+    let text = match new.iter().any(|name| held.contains(name)) {
+        true if !is_by_place || new == held => return Ok(()),
+        true => format!(
+            "the files of {place} have no header, so their columns are told by their places: {}; the stream has {}",
+            held.join(", "),
+            new.join(", ")
+        ),
+        false => format!(
+            "the stream has none of the columns of the files of {place}: {}",
+            held.join(", ")
+        ),
+    };
+    Err(Error::schema("column_refused", text).hint("write to a new directory"))
+}
+
 impl Drift {
     fn refuse(&mut self, column: &str, note: String, stored_type: Option<String>) {
         self.refused.push(Refusal {
@@ -175,12 +208,16 @@ fn wider(column: &Column, field: &Field) -> Option<Column> {
 }
 
 /// The columns of the files before and of new files with this schema.
-pub(crate) fn united(before: &[Column], schema: &Schema) -> Vec<Column> {
+pub(crate) fn united(before: &[Column], schema: &Schema, partition_by: &[String]) -> Vec<Column> {
     let mut columns = before.to_vec();
     for field in schema.fields() {
         let new = Column {
             name: field.name().clone(),
-            ty: type_name(field),
+            // The name of a directory is a text.
+            ty: match partition_by.contains(field.name()) {
+                true => "string".into(),
+                false => type_name(field),
+            },
         };
         match columns.iter_mut().find(|column| column.name == new.name) {
             Some(column) if column.ty == new.ty => {}

@@ -207,6 +207,9 @@ impl Load for FileLoad {
         let mut narrow = None;
         if let Some(lease) = &mut lease {
             narrow = plan::narrowed(&home.settings, target, lease)?;
+            let set = home.settings.layout.set.as_ref();
+            lease.partition_by =
+                set.map_or_else(Vec::new, |set| set.partition_by(&target.stream).to_vec());
             lease.schema = narrow
                 .as_ref()
                 .map_or(&*target, |(target, _)| target)

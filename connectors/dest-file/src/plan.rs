@@ -18,7 +18,7 @@ use crate::write;
 
 pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
     let grows = grows(settings, target)?;
-    refuse_policies(target, grows)?;
+    refuse_policies(target, grows && target.write_mode == WriteMode::Append)?;
     refuse_existing(settings, target)?;
     rejects::refuse(target, grows)?;
     let schema = target.arrow_schema()?;
@@ -74,7 +74,10 @@ pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
         statements: Vec::new(),
         notes,
         // A directory that grows holds the cursor, so both are lost together.
-        is_new: target.write_mode == WriteMode::Append && newest.is_none(),
+        is_new: target.write_mode == WriteMode::Append
+            && newest
+                .as_ref()
+                .is_none_or(|newest| newest.manifest.seq == 0),
         new_columns: match held.is_empty() {
             true => schema
                 .fields()

@@ -15,7 +15,8 @@ use crate::widen::widest;
 /// | whole numbers | the smallest one that holds both; none for `uint64` and a signed type |
 /// | `float32`, `float64`, and whole numbers of at most 32 bits with one of them | `float64` |
 /// | decimals | as many digits in front of and behind the point as either has, 76 in all at most |
-/// | timestamps of one zone | the finer unit; a value that it cannot hold is refused at its row |
+/// | timestamps of one zone, but not in nanoseconds, which end in the year 2262 | the finer unit |
+/// | texts, and bytes, with short and with long offsets | the ones with long offsets |
 /// | `null` and another type | the other type |
 pub fn merge(a: &Field, b: &Field) -> Option<Field> {
     if a.name() != b.name() {

@@ -158,6 +158,16 @@ pub(crate) fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Arrow
     if array.data_type() == to {
         return Ok(array.clone());
     }
+    // A wider type than the file's own: first to the portable form of that.
+    let is_short = matches!(
+        array.data_type(),
+        DataType::Float16 | DataType::Decimal32(..) | DataType::Decimal64(..)
+    );
+    if let (true, Ok(portable)) = (is_short, portable_type(array.data_type(), 0))
+        && portable != *to
+    {
+        return convert(&convert(array, &portable)?, to);
+    }
     Ok(match (array.data_type(), to) {
         (DataType::Utf8View, _) => from_text_view(array.as_string_view(), to)?,
         (DataType::BinaryView, _) => from_binary_view(array.as_binary_view(), to)?,

@@ -6,9 +6,11 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Decimal128Type, Decimal256Type, Float32Type, Float64Type, Int8Type,
     Int16Type, Int32Type, Int64Type, TimestampMicrosecondType, TimestampMillisecondType,
-    TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use arrow_array::{Array, ArrayRef, PrimitiveArray, new_null_array};
+use arrow_array::{
+    Array, ArrayRef, LargeBinaryArray, LargeStringArray, PrimitiveArray, new_null_array,
+};
 use arrow_buffer::i256;
 use arrow_schema::{ArrowError, DataType, TimeUnit};
 
@@ -22,11 +24,19 @@ pub(crate) fn widest(a: &DataType, b: &DataType) -> Option<DataType> {
         (DataType::Null, other) | (other, DataType::Null) => return Some(other.clone()),
         (DataType::Timestamp(unit, zone), DataType::Timestamp(other, b_zone)) => {
             let finer = if per_second(*unit) < per_second(*other) {
-                other
+                *other
             } else {
-                unit
+                *unit
             };
-            return (zone == b_zone).then(|| DataType::Timestamp(*finer, zone.clone()));
+            // Nanoseconds end in the year 2262.
+            let holds_both = zone == b_zone && finer != TimeUnit::Nanosecond;
+            return holds_both.then(|| DataType::Timestamp(finer, zone.clone()));
+        }
+        (DataType::Utf8, DataType::LargeUtf8) | (DataType::LargeUtf8, DataType::Utf8) => {
+            return Some(DataType::LargeUtf8);
+        }
+        (DataType::Binary, DataType::LargeBinary) | (DataType::LargeBinary, DataType::Binary) => {
+            return Some(DataType::LargeBinary);
         }
         _ => {}
     }
@@ -109,6 +119,18 @@ pub(crate) fn widen(array: &ArrayRef, to: &DataType) -> Result<Option<ArrayRef>,
     }
     Ok(Some(match (array.data_type(), to) {
         (DataType::Null, _) => new_null_array(to, array.len()),
+        (_, DataType::LargeUtf8) => Arc::new(
+            array
+                .as_string::<i32>()
+                .iter()
+                .collect::<LargeStringArray>(),
+        ),
+        (_, DataType::LargeBinary) => Arc::new(
+            array
+                .as_binary::<i32>()
+                .iter()
+                .collect::<LargeBinaryArray>(),
+        ),
         (_, DataType::Int16) => wholes::<Int16Type>(array)?,
         (_, DataType::Int32) => wholes::<Int32Type>(array)?,
         (_, DataType::Int64) => wholes::<Int64Type>(array)?,
@@ -152,16 +174,10 @@ pub(crate) fn widen(array: &ArrayRef, to: &DataType) -> Result<Option<ArrayRef>,
             let factor = per_second(*finer) / per_second(*unit);
             let ticks = match unit {
                 TimeUnit::Second => ticks::<TimestampSecondType>(array, factor),
-                TimeUnit::Millisecond => ticks::<TimestampMillisecondType>(array, factor),
-                _ => ticks::<TimestampMicrosecondType>(array, factor),
+                _ => ticks::<TimestampMillisecondType>(array, factor),
             }?;
             let zone = zone.clone();
             match finer {
-                TimeUnit::Nanosecond => Arc::new(
-                    ticks
-                        .reinterpret_cast::<TimestampNanosecondType>()
-                        .with_timezone_opt(zone),
-                ),
                 TimeUnit::Microsecond => Arc::new(
                     ticks
                         .reinterpret_cast::<TimestampMicrosecondType>()
@@ -249,6 +265,7 @@ mod tests {
             UInt16, UInt32, UInt64, Utf8,
         };
         let nanos = DataType::Timestamp(TimeUnit::Nanosecond, None);
+        let micros = DataType::Timestamp(TimeUnit::Microsecond, None);
         for (a, b, expected) in [
             (Int8, Int16, Some(Int16)),
             (Int32, Int64, Some(Int64)),
@@ -269,8 +286,10 @@ mod tests {
             ),
             (Decimal256(76, 0), Decimal128(10, 9), None),
             (Decimal128(5, -2), Decimal128(6, 2), None),
-            (seconds(None), nanos.clone(), Some(nanos.clone())),
-            (seconds(Some("UTC")), nanos, None),
+            (seconds(None), micros.clone(), Some(micros.clone())),
+            (micros.clone(), nanos, None),
+            (Utf8, DataType::LargeUtf8, Some(DataType::LargeUtf8)),
+            (seconds(Some("UTC")), micros, None),
             (Null, Utf8, Some(Utf8)),
             (Utf8, Int32, None),
         ] {
@@ -312,18 +331,41 @@ mod tests {
         assert_eq!((nulls.len(), nulls.null_count()), (3, 3));
     }
 
+    /// The types of a file that the engine does not carry.
+    #[test]
+    fn values_of_other_widths_are_widened_from_their_portable_form() {
+        use arrow_array::{Decimal32Array, Float16Array};
+        let short = Decimal32Array::from(vec![-123]);
+        let short: ArrayRef = Arc::new(short.with_precision_and_scale(5, 2).unwrap());
+        let wide = crate::portable::convert_rows(&short, &DataType::Decimal128(7, 4)).unwrap();
+        assert_eq!(
+            wide.as_primitive::<Decimal128Type>().value_as_string(0),
+            "-1.2300"
+        );
+        let halves: ArrayRef = Arc::new(Float16Array::from(vec![Some(Default::default())]));
+        let wide = crate::portable::convert_rows(&halves, &DataType::Float64).unwrap();
+        assert_eq!(wide.as_primitive::<Float64Type>().value(0), 0.0);
+        let seconds: ArrayRef = Arc::new(TimestampSecondArray::from(vec![5]));
+        let micros = DataType::Timestamp(TimeUnit::Microsecond, None);
+        let wide = crate::portable::convert_rows(&seconds, &micros).unwrap();
+        assert_eq!(
+            wide.as_primitive::<TimestampMicrosecondType>().value(0),
+            5_000_000
+        );
+    }
+
     #[test]
     fn a_time_that_the_finer_unit_does_not_hold_is_refused() {
-        let nanos = DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()));
+        let micros = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
         let times = |seconds| -> ArrayRef {
             Arc::new(TimestampSecondArray::from(vec![seconds]).with_timezone("UTC"))
         };
-        let made = widen(&times(5), &nanos).unwrap().unwrap();
-        assert_eq!(made.data_type(), &nanos);
+        let made = widen(&times(5), &micros).unwrap().unwrap();
+        assert_eq!(made.data_type(), &micros);
         assert_eq!(
-            made.as_primitive::<TimestampNanosecondType>().value(0),
-            5_000_000_000
+            made.as_primitive::<TimestampMicrosecondType>().value(0),
+            5_000_000
         );
-        assert!(widen(&times(10_000_000_000), &nanos).is_err());
+        assert!(widen(&times(i64::MAX / 1000), &micros).is_err());
     }
 }

@@ -2,6 +2,7 @@
 
 mod commit;
 mod files;
+mod kept;
 mod load;
 mod modes;
 mod shapes;
@@ -87,6 +88,7 @@ pub(crate) fn judge(bench: &Bench<'_>, judges: &mut Judges<'_>) {
     judge(&COMMIT_ONCE, &|| commit::once(&subject));
     judge(&FENCE, &|| commit::fence(&subject));
     judge(&PIPELINES, &|| commit::pipelines(&subject));
+    judge(&REJECTS, &|| kept::judge(&subject));
     // The last one: a session that is left in the middle may be in the way of others.
     judge(&DESTINATION_CANCEL, &|| subject.cancel());
 }
@@ -221,6 +223,11 @@ impl<'b> Subject<'b> {
     /// How the names of this test's streams begin.
     pub fn prefix(&self) -> String {
         format!("{STREAMS_BEGIN}{}_", self.tag)
+    }
+
+    /// The id of a run of this test.
+    pub fn run_id(&self, run: &str) -> String {
+        format!("{}-{run}", self.tag)
     }
 
     /// How far a stream is, asked in a session of its own.

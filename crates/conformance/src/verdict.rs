@@ -205,6 +205,7 @@ table! {
     COMMIT_ONCE "commit-once" "a commit that comes again is refused and changes nothing";
     FENCE "fence" "a newer run shuts out an older one";
     PIPELINES "pipelines" "each pipeline has a cursor of its own";
+    REJECTS "rejects" "rejects are kept in the commit of the rows around them, and a replay removes them";
     DESTINATION_CANCEL "cancel" "a cancelled write ends at once, and the next one is not in its way";
     /// Judged last, of every connector: what all calls together showed.
     LAST:

@@ -52,8 +52,8 @@ pub fn columns_query_of(relations: &str) -> String {
 }
 
 /// As [`columns_query`], with the [`Origin`] of the columns and [`Table::older`], but without defaults and generating
-/// expressions. The
-/// server takes a lock of a table to write those, and waits while somebody changes it; this question waits for nobody.
+/// expressions. The server takes a lock of a table to write those, and waits while somebody changes it; this question
+/// waits for nobody.
 pub fn shapes_query(relations: &[u32]) -> String {
     shapes_query_of(&oid_array(relations))
 }

@@ -248,6 +248,7 @@ fn dest_file_as_one_file_and_as_a_folder_that_grows() {
             "commit-once",
             "fence",
             "pipelines",
+            "rejects",
         ];
         passes(
             &folder,
@@ -264,7 +265,7 @@ fn dest_file_as_one_file_and_as_a_folder_that_grows() {
             "dest-file",
             &json!({ "path": grows }),
             &more,
-            &["upsert"],
+            &["upsert", "rejects"],
         );
     }
 }
@@ -308,6 +309,7 @@ fn a_peer_of_named_streams_reads_each_stream_by_its_name() {
         "commit-once",
         "fence",
         "pipelines",
+        "rejects",
     ];
     let peer = ["--peer", "source-http", "--peer-config"];
     let streams = json!({ "{stream}": { "path": "{stream}" } });

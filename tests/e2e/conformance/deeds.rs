@@ -159,6 +159,10 @@ const OF_DESTINATIONS: &[(&str, &str)] = &[
     ("plan_begins_file", "plan"),
     ("says_new", "plan-again"),
     ("leaves_file_of_writer", "abort"),
+    ("loses_rejects", "rejects"),
+    ("shows_rejects_early", "rejects"),
+    ("mends_rejects", "rejects"),
+    ("keeps_replayed", "rejects"),
 ];
 
 /// Deeds that no clause sees, and why.

@@ -253,3 +253,62 @@ fn a_type_that_does_not_go_with_the_files_is_refused() {
     run(other.path(), "csv", &[texts("id", &["x"])], append, ADD).unwrap();
     assert_eq!(columns(other.path()), "id string");
 }
+
+#[test]
+fn columns_that_no_reader_brings_together_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let path = folder.join("o/p-{part}.csv");
+    let config = json!({"path": path, "header": false}).to_string();
+    let refused = |columns: &[(Field, ArrayRef)]| {
+        let mut files = destination::open::<Files>(&config).unwrap();
+        files.plan(&target(columns, WriteMode::Append, ADD)).err()
+    };
+    let both = [ints("a", &[1]), ints("b", &[10])];
+    run(folder, "csv", &both, WriteMode::Append, ADD).unwrap();
+    assert!(refused(&both).is_none());
+    for other in [
+        vec![ints("b", &[10]), ints("a", &[1])],
+        vec![ints("a", &[1])],
+        vec![ints("a", &[1]), ints("b", &[1]), ints("c", &[1])],
+    ] {
+        let error = refused(&other).unwrap();
+        assert_eq!(error.code, "column_refused");
+        assert!(
+            error.message.contains("told by their places: a, b"),
+            "{error:?}"
+        );
+    }
+    // With a header the names tell.
+    let turned = [ints("b", &[10]), ints("a", &[1])];
+    run(folder, "csv", &turned, WriteMode::Append, ADD).unwrap();
+    let error = run(folder, "csv", &[ints("z", &[1])], WriteMode::Append, ADD).unwrap_err();
+    assert_eq!(error.code, "column_refused");
+    assert!(error.message.contains("none of the columns"), "{error:?}");
+}
+
+/// An earlier version named no columns.
+#[test]
+fn a_manifest_never_names_the_columns_of_some_files_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let append = WriteMode::Append;
+    run(folder, "csv", &[ints("a", &[1])], append, ADD).unwrap();
+    let newest = folder.join("o/_manifest/00000002.json");
+    let mut manifest: Value = serde_json::from_slice(&fs::read(&newest).unwrap()).unwrap();
+    manifest.as_object_mut().unwrap().remove("columns").unwrap();
+    fs::write(&newest, manifest.to_string()).unwrap();
+    run(folder, "csv", &[texts("b", &["x"])], append, ADD).unwrap();
+    let newest = folder.join("o/_manifest/00000004.json");
+    let manifest: Value = serde_json::from_slice(&fs::read(&newest).unwrap()).unwrap();
+    assert_eq!(manifest["columns"], Value::Null);
+    run(
+        folder,
+        "csv",
+        &[texts("b", &["x"])],
+        WriteMode::Replace,
+        ADD,
+    )
+    .unwrap();
+    assert_eq!(columns(folder), "b string");
+}

@@ -7,8 +7,8 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use arrow_select::concat::concat_batches;
 use rapidbyte_runtime::{
-    Batch, Cancel, Destination, LoadRequest, Part, Plan, Progress, Receipt, Run, StreamCommit,
-    Target,
+    Batch, Cancel, Destination, LoadRequest, Part, Plan, Progress, Receipt, Reject, RejectOrigin,
+    Run, StreamCommit, Target,
 };
 use rapidbyte_wire::ipc::Encoder;
 
@@ -123,7 +123,7 @@ impl<'b> Load<'b> {
         let plan = bench.note(destination.plan(target))?;
         let run = Run {
             pipeline: pipeline.into(),
-            id: format!("{}-{run}", subject.tag),
+            id: subject.run_id(run),
         };
         let target = target.clone();
         let mut fenced = bench.note(destination.begin(&[LoadRequest { target, run }]))?;
@@ -177,6 +177,10 @@ impl<'b> Load<'b> {
 
     pub fn write_batch(&mut self, batch: &Batch) -> Result<(), Trouble> {
         self.bench.note(self.destination.write(0, batch))
+    }
+
+    pub fn reject(&mut self, origin: RejectOrigin, rejects: &[Reject]) -> Result<(), Trouble> {
+        self.bench.note(self.destination.reject(0, origin, rejects))
     }
 
     pub fn flush(&mut self) -> Result<Part, Trouble> {

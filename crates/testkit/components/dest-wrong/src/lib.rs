@@ -25,7 +25,7 @@ use rapidbyte_sdk::types::type_name;
 use rapidbyte_sdk::{Spec, files, one};
 use serde_json::{Map, Value};
 
-use crate::state::{Place, State, part};
+use crate::state::{Kept, Place, State, part};
 
 /// The JSON Schema of the settings.
 const CONFIG_SCHEMA: &str = r#"{"type":"object","properties":{"deed":{"type":"string"},"rows":{"type":"string","x-grant":"write"},"again":{"type":"string","x-grant":"read"},"state":{"type":"string","x-grant":"write"},"look":{"type":"string","x-grant":"read"}},"required":["deed","rows","again","state","look"],"additionalProperties":false}"#;
@@ -161,6 +161,14 @@ pub enum Deed {
     SaysNew,
     /// `abort`: a file that is there since the writer was opened stays.
     LeavesFileOfWriter,
+    /// `rejects`: loses them.
+    LosesRejects,
+    /// `rejects`: they are there before the commit.
+    ShowsRejectsEarly,
+    /// `rejects`: the text of a record that is not UTF-8 is another one.
+    MendsRejects,
+    /// `rejects`: a replay leaves them.
+    KeepsReplayed,
     /// None: reverses the rows of each batch. Nothing promises an order.
     TurnsRows,
 }
@@ -188,6 +196,11 @@ struct Open {
     number: u64,
     /// The rows that were visible before the parts, for a deed.
     before: Vec<RecordBatch>,
+    /// The place for rejects, and those that are not committed.
+    rejects_to: Option<Place>,
+    rejects: Vec<Kept>,
+    pipeline: String,
+    run_id: String,
 }
 
 /// The state that all streams of the session share.
@@ -250,6 +263,7 @@ impl Guest for Export {
         Spec {
             write_modes: vec![WriteMode::Append, WriteMode::Replace, WriteMode::Upsert],
             supports_checkpoints: true,
+            supports_rejects: true,
             ..Spec::plain(
                 "dest-wrong",
                 env!("CARGO_PKG_VERSION"),
@@ -393,12 +407,15 @@ impl GuestSession for Session {
 
     fn rejects(
         &self,
-        _to: String,
-        _pipeline: String,
-        _after: Option<String>,
-        _with_data: bool,
+        to: String,
+        pipeline: String,
+        after: Option<String>,
+        with_data: bool,
     ) -> Result<Vec<wit::KeptReject>> {
-        Ok(Vec::new())
+        let state = self.place(&to).read()?.unwrap_or_default();
+        let kept = state.rejects.into_iter();
+        let kept = kept.filter(|kept| kept.pipeline == pipeline && Some(&kept.id) > after.as_ref());
+        Ok(kept.map(|kept| listed(kept, with_data)).collect())
     }
 
     fn begin(&self, requests: Vec<LoadRequest>) -> Result<wit::Load> {
@@ -408,7 +425,7 @@ impl GuestSession for Session {
         let mut state = place.read()?.unwrap_or_default();
         state.epoch += 1;
         state.complete &= state.run_id == run.id;
-        state.run_id = run.id;
+        state.run_id = run.id.clone();
         place.write(&state)?;
         let deed = self.config.deed;
         if !matches!(
@@ -440,6 +457,13 @@ impl GuestSession for Session {
             parts: Vec::new(),
             number: 0,
             before,
+            rejects_to: target
+                .rejects
+                .as_ref()
+                .map(|rejects| self.place(&rejects.to)),
+            rejects: Vec::new(),
+            pipeline: run.pipeline,
+            run_id: run.id,
         };
         shared.open.insert(target.stream.clone(), open);
         Ok(wit::Load::new(Loading {
@@ -511,6 +535,9 @@ impl GuestLoad for Loading {
         if state.seq != seq && deed != Deed::CommitsTwice {
             return Err(Error::internal(format!("{} commits, not {seq}", state.seq)));
         }
+        let replayed = self.target.rejects.as_ref();
+        let replayed = replayed.map_or(&[][..], |rejects| rejects.replayed.as_slice());
+        open.keep(deed, replayed)?;
         (state.seq, state.cursor, state.complete) = (state.seq + 1, cursor, complete);
         if !parts.is_empty() && deed != Deed::CommitsNothing {
             open.commit(deed, &parts)?;
@@ -551,7 +578,52 @@ impl GuestLoad for Loading {
     }
 }
 
+/// A kept reject as the host lists it.
+fn listed(kept: Kept, with_data: bool) -> wit::KeptReject {
+    let data = if with_data { kept.data } else { Vec::new() };
+    wit::KeptReject {
+        version: if with_data { "1".into() } else { String::new() },
+        id: kept.id,
+        stream: kept.stream,
+        run_id: kept.run_id,
+        time: "2026-01-02 03:04:05 UTC".into(),
+        origin: wit::RejectOrigin::Source,
+        reject: wit::Reject {
+            data,
+            is_cut: kept.is_cut,
+            location: kept.location,
+            column: kept.column,
+            code: kept.code,
+            message: kept.message,
+            read_with: kept.read_with,
+        },
+    }
+}
+
 impl Open {
+    /// Keeps the rejects of the commit, and removes those that it replays.
+    fn keep(&mut self, deed: Deed, replayed: &[(String, String)]) -> Result<()> {
+        let Some(place) = &self.rejects_to else {
+            return Ok(());
+        };
+        let mut state = place.read()?.unwrap_or_default();
+        for (id, _) in replayed {
+            let before = state.rejects.len();
+            if deed != Deed::KeepsReplayed {
+                state.rejects.retain(|kept| kept.id != *id);
+                if state.rejects.len() == before {
+                    return Err(Error::data("reject_missing", format!("{id} is gone")));
+                }
+            }
+        }
+        let new = self
+            .rejects
+            .drain(..)
+            .filter(|_| deed != Deed::LosesRejects);
+        state.rejects.extend(new);
+        place.write(&state)
+    }
+
     fn staged(&self) -> Result<Vec<RecordBatch>> {
         let parts = self.parts.iter().map(|part| self.place.staged(part));
         Ok(parts.collect::<Result<Vec<_>>>()?.concat())
@@ -680,8 +752,35 @@ impl GuestWriter for Writing {
         Ok(())
     }
 
-    fn reject(&self, _: wit::RejectOrigin, _: Vec<wit::Reject>) -> Result<()> {
-        Ok(())
+    fn reject(&self, _: wit::RejectOrigin, rejects: Vec<wit::Reject>) -> Result<()> {
+        let mut shared = self.shared.borrow_mut();
+        let open = shared.open.get_mut(&self.stream);
+        let open = open.ok_or_else(|| Error::internal("nobody was let in"))?;
+        for reject in rejects {
+            let data = match self.deed {
+                Deed::MendsRejects => String::from_utf8_lossy(&reject.data)
+                    .into_owned()
+                    .into_bytes(),
+                _ => reject.data,
+            };
+            open.rejects.push(Kept {
+                id: format!("{}-{:04}", open.run_id, open.rejects.len()),
+                pipeline: open.pipeline.clone(),
+                stream: self.stream.clone(),
+                run_id: open.run_id.clone(),
+                data,
+                is_cut: reject.is_cut,
+                location: reject.location,
+                column: reject.column,
+                code: reject.code,
+                message: reject.message,
+                read_with: reject.read_with,
+            });
+        }
+        match self.deed {
+            Deed::ShowsRejectsEarly => open.keep(self.deed, &[]),
+            _ => Ok(()),
+        }
     }
 
     fn refused(&self) -> wit::Refused {

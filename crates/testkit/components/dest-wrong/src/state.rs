@@ -42,6 +42,25 @@ pub struct State {
     pub run_id: String,
     pub complete: bool,
     pub rows: u64,
+    /// Of a place for rejects.
+    #[serde(default)]
+    pub rejects: Vec<Kept>,
+}
+
+/// A reject that is kept.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+pub struct Kept {
+    pub id: String,
+    pub pipeline: String,
+    pub stream: String,
+    pub run_id: String,
+    pub data: Vec<u8>,
+    pub is_cut: bool,
+    pub location: Option<String>,
+    pub column: Option<String>,
+    pub code: String,
+    pub message: String,
+    pub read_with: Option<String>,
 }
 
 impl Place {
