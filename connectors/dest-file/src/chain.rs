@@ -426,8 +426,6 @@ impl Lease {
         next.rows = rows + if replaces { 0 } else { next.rows };
         if replaces {
             next.begins = next.number;
-        }
-        if replaces {
             next.columns.clear();
         }
         // The columns of older files are not known if no manifest names them.

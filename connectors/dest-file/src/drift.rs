@@ -32,7 +32,7 @@ pub(crate) struct Refusal {
     pub stored_type: Option<String>,
 }
 
-/// Compares the columns of a stream with those that the files have. Errors: `column_dropped`.
+/// Compares the columns of a stream with those that the files have. Errors: `column_refused`, `column_dropped`.
 pub(crate) fn compare(
     settings: &Settings,
     target: &Target,
@@ -45,98 +45,37 @@ pub(crate) fn compare(
     }
     let place = settings.layout.pattern(target)?;
     refuse_strangers(settings, &place, schema, held)?;
-    let policy = &target.schema_changes;
     let set = settings.layout.set.as_ref();
     let partition_by = set.map_or(&[][..], |set| set.partition_by(&target.stream));
+    let has_types = matches!(settings.format, FileFormat::Columns(..));
     for (at, field) in schema.fields().iter().enumerate() {
-        let name = field.name();
-        let Some(column) = held.iter().find(|column| column.name == *name) else {
-            match policy.new_column {
-                NewColumn::Add => drift.new.push(name.clone()),
-                NewColumn::Ignore if !partition_by.contains(name) => drift.ignored.push(at),
-                NewColumn::Ignore => drift.refuse(
-                    name,
-                    format!("the files of {place} have no column {name}, and partition_by needs it"),
-                    None,
-                ),
-                NewColumn::Fail => drift.refuse(
-                    name,
-                    format!(
-                        "the files of {place} have no column {name}, and schema_changes.new_column is fail"
-                    ),
-                    None,
-                ),
+        let is_partition = partition_by.contains(field.name());
+        match held.iter().find(|column| column.name == *field.name()) {
+            None => drift.lacking((at, field), is_partition, &place, target),
+            // Text has no types, and a partition is the name of a directory.
+            Some(column) if has_types && !is_partition => {
+                drift.other_type(field, column, &place, target);
             }
-            continue;
-        };
-        // Text has no types, and a partition is the name of a folder.
-        let FileFormat::Columns(..) = settings.format else {
-            continue;
-        };
-        let ty = type_name(field);
-        if ty == column.ty || partition_by.contains(name) {
-            continue;
-        }
-        let stored = Some(column.ty.clone());
-        let refused = format!(
-            "the files of {place} have the column {name} as {}, and the stream has {ty}",
-            column.ty
-        );
-        match wider(column, field) {
-            None => drift.refuse(
-                name,
-                format!("{refused}: no type holds the values of both; write to a new directory"),
-                stored,
-            ),
-            Some(_) if policy.type_change == TypeChange::Fail => {
-                let why = format!("{refused}, and schema_changes.type_change is fail");
-                drift.refuse(name, why, stored);
-            }
-            Some(wider) => drift.notes.push(format!(
-                "{name} is {} in older files and {ty} in new ones; source-file reads it as {}",
-                column.ty, wider.ty
-            )),
+            Some(_) => {}
         }
     }
-    let lacks = |column: &&Column| schema.field_with_name(&column.name).is_err();
-    let lacking: Vec<&str> = held
-        .iter()
-        .filter(lacks)
-        .map(|column| column.name.as_str())
-        .collect();
-    match (policy.dropped_column, lacking.first()) {
-        (_, None) => {}
-        (DroppedColumn::Fail, Some(first)) => {
-            let text = format!(
-                "the files of {place} have the column {first}, the stream does not, and schema_changes.dropped_column is \
-                 fail"
-            );
-            return Err(Error::schema("column_dropped", text)
-                .hint("set dropped_column: keep, and the rows of new files lack it; or write to a new directory")
-                .in_column(*first));
-        }
-        (_, Some(_)) => drift.notes.push(format!(
-            "new files lack columns that older files have: {}",
-            lacking.join(", ")
-        )),
-    }
+    drift.refuse_dropped(held, schema, &place, target)?;
+    let names = |places: &[usize]| {
+        let names = places.iter().map(|at| schema.field(*at).name().as_str());
+        names.collect::<Vec<_>>().join(", ")
+    };
     if !drift.ignored.is_empty() {
-        let fields = drift
-            .ignored
-            .iter()
-            .map(|at| schema.field(*at).name().as_str());
-        let names: Vec<&str> = fields.collect();
         drift.notes.push(format!(
             "{WARNING_NOTE}the files of {place} lack columns of the stream, and their values are left out, because \
              schema_changes.new_column is ignore: {}",
-            names.join(", ")
+            names(&drift.ignored)
         ));
     }
     if !drift.new.is_empty() {
-        drift.notes.push(format!(
-            "older files lack new columns: {}",
-            drift.new.join(", ")
-        ));
+        let new = drift.new.join(", ");
+        drift
+            .notes
+            .push(format!("older files lack new columns: {new}"));
     }
     Ok(drift)
 }
@@ -173,6 +112,87 @@ fn refuse_strangers(
 }
 
 impl Drift {
+    /// Decides on a field that the files lack.
+    fn lacking(
+        &mut self,
+        (at, field): (usize, &Field),
+        is_partition: bool,
+        place: &str,
+        target: &Target,
+    ) {
+        let name = field.name();
+        let lacks = format!("the files of {place} have no column {name}");
+        match target.schema_changes.new_column {
+            NewColumn::Add => self.new.push(name.clone()),
+            NewColumn::Ignore if is_partition => {
+                self.refuse(name, format!("{lacks}, and partition_by needs it"), None);
+            }
+            NewColumn::Ignore => self.ignored.push(at),
+            NewColumn::Fail => {
+                let why = format!("{lacks}, and schema_changes.new_column is fail");
+                self.refuse(name, why, None);
+            }
+        }
+    }
+
+    /// Decides on a field whose type may be another one than in the files.
+    fn other_type(&mut self, field: &Field, column: &Column, place: &str, target: &Target) {
+        let (name, ty) = (field.name(), type_name(field));
+        if ty == column.ty {
+            return;
+        }
+        let stored = Some(column.ty.clone());
+        let differs = format!(
+            "the files of {place} have the column {name} as {}, and the stream has {ty}",
+            column.ty
+        );
+        match wider(column, field) {
+            None => {
+                let why = format!(
+                    "{differs}: no type holds the values of both; write to a new directory"
+                );
+                self.refuse(name, why, stored);
+            }
+            Some(_) if target.schema_changes.type_change == TypeChange::Fail => {
+                let why = format!("{differs}, and schema_changes.type_change is fail");
+                self.refuse(name, why, stored);
+            }
+            Some(wider) => self.notes.push(format!(
+                "{name} is {} in older files and {ty} in new ones; source-file reads it as {}",
+                column.ty, wider.ty
+            )),
+        }
+    }
+
+    /// Refuses a stream that lacks columns of the files, if the policy says so. Errors: `column_dropped`.
+    fn refuse_dropped(
+        &mut self,
+        held: &[Column],
+        schema: &Schema,
+        place: &str,
+        target: &Target,
+    ) -> Result<()> {
+        let lacks = |column: &&Column| schema.field_with_name(&column.name).is_err();
+        let lacking = held.iter().filter(lacks).map(|column| column.name.as_str());
+        let lacking: Vec<&str> = lacking.collect();
+        let Some(first) = lacking.first() else {
+            return Ok(());
+        };
+        if target.schema_changes.dropped_column == DroppedColumn::Fail {
+            let text = format!(
+                "the files of {place} have the column {first}, the stream does not, and schema_changes.dropped_column is \
+                 fail"
+            );
+            return Err(Error::schema("column_dropped", text)
+                .hint("set dropped_column: keep, and the rows of new files lack it; or write to a new directory")
+                .in_column(*first));
+        }
+        let lacking = lacking.join(", ");
+        let note = format!("new files lack columns that older files have: {lacking}");
+        self.notes.push(note);
+        Ok(())
+    }
+
     fn refuse(&mut self, column: &str, note: String, stored_type: Option<String>) {
         self.refused.push(Refusal {
             column: column.to_owned(),

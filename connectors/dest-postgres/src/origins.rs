@@ -177,9 +177,8 @@ pub(crate) fn filled(schema: &Schema, kept: Option<&[usize]>) -> Result<Option<S
             columns.insert(field.name().clone(), number);
         }
     }
-    let newest = source.columns.values().max();
     let filled = serde_json::json!({
-        "relation": source.relation, "xid": source.xid, "columns": columns, "newest": newest,
+        "relation": source.relation, "xid": source.xid, "columns": columns, "newest": source.newest(),
     });
     Ok(Some(filled.to_string()))
 }

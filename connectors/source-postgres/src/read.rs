@@ -434,7 +434,7 @@ fn prepare(
 /// Refuses a table that got a column after the plan. The destination takes rows of a read without that column for rows
 /// that are older than the column. Errors: `schema_changed`.
 fn refuse_newer(request: &ReadRequest, table: &Table) -> Result<()> {
-    let newest = |table: &Table| table.origin.as_ref()?.columns.values().max().copied();
+    let newest = |table: &Table| table.origin.as_ref()?.newest();
     // A read without a plan has no columns.
     let planned = rapidbyte_sdk::ipc::decode_schema(&request.schema);
     let planned = planned.map_or(Ok(Table::default()), |planned| table_of(&planned));

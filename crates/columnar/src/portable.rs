@@ -152,8 +152,8 @@ fn portable_type(data_type: &DataType, depth: usize) -> Result<DataType, String>
     })
 }
 
-/// The array with the type that [`portable_field`] gave, or with the wider type of [`crate::merge`]. Bytes that must be text and are not give
-/// an error.
+/// The array with the type that [`portable_field`] gave, or with the wider type of [`crate::merge`]. Bytes that must be
+/// text and are not give an error.
 pub(crate) fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
     if array.data_type() == to {
         return Ok(array.clone());

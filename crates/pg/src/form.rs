@@ -185,6 +185,11 @@ pub struct Origin {
 }
 
 impl Origin {
+    /// The highest number of a column. A column that the relation gets later has a higher one.
+    pub fn newest(&self) -> Option<i16> {
+        self.columns.values().max().copied()
+    }
+
     /// The number of the column that a field came from, whatever the field is called now.
     ///
     /// `invalid_metadata` when the entry of the field does not parse.

@@ -6,11 +6,11 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::common;
 use dest_file::Files;
 use proptest::prelude::*;
 use rapidbyte_manifest::{Hash, Link, Manifest};
 use rapidbyte_sdk::destination::{self, Loading};
-use rapidbyte_sdk::ipc;
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int64Array};
 use rapidbyte_sdk::prelude::*;
 use serde_json::{Value, json};
@@ -36,22 +36,7 @@ fn batch(ids: Range<i64>) -> RecordBatch {
 }
 
 fn target(write_mode: WriteMode) -> Target {
-    Target {
-        stream: "s".into(),
-        schema: ipc::encode_schema(&batch(0..0).schema()).unwrap(),
-        write_mode,
-        primary_key: Vec::new(),
-        deleted_field: None,
-        dedup_fields: Vec::new(),
-        name: None,
-        namespace: None,
-        is_incremental: false,
-        schema_changes: SchemaChanges::default(),
-        rejects: None,
-        deletes: None,
-        repairs: None,
-        stages: false,
-    }
+    common::target("s", &batch(0..0).schema(), write_mode)
 }
 
 fn request(write_mode: WriteMode, id: &str) -> LoadRequest {

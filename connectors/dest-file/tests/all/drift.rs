@@ -4,10 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::common::{self, begin};
 use dest_file::Files;
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int32Array, Int64Array, StringArray};
 use rapidbyte_sdk::prelude::*;
-use rapidbyte_sdk::{DroppedColumn, NewColumn, TypeChange, destination, ipc};
+use rapidbyte_sdk::{DroppedColumn, NewColumn, TypeChange, destination};
 use serde_json::{Value, json};
 
 fn open(folder: &Path, format: &str) -> destination::Session<Files> {
@@ -33,20 +34,8 @@ fn texts(name: &str, values: &[&str]) -> (Field, ArrayRef) {
 fn target(columns: &[(Field, ArrayRef)], mode: WriteMode, changes: SchemaChanges) -> Target {
     let fields: Vec<Field> = columns.iter().map(|(field, _)| field.clone()).collect();
     Target {
-        stream: "s".into(),
-        schema: ipc::encode_schema(&Schema::new(fields)).unwrap(),
-        write_mode: mode,
-        primary_key: Vec::new(),
-        deleted_field: None,
-        dedup_fields: Vec::new(),
-        name: None,
-        namespace: None,
-        is_incremental: false,
         schema_changes: changes,
-        rejects: None,
-        deletes: None,
-        repairs: None,
-        stages: false,
+        ..common::target("s", &Schema::new(fields), mode)
     }
 }
 
@@ -61,16 +50,8 @@ fn run(
     let mut files = open(folder, format);
     let target = target(columns, mode, changes);
     let plan = files.plan(&target)?;
-    let run = Run {
-        pipeline: "p".into(),
-        id: "r".into(),
-    };
-    let mut load = files.begin(&[LoadRequest {
-        target: target.clone(),
-        run,
-    }])?;
+    let mut load = begin(&mut files, &target)?;
     let progress = load.progress().clone();
-    load.open_writer(None)?;
     let arrays = columns.iter().map(|(_, array)| array.clone()).collect();
     let batch = RecordBatch::try_new(target.arrow_schema()?, arrays).unwrap();
     load.write(&batch)?;

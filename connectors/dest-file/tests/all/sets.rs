@@ -3,10 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::common::begin;
+use crate::common::{self, begin};
 use dest_file::Files;
 use rapidbyte_sdk::destination::{self, Session};
-use rapidbyte_sdk::ipc;
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Date32Array, Int64Array, StringArray};
 use rapidbyte_sdk::prelude::*;
 use serde_json::{Value, json};
@@ -37,22 +36,7 @@ fn ids(ids: std::ops::Range<i64>) -> RecordBatch {
 }
 
 fn target(stream: &str, write_mode: WriteMode) -> Target {
-    Target {
-        stream: stream.into(),
-        schema: ipc::encode_schema(&ids(0..0).schema()).unwrap(),
-        write_mode,
-        primary_key: Vec::new(),
-        deleted_field: None,
-        dedup_fields: Vec::new(),
-        name: None,
-        namespace: None,
-        is_incremental: false,
-        schema_changes: SchemaChanges::default(),
-        rejects: None,
-        deletes: None,
-        repairs: None,
-        stages: false,
-    }
+    common::target(stream, &ids(0..0).schema(), write_mode)
 }
 
 fn write(files: &mut Session<Files>, mode: WriteMode, batches: &[RecordBatch]) -> Result<Receipt> {

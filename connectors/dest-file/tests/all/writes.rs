@@ -3,17 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::common::{begin, request};
+use crate::common::{begin, request, target};
 use dest_file::Files;
 use rapidbyte_sdk::Commit;
 use rapidbyte_sdk::destination::{self, Session};
 use rapidbyte_sdk::prelude::arrow_array::{
     ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray,
 };
-use rapidbyte_sdk::prelude::{
-    DataType, Error, Field, Fit, Result, Schema, SchemaChanges, Target, WriteMode,
-};
-use rapidbyte_sdk::{ipc, types};
+use rapidbyte_sdk::prelude::{DataType, Error, Field, Fit, Result, Schema, WriteMode};
+use rapidbyte_sdk::types;
 use serde_json::{Value, json};
 
 fn open(folder: &Path, mut config: Value) -> Result<Session<Files>> {
@@ -33,25 +31,6 @@ fn batch(ids: &[i64]) -> RecordBatch {
         Field::new("t", DataType::Utf8, true),
     ]);
     RecordBatch::try_new(Arc::new(schema), columns).unwrap()
-}
-
-fn target(stream: &str, schema: &Schema, write_mode: WriteMode) -> Target {
-    Target {
-        stream: stream.into(),
-        schema: ipc::encode_schema(schema).unwrap(),
-        write_mode,
-        primary_key: Vec::new(),
-        deleted_field: None,
-        dedup_fields: Vec::new(),
-        name: None,
-        namespace: None,
-        is_incremental: false,
-        schema_changes: SchemaChanges::default(),
-        rejects: None,
-        deletes: None,
-        repairs: None,
-        stages: false,
-    }
 }
 
 /// Writes batches to a stream and commits them.
