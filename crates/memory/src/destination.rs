@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use rapidbyte_runtime::{
-    Batch, CheckItem, ColumnPlan, ConnectorError, DestinationSession, ErrorKind, Fit, LoadRequest,
-    Native, NativeSession, Part, Phase, Plan, Presence, Progress, Receipt, Result, Spec,
-    StreamCommit, Target, Worker, WriteMode,
+    Batch, CheckItem, ColumnPlan, ConnectorError, DestinationSession, ErrorKind, Fit, KeptReject,
+    LoadRequest, Native, NativeSession, Part, Phase, Plan, Presence, Progress, Receipt, Reject,
+    RejectOrigin, Result, Spec, StreamCommit, Target, Worker, WriteMode,
 };
 use rapidbyte_wire::ipc::{self, Decoder};
 use rapidbyte_wire::size::batch_bytes;
 use rapidbyte_wire::types::type_name;
 
-use crate::upsert;
-use crate::{Inner, Table, Tables, broken, no_settings};
+use crate::rejects::is_replay;
+use crate::{Inner, Table, Tables, broken, no_settings, rejects, upsert};
 
 /// A session of the destination.
 pub(crate) struct Writing {
@@ -37,6 +37,8 @@ struct Writer {
     open: Vec<RecordBatch>,
     /// Parts that are flushed and not committed.
     parts: Vec<Vec<RecordBatch>>,
+    /// Rejects that are not committed.
+    rejects: Vec<(RejectOrigin, Reject)>,
     /// Whether the next commit replaces the rows of the table.
     replaces: bool,
 }
@@ -49,6 +51,7 @@ impl Writing {
             spec: Spec {
                 write_modes: vec![WriteMode::Append, WriteMode::Replace, WriteMode::Upsert],
                 supports_checkpoints: true,
+                supports_rejects: true,
                 commits_together: true,
                 names_targets: false,
                 has_namespaces: false,
@@ -135,6 +138,17 @@ impl DestinationSession for Writing {
         Ok(false)
     }
 
+    fn rejects(
+        &mut self,
+        to: &str,
+        pipeline: &str,
+        after: Option<&String>,
+        with_data: bool,
+    ) -> Result<Vec<KeptReject>> {
+        let tables = self.tables.lock();
+        Ok(tables.rejects.page(to, pipeline, after, with_data))
+    }
+
     fn begin(&mut self, requests: &[LoadRequest]) -> Result<Vec<Progress>> {
         let mut tables = self.tables.lock();
         self.load.clear();
@@ -151,6 +165,7 @@ impl DestinationSession for Writing {
                     complete: false,
                     lost_rows: None,
                 },
+                Some(before) if is_replay(target) => before.clone(),
                 Some(before) => Progress {
                     epoch: before.epoch + 1,
                     complete: before.complete && before.run_id == run.id,
@@ -158,9 +173,10 @@ impl DestinationSession for Writing {
                     ..before.clone()
                 },
             };
-            tables
-                .progress
-                .insert(key(&run.pipeline, target), progress.clone());
+            if !is_replay(target) {
+                let key = key(&run.pipeline, target);
+                tables.progress.insert(key, progress.clone());
+            }
             self.load.push(Loading {
                 request: request.clone(),
                 epoch: progress.epoch,
@@ -180,6 +196,7 @@ impl DestinationSession for Writing {
                 decoder: Decoder::new(&target.schema).map_err(broken)?,
                 open: Vec::new(),
                 parts: Vec::new(),
+                rejects: Vec::new(),
                 replaces: target.write_mode == WriteMode::Replace && cursor.is_none(),
             });
             Ok(())
@@ -197,6 +214,17 @@ impl DestinationSession for Writing {
                 return Err(broken(text));
             }
             writer.open.push(decoded);
+            Ok(())
+        })
+    }
+
+    fn reject(&mut self, stream: u32, origin: RejectOrigin, rejects: &[Reject]) -> Result<()> {
+        let Self { native, load, .. } = self;
+        native.call("writer.reject", Phase::Other, || {
+            let writer = loading(load, stream)?.writer.as_mut();
+            let writer = writer.ok_or_else(|| broken(NO_WRITER))?;
+            let rejects = rejects.iter().map(|reject| (origin, reject.clone()));
+            writer.rejects.extend(rejects);
             Ok(())
         })
     }
@@ -249,7 +277,9 @@ impl DestinationSession for Writing {
 /// The change that a commit makes to one stream.
 struct Change {
     key: (String, String),
-    progress: Progress,
+    /// `None` for a replay, which moves no cursor.
+    progress: Option<Progress>,
+    rejects: Option<rejects::Change>,
     /// The table as it will be, if rows were written.
     table: Option<Table>,
     receipt: Receipt,
@@ -259,30 +289,38 @@ impl Loading {
     fn change(&mut self, commit: &StreamCommit, inner: &Inner) -> Result<Change, ConnectorError> {
         let LoadRequest { target, run } = &self.request;
         let key = key(&run.pipeline, target);
-        let progress = inner.progress.get(&key);
-        let progress = progress.filter(|one| (one.epoch, one.seq) == (self.epoch, commit.seq));
-        let progress = progress.ok_or_else(|| {
+        let is_now = |one: &&Progress| (one.epoch, one.seq) == (self.epoch, commit.seq);
+        let progress = inner.progress.get(&key).filter(is_now);
+        if progress.is_none() && !is_replay(target) {
             let text = "a newer run was let in, or this commit was made before";
-            ConnectorError::new(ErrorKind::Superseded, "run_superseded", text)
-        })?;
-        let (mut rows, mut table) = (Vec::new(), None);
+            return Err(ConnectorError::new(
+                ErrorKind::Superseded,
+                "run_superseded",
+                text,
+            ));
+        }
+        let progress = progress.filter(|_| !is_replay(target));
+        let progress = progress.map(|before| Progress {
+            seq: before.seq + 1,
+            complete: commit.complete,
+            cursor: commit.cursor.clone(),
+            ..before.clone()
+        });
+        let (mut rows, mut table, mut rejects) = (Vec::new(), None, Vec::new());
         if let Some(writer) = &mut self.writer {
             let staged = std::mem::take(&mut writer.parts);
             if staged.len() != commit.parts.len() {
                 return Err(broken("a part that was not flushed by this writer"));
             }
+            rejects = std::mem::take(&mut writer.rejects);
             rows = staged.into_iter().flatten().collect();
             table = Some(writer.table(target, inner.tables.get(&target.stream), &rows)?);
         }
         let (count, bytes) = size(&rows);
         Ok(Change {
             key,
-            progress: Progress {
-                seq: progress.seq + 1,
-                complete: commit.complete,
-                cursor: commit.cursor.clone(),
-                ..progress.clone()
-            },
+            progress,
+            rejects: inner.rejects.change(&self.request, rejects)?,
             table,
             receipt: Receipt {
                 rows: count,
@@ -326,7 +364,12 @@ impl Change {
         if let Some(table) = self.table {
             inner.tables.insert(self.key.1.clone(), table);
         }
-        inner.progress.insert(self.key, self.progress);
+        if let Some(rejects) = self.rejects {
+            inner.rejects.apply(rejects);
+        }
+        if let Some(progress) = self.progress {
+            inner.progress.insert(self.key, progress);
+        }
         self.receipt
     }
 }

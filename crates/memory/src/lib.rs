@@ -5,7 +5,7 @@
 //! source        reads tables as they were at the snapshot: all rows, or the rows from a cursor on in their order;
 //!               the tables of one read take turns
 //! destination   stages batches, and at the commit appends, replaces or upserts them and moves cursor and epoch, of
-//!               all streams of the load or of none
+//!               all streams of the load or of none; keeps rejects and lists them
 //! ```
 //!
 //! The rows take memory of the process, and `resources.memory` does not count them. The program that has the tables has
@@ -13,6 +13,7 @@
 
 mod destination;
 mod order;
+mod rejects;
 mod source;
 mod upsert;
 
@@ -27,6 +28,7 @@ use rapidbyte_runtime::{
 };
 
 use destination::Writing;
+use rejects::Kept;
 use source::Reading;
 
 /// Tables by name. Clones share them.
@@ -38,6 +40,7 @@ struct Inner {
     tables: BTreeMap<String, Table>,
     /// The progress of each stream, by pipeline and stream.
     progress: BTreeMap<(String, String), Progress>,
+    rejects: Kept,
     /// The tables of each snapshot, as they were when a session took it.
     snapshots: BTreeMap<u64, BTreeMap<String, Table>>,
     last_snapshot: u64,
