@@ -501,3 +501,49 @@ fn a_column_that_the_run_adds_to_a_table_keeps_the_type_of_the_sample() {
     succeeds(&folder, &declared);
     assert_eq!(rows(&database), ["(1,)", "(2,)", "(3,1)", "(4,2)", "(5,x)"]);
 }
+
+/// A run that follows a change stops at each failpoint in turn, and the next run ends with the rows of the files.
+#[test]
+fn a_run_that_follows_a_change_may_be_killed_anywhere() {
+    let database = shared().database();
+    let folder = Folder::new();
+    folder.write(
+        "in/a.jsonl",
+        "{\"id\":1,\"a\":1}\n{\"id\":2,\"a\":2}\n{\"id\":3,\"b\":\"x\"}\n{\"id\":4,\"a\":4,\"c\":true}\n",
+    );
+    folder.write("in/a.csv", CSV);
+    let keys = into_table(&database, &files("in/*.jsonl", ""), "", "upsert");
+    let keys = keys.replace("[t]", "[{ name: t, primary_key: [id] }]");
+    let keys = format!("{keys}resources: {{ batch_bytes: 4kb }}\n");
+    let types = into_table(&database, &files("in/*.csv", ""), "", "replace");
+    let clear = "DROP SCHEMA IF EXISTS raw CASCADE; DROP SCHEMA IF EXISTS _rapidbyte CASCADE; CREATE SCHEMA raw";
+    // The table of keys is there before, that of types is new.
+    let scenarios = [
+        (
+            &keys,
+            "CREATE TABLE raw.t (id bigint PRIMARY KEY, a bigint)",
+            "(1,1,,) (2,2,,) (3,,x,) (4,4,,t)",
+        ),
+        (&types, "", "(1,10) (2,20) (3,) (4,0.5) (5,7)"),
+    ];
+    let mut fired = 0;
+    let points = crate::faults::points();
+    let points = points
+        .iter()
+        .filter(|point| !point.starts_with("dest-file."));
+    for (at, point) in points.enumerate() {
+        for (turn, action) in ["kill", "error"].into_iter().enumerate() {
+            let (text, made, expected) = scenarios[(at + turn) % scenarios.len()];
+            let sql = format!("{clear}; {made}");
+            database.client().batch_execute(&sql).expect("a schema");
+            folder.write("p.yaml", text);
+            let mut command = folder.command(&["run", "p.yaml"]);
+            command.env("RAPIDBYTE_FAULTS", format!("{point}={action}"));
+            let ended = command.output().expect("the program starts");
+            fired += u32::from(!ended.status.success());
+            succeeds(&folder, text);
+            assert_eq!(rows(&database).join(" "), expected, "{point}={action}");
+        }
+    }
+    assert!(fired >= 20, "{fired} faults");
+}

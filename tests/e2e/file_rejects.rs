@@ -1,7 +1,9 @@
 //! Rejects of a directory that grows: a file of them is part of the manifest that commits the rows around them.
 
+use rapidbyte_testkit::postgres::shared;
 use serde_json::Value;
 
+use crate::overlap::Started;
 use crate::rejects::document;
 use crate::support::{Ended, Folder};
 
@@ -57,6 +59,47 @@ impl Files {
             .map(|line| serde_json::from_str(line).expect("JSON"))
             .collect()
     }
+}
+
+impl Files {
+    fn verb(&self, verb: &str, more: &[&str], code: i32) -> Value {
+        let arguments = [&["rejects", verb, "p.yaml", "--output", "json"], more].concat();
+        document(&self.0.rapidbyte(&arguments), code)
+    }
+
+    /// Replays the stream as it is, or the repaired records of a file.
+    fn replay(&self, more: &[&str], code: i32) -> Value {
+        self.verb("replay", &[&["--stream", "t"], more].concat(), code)
+    }
+
+    /// The ids of the rejects that are left.
+    fn ids(&self) -> Vec<String> {
+        let shown = self.verb("show", &["--limit", "100000"], 0);
+        let shown = shown["rejects"].as_array().expect("rejects");
+        let ids = shown.iter().map(|one| one["id"].as_str().expect("an id"));
+        ids.map(str::to_owned).collect()
+    }
+
+    /// The lines of all files of rows, sorted.
+    fn lines(&self) -> Vec<String> {
+        let files = self.0.files("out/t");
+        let files = files.iter().filter(|file| file.starts_with("part-"));
+        let texts = files.map(|file| self.0.read(&format!("out/t/{file}")));
+        let mut lines: Vec<String> = texts.flat_map(|text| lines_of(&text)).collect();
+        lines.sort();
+        lines
+    }
+
+    /// Declares other types for the next run.
+    fn declare(&self, schema: &str) {
+        let file = self.0.read("p.yaml");
+        let file = file.replace("id: int64, total: float64, name: string", schema);
+        self.0.write("p.yaml", file);
+    }
+}
+
+fn lines_of(text: &str) -> Vec<String> {
+    text.lines().map(str::to_owned).collect()
 }
 
 /// The place, the code and the record of each reject.
@@ -185,14 +228,199 @@ fn files_that_cannot_commit_rejects_with_the_rows_refuse_them() {
         assert_eq!(failed["error"]["code"], code, "{destination} {failed:#}");
         assert!(!files.0.path().join("out").exists(), "{destination}");
     }
+}
+
+const JSONL: &str = "config: { path: \"out/{stream}/part-{part}.jsonl\" }\n  write_mode: append";
+const CSV: &str =
+    "config: { path: \"out/{stream}/part-{part}.csv\", header: false }\n  write_mode: append";
+
+#[test]
+fn rejects_of_files_are_listed_and_replayed() {
     let files = Files::new();
-    document(&files.run("bad", grows, None), 0);
-    for more in [
-        &["list", "p.yaml"][..],
-        &["replay", "p.yaml", "--stream", "t"],
+    document(&files.run("bad", JSONL, None), 0);
+    assert_eq!(files.verb("list", &[], 0)["rejects"], 2);
+    assert_eq!(files.ids(), ["out/t#2.1", "out/t#2.2"]);
+    let arguments = ["rejects", "show", "p.yaml", "--jsonl"];
+    let shown = files.0.rapidbyte(&arguments).stdout;
+    files
+        .0
+        .write("fixed.jsonl", shown.replace("\"x,2,b\"", "\"2,2,b\""));
+    let from = ["--from", "fixed.jsonl"];
+    let replayed = files.replay(&from, 0);
+    let counts = ["replayed", "rows", "rejected"].map(|key| replayed[key].as_u64().unwrap_or(99));
+    assert_eq!(counts, [2, 1, 1], "{replayed:#}");
+    let landed = r#"{"id":2,"total":2.0,"name":"b"}"#;
+    assert_eq!(
+        files.lines().iter().filter(|line| *line == landed).count(),
+        1
+    );
+    assert_eq!(files.lines().len(), 4);
+    // It failed again, at its place of before.
+    assert_eq!(files.ids(), ["out/t#2.2:6.1"]);
+    let again = files.replay(&from, 4);
+    assert_eq!(again["error"]["code"], "reject_missing", "{again:#}");
+    assert_eq!(files.lines().len(), 4);
+    // Repaired in the file itself.
+    let folder = files.0.files("out/t/_manifest");
+    let kept = folder
+        .iter()
+        .filter(|file| file.ends_with(".rejects.jsonl"));
+    let path = format!("out/t/_manifest/{}", kept.max().expect("a file of rejects"));
+    files
+        .0
+        .write(&path, files.0.read(&path).replace(r#"\"NaN\""#, "3.5"));
+    assert_eq!(files.replay(&[], 0)["rows"], 1);
+    assert_eq!((files.lines().len(), files.ids().len()), (5, 0));
+    assert_eq!(files.replay(&[], 0)["replayed"], 0);
+    // The next run appends as if there had been no replay.
+    document(&files.run("bad", JSONL, None), 0);
+    assert_eq!((files.lines().len(), files.ids().len()), (8, 2));
+    files.0.write(&path, "what\n");
+    let broken = files.verb("list", &[], 4);
+    assert_eq!(broken["error"]["code"], "rejects_unreadable", "{broken:#}");
+    assert!(
+        broken["error"]["location"]
+            .as_str()
+            .is_some_and(|at| at.ends_with(".jsonl:1"))
+    );
+}
+
+/// Pages of two directories, with records that fail again at their places.
+#[test]
+fn pages_of_rejects_keep_their_order() {
+    let files = Files::new();
+    let folder = &files.0;
+    let rows = |of: &str| {
+        let bad = |n: u32| format!("{of}{n},1,a\n");
+        format!(
+            "id,total,name\n1,1,a\n{}",
+            (0..1500).map(bad).collect::<String>()
+        )
+    };
+    folder.write("in/t.csv", rows("t"));
+    folder.write("in/u.csv", rows("u"));
+    let text = "version: 1\npipeline: p\nrejects: { max_rows: 5000, to: bad }\nsource:\n  use: source-file\n  \
+         config: { path: \"in/{stream}.csv\", schema: { id: int64, total: float64, name: string } }\n  \
+         streams: [t, u]\ndestination:\n  use: dest-file\n  config: { path: \"out/{stream}/part-{part}.csv\" }\n  \
+         write_mode: append\n";
+    folder.write("p.yaml", text);
+    let run = folder.rapidbyte(&["run", "p.yaml", "--output", "json"]);
+    document(&run, 0);
+    let all = |of: &str| {
+        (1..=1500)
+            .map(|line| format!("out/{of}#2.{line}"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(files.ids(), [all("t"), all("u")].concat());
+    let again = files.replay(&[], 0);
+    assert_eq!(
+        (&again["replayed"], &again["rejected"]),
+        (&1500.into(), &1500.into())
+    );
+    let of_t = all("t")
+        .into_iter()
+        .zip(1..)
+        .map(|(id, line)| format!("{id}:4.{line}"));
+    assert_eq!(files.ids(), [of_t.collect(), all("u")].concat());
+}
+
+#[test]
+fn a_replay_that_is_killed_lands_each_record_once() {
+    for point in [
+        "dest-file.fencing",
+        "dest-file.fence_linked",
+        "dest-file.settled",
+        "dest-file.data_synced",
+        "dest-file.linking",
+        "dest-file.manifest_linked",
+        "dest-file.published",
+        "dest-file.committed",
+        "engine.committed",
     ] {
-        let arguments = [&["rejects"], more, &["--output", "json"]].concat();
-        let failed = document(&files.0.rapidbyte(&arguments), 2);
-        assert_eq!(failed["error"]["code"], "rejects_in_files", "{failed:#}");
+        for how in ["kill", "error"] {
+            let files = Files::new();
+            document(&files.run("bad", CSV, None), 0);
+            assert_eq!(files.ids(), ["out/t#2.1"]);
+            files.declare("id: string, total: float64, name: string");
+            let mut command = files
+                .0
+                .command(&["rejects", "replay", "p.yaml", "--stream", "t"]);
+            command.env("RAPIDBYTE_FAULTS", format!("{point}={how}"));
+            let ended = command.output().expect("the program starts");
+            // The replay itself retries after an error.
+            let ended = ended.status.success();
+            assert!(!ended || how == "error", "{point}={how}");
+            files.replay(&[], 0);
+            assert_eq!(files.ids(), Vec::<String>::new(), "{point}={how}");
+            // The next run gives committed files their names, and appends all rows.
+            let run = files.0.rapidbyte(&["run", "p.yaml", "--output", "json"]);
+            document(&run, 0);
+            let landed = files
+                .lines()
+                .into_iter()
+                .filter(|line| line.starts_with('x'));
+            assert_eq!(landed.count(), 2, "{point}={how}");
+            assert_eq!(files.lines().len(), 10, "{point}={how}");
+        }
     }
+}
+
+#[test]
+fn a_replay_into_files_waits_for_no_run_and_fences_none() {
+    let files = Files::new();
+    document(&files.run("bad", CSV, None), 0);
+    let run = Started::stopped_at(&files.0, "dest-file.data_synced");
+    let refused = files.replay(&[], 5);
+    assert_eq!(refused["error"]["code"], "already_running", "{refused:#}");
+    run.kill();
+    files.declare("id: string, total: float64, name: string");
+    assert_eq!(files.replay(&[], 0)["rows"], 1);
+}
+
+/// The values of a row mean what they meant: its columns are those of then.
+#[test]
+fn a_row_whose_columns_were_renamed_since_then_is_not_replayed() {
+    let server = shared().database();
+    let mut client = server.client();
+    let sql = "CREATE TABLE s (id int PRIMARY KEY, a float8, b float8); INSERT INTO s VALUES (1, 'NaN', 1), (2, 2, 2)";
+    client.batch_execute(sql).expect("a table");
+    let files = Files::new();
+    let text = format!(
+        "version: 1\npipeline: p\nrejects: {{ max_rows: 5, to: bad }}\nsource:\n  use: source-postgres\n  \
+         config: {{ url: {:?} }}\n  streams: [public.s]\ndestination:\n  use: dest-file\n  \
+         config: {{ path: \"out/{{stream}}/part-{{part}}.jsonl\" }}\n  write_mode: append\n",
+        server.url()
+    );
+    files.0.write("p.yaml", text);
+    document(
+        &files.0.rapidbyte(&["run", "p.yaml", "--output", "json"]),
+        0,
+    );
+    let shown = files.0.rapidbyte(&["rejects", "show", "p.yaml", "--jsonl"]);
+    files
+        .0
+        .write("fixed.jsonl", shown.stdout.replace("\"NaN\"", "7"));
+    client
+        .batch_execute(
+            "ALTER TABLE s RENAME a TO c; ALTER TABLE s RENAME b TO a; ALTER TABLE s RENAME c TO b",
+        )
+        .expect("renames");
+    let replay = |code| {
+        files.verb(
+            "replay",
+            &["--stream", "public.s", "--from", "fixed.jsonl"],
+            code,
+        )
+    };
+    let refused = replay(4);
+    assert_eq!(
+        refused["error"]["code"], "reject_columns_changed",
+        "{refused:#}"
+    );
+    client
+        .batch_execute(
+            "ALTER TABLE s RENAME a TO c; ALTER TABLE s RENAME b TO a; ALTER TABLE s RENAME c TO b",
+        )
+        .expect("renames");
+    assert_eq!(replay(0)["rows"], 1);
 }

@@ -10,15 +10,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rapidbyte_manifest::{
-    self as manifest, Column, FOLDER, File, Link, Manifest, ManifestError, PENDING,
+    self as manifest, Column, FOLDER, File, Form, Link, Manifest, ManifestError, PENDING,
 };
 use rapidbyte_sdk::files;
 use rapidbyte_sdk::log::{self, failpoint};
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
+use crate::config::Settings;
 use crate::drift;
-use crate::layout::{Layout, PART};
+use crate::kept::Claim;
+use crate::layout::PART;
 
 /// Few runs fence between a look and a try; this bounds an endless race.
 const MAX_TRIES: usize = 32;
@@ -38,17 +40,26 @@ pub(crate) struct Place {
     /// All files that it may have.
     pub pattern: String,
     pub stream: String,
+    /// How the run writes its files.
+    form: Form,
+    /// Whether the run keeps the files that are there.
+    appends: bool,
 }
 
 impl Place {
     /// The place of a stream; none if its path does not have `{part}`.
-    pub(crate) fn of(layout: &Layout, target: &Target) -> Result<Option<Self>> {
-        if !layout.set.as_ref().is_some_and(|set| set.counted) {
+    pub(crate) fn of(settings: &Settings, target: &Target) -> Result<Option<Self>> {
+        let layout = &settings.layout;
+        let Some(set) = layout.set.as_ref().filter(|set| set.counted) else {
             return Ok(None);
-        }
+        };
         let (folder, name) = layout.folder(target)?;
         Ok(Some(Self {
             folder,
+            form: settings
+                .format
+                .form(&name, set.partition_by(&target.stream)),
+            appends: target.write_mode == WriteMode::Append,
             name,
             pattern: layout.pattern(target)?,
             stream: target.stream.clone(),
@@ -59,17 +70,8 @@ impl Place {
         format!("{}/{FOLDER}/{name}{PENDING}", self.folder)
     }
 
-    fn manifest(&self, number: u64) -> Result<String> {
-        let name = manifest::name(number).map_err(|error| self.broken(number, &error))?;
-        Ok(format!("{}/{FOLDER}/{name}", self.folder))
-    }
-
     fn broken(&self, number: u64, error: &ManifestError) -> Error {
-        let text = format!("{}/{FOLDER}: the manifest {number} {error}", self.folder);
-        Error::new(ErrorKind::Schema, BROKEN, text).hint(
-            "restore the directory, or write to a new one: the directory holds the rows and the \
-                 cursor",
-        )
+        broken(&self.folder, number, error)
     }
 
     /// The number of the manifest that a file was written for; none of other files.
@@ -129,21 +131,7 @@ impl Place {
     }
 
     fn read(&self, number: u64) -> Result<Link> {
-        let input = files::open(&self.manifest(number)?)?;
-        let size = input.size();
-        if size > MAX_MANIFEST_BYTES {
-            let error = ManifestError::Malformed(format!("it has {size} bytes"));
-            return Err(self.broken(number, &error));
-        }
-        let mut bytes = Vec::new();
-        while (bytes.len() as u64) < size {
-            let piece = input.read(bytes.len() as u64, READ_BYTES)?;
-            if piece.is_empty() {
-                break;
-            }
-            bytes.extend_from_slice(&piece);
-        }
-        Link::decode(number, &bytes).map_err(|error| self.broken(number, &error))
+        read(&self.folder, number)
     }
 
     /// Makes a manifest: whole, on the disk, and only if its number is free; none if it is taken.
@@ -152,7 +140,7 @@ impl Place {
         let number = manifest.number;
         let broken = |error| self.broken(number, &error);
         let bytes = manifest.encode().map_err(broken)?;
-        let mut output = files::create_new(&self.manifest(number)?)?;
+        let mut output = files::create_new(&path(&self.folder, number)?)?;
         output.write(&bytes)?;
         output.sync()?;
         match output.commit() {
@@ -212,6 +200,31 @@ impl Place {
             .at("config.path"))
     }
 
+    /// Refuses files of which no reader reads all with one pattern and one set of options. A run that replaces all files
+    /// finds them by their names. Errors: `format_changed`.
+    pub(crate) fn refuse_other_form(&self, found: &Manifest) -> Result<()> {
+        let Some(form) = &found.form else {
+            return Ok(());
+        };
+        let Some((key, found, new)) = form.difference(&self.form) else {
+            return Ok(());
+        };
+        if !self.appends
+            && (form.name == self.form.name && form.partition_by == self.form.partition_by)
+        {
+            return Ok(());
+        }
+        let text = format!(
+            "the files of {} were written with {key}: {found}, and the pipeline has {new}: no reader could read all of \
+             them with one pattern and one set of options",
+            self.folder
+        );
+        Err(Error::config("format_changed", text)
+            .hint(format!("set {key} as before, or write to a new directory"))
+            .at(format!("config.{key}"))
+            .in_stream(&self.stream))
+    }
+
     /// Refuses to append to files without manifests: readers of the manifests would miss them.
     pub(crate) fn refuse_unknown_files(&self) -> Result<()> {
         let found = files::find(&self.pattern)?;
@@ -227,13 +240,16 @@ impl Place {
             .at("config.path"))
     }
 
-    /// Fences older runs and repairs the files of killed runs. Errors: `folder_of_another_stream`,
+    /// Fences older runs and repairs the files of killed runs. Errors: `folder_of_another_stream`, `format_changed`,
     /// `folder_not_appendable`, `manifest_broken`, `fence_contended`, errors of files.
     pub(crate) fn fence(self, run: &Run) -> Result<Lease> {
         for _ in 0..MAX_TRIES {
             let newest = self.newest()?;
             match &newest {
-                Some(link) => self.refuse_other(&link.manifest, &run.pipeline)?,
+                Some(link) => {
+                    self.refuse_other(&link.manifest, &run.pipeline)?;
+                    self.refuse_other_form(&link.manifest)?;
+                }
                 None => self.refuse_unknown_files()?,
             }
             let mut next = Link::follow(newest.as_ref(), self.run(run))
@@ -250,6 +266,7 @@ impl Place {
                 last,
                 schema: Arc::new(Schema::empty()),
                 partition_by: Vec::new(),
+                claim: Claim::default(),
             };
             lease.settle().map_err(|error| lease.explain(error))?;
             failpoint("dest-file.settled")?;
@@ -306,6 +323,39 @@ impl Place {
     }
 }
 
+/// The path of a manifest of a folder.
+fn path(folder: &str, number: u64) -> Result<String> {
+    let name = manifest::name(number).map_err(|error| broken(folder, number, &error))?;
+    Ok(format!("{folder}/{FOLDER}/{name}"))
+}
+
+/// Reads a manifest of a folder. Errors: `manifest_broken`.
+pub(crate) fn read(folder: &str, number: u64) -> Result<Link> {
+    let input = files::open(&path(folder, number)?)?;
+    let size = input.size();
+    if size > MAX_MANIFEST_BYTES {
+        let error = ManifestError::Malformed(format!("it has {size} bytes"));
+        return Err(broken(folder, number, &error));
+    }
+    let mut bytes = Vec::new();
+    while (bytes.len() as u64) < size {
+        let piece = input.read(bytes.len() as u64, READ_BYTES)?;
+        if piece.is_empty() {
+            break;
+        }
+        bytes.extend_from_slice(&piece);
+    }
+    Link::decode(number, &bytes).map_err(|error| broken(folder, number, &error))
+}
+
+/// The error for a manifest of a folder.
+pub(crate) fn broken(folder: &str, number: u64, error: &ManifestError) -> Error {
+    let text = format!("{folder}/{FOLDER}: the manifest {number} {error}");
+    Error::new(ErrorKind::Schema, BROKEN, text).hint(
+        "restore the directory, or write to a new one: the directory holds the rows and the cursor",
+    )
+}
+
 fn progress(link: &Link) -> Progress {
     let manifest = &link.manifest;
     Progress {
@@ -327,6 +377,8 @@ pub(crate) struct Lease {
     /// The columns of the files that the run adds, and those of them that become directories.
     pub schema: SchemaRef,
     pub partition_by: Vec<String>,
+    /// What the next commit replays.
+    pub claim: Claim,
 }
 
 impl Lease {
@@ -421,7 +473,11 @@ impl Lease {
             .map_err(|error| place.broken(self.next(), &error))?;
         let rows: u64 = files.iter().map(|file| file.rows).sum();
         next.seq += 1;
-        next.cursor = commit.cursor.map(str::to_owned);
+        match self.claim.lines.is_empty() {
+            true => next.cursor = commit.cursor.map(str::to_owned),
+            // A replay moves no cursor.
+            false => next.replayed.clone_from(&self.claim.lines),
+        }
         next.complete = commit.complete;
         next.rows = rows + if replaces { 0 } else { next.rows };
         if replaces {
@@ -432,6 +488,9 @@ impl Lease {
         let is_known = next.rows == rows || !next.columns.is_empty();
         if !files.is_empty() && is_known {
             next.columns = drift::united(&next.columns, &self.schema, &self.partition_by);
+        }
+        if !files.is_empty() {
+            next.form = Some(place.form.clone());
         }
         (next.files, next.rejects) = (files, rejects);
         failpoint("dest-file.linking")?;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use rapidbyte_columnar as columnar;
 use rapidbyte_columnar::{Kind, WriteOptions};
+use rapidbyte_formats::csv::Dialect;
 use rapidbyte_formats::{Choice, Chosen, Compression, Format, FormatName, NullText};
+use rapidbyte_manifest::{Csv, Form};
 use rapidbyte_sdk::bytes::Size;
 use rapidbyte_sdk::prelude::*;
 use schemars::JsonSchema;
@@ -80,6 +82,40 @@ pub(crate) struct Settings {
 pub(crate) enum FileFormat {
     Text(Format, Compression),
     Columns(Kind, WriteOptions),
+}
+
+impl FileFormat {
+    /// How files with this name are written, for their manifests.
+    pub(crate) fn form(&self, name: &str, partition_by: &[String]) -> Form {
+        let (format, compression, csv) = match self {
+            Self::Text(format, compression) => {
+                let compression = Some(compression.name().to_owned());
+                match format {
+                    Format::Csv(dialect) => ("csv", compression, Some(csv(dialect))),
+                    Format::Jsonl => ("jsonl", compression, None),
+                }
+            }
+            // Each file says how it is compressed.
+            Self::Columns(Kind::Parquet, _) => ("parquet", None, None),
+            Self::Columns(Kind::Arrow, _) => ("arrow", None, None),
+        };
+        Form {
+            name: name.to_owned(),
+            partition_by: partition_by.to_vec(),
+            format: format.to_owned(),
+            compression,
+            csv,
+        }
+    }
+}
+
+fn csv(dialect: &Dialect) -> Csv {
+    Csv {
+        delimiter: dialect.delimiter.into(),
+        quote: dialect.quote.into(),
+        header: dialect.header,
+        null_text: dialect.null_text.first().cloned().unwrap_or_default(),
+    }
 }
 
 impl Config {

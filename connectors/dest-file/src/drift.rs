@@ -21,6 +21,8 @@ pub(crate) struct Drift {
     pub ignored: Vec<usize>,
     /// The fields that the files cannot have.
     pub refused: Vec<Refusal>,
+    /// The columns of text files, which have no types.
+    texts: Vec<String>,
     pub notes: Vec<String>,
 }
 
@@ -52,11 +54,10 @@ pub(crate) fn compare(
         let is_partition = partition_by.contains(field.name());
         match held.iter().find(|column| column.name == *field.name()) {
             None => drift.lacking((at, field), is_partition, &place, target),
-            // Text has no types, and a partition is the name of a directory.
-            Some(column) if has_types && !is_partition => {
-                drift.other_type(field, column, &place, target);
-            }
-            Some(_) => {}
+            // A partition is the name of a directory.
+            Some(_) if is_partition => {}
+            Some(column) if has_types => drift.other_type(field, column, &place, target),
+            Some(_) => drift.texts.push(field.name().clone()),
         }
     }
     drift.refuse_dropped(held, schema, &place, target)?;
@@ -191,6 +192,11 @@ impl Drift {
         let note = format!("new files lack columns that older files have: {lacking}");
         self.notes.push(note);
         Ok(())
+    }
+
+    /// Whether a column that the files have takes values of every type.
+    pub(crate) fn has_any_type(&self, column: &str) -> bool {
+        self.texts.iter().any(|text| text == column)
     }
 
     fn refuse(&mut self, column: &str, note: String, stored_type: Option<String>) {

@@ -137,6 +137,11 @@ impl Layout {
         format!("{folder}/{partitions}{}", name.replace(PART, "*"))
     }
 
+    /// A pattern of the folders of all streams.
+    pub(crate) fn folders(&self) -> String {
+        split(&self.path.replace(STREAM, "*")).0
+    }
+
     /// A file that a stream may have, to try whether it can be written.
     pub(crate) fn example(&self, stream: &str) -> Result<String> {
         let pattern = self.pattern_of(stream, self.named(stream)?);

@@ -11,6 +11,7 @@ mod chain;
 mod columns;
 mod config;
 mod drift;
+mod kept;
 mod layout;
 mod partition;
 mod plan;
@@ -19,6 +20,7 @@ mod set;
 mod size;
 mod write;
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use rapidbyte_formats::{FormatError, Owner};
@@ -29,6 +31,7 @@ use rapidbyte_sdk::prelude::*;
 use chain::{Lease, Place};
 use config::Settings;
 pub use config::{Config, Split};
+use kept::{Claim, Listing};
 pub use rapidbyte_sdk::bytes::Size;
 use rejects::Keeper;
 use set::FileSet;
@@ -42,6 +45,8 @@ struct Home {
     settings: Rc<Settings>,
     /// Which stream each file or folder belongs to, in this session.
     owners: Owners,
+    /// The rejects that the pages list.
+    listing: RefCell<Option<Listing>>,
 }
 
 /// A stream that a run writes. Dropped, it leaves no file that is not committed.
@@ -70,6 +75,7 @@ impl Destination for Files {
         Ok(Self(Rc::new(Home {
             settings: Rc::new(config.settle()?),
             owners: Owners::default(),
+            listing: RefCell::default(),
         })))
     }
 
@@ -91,7 +97,7 @@ impl Destination for Files {
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
         let settings = &self.0.settings;
         let in_stream = |error: Error| error.in_stream(&target.stream);
-        let Some(place) = Place::of(&settings.layout, target)? else {
+        let Some(place) = Place::of(settings, target)? else {
             return Ok(Some(Progress::unfenced("")));
         };
         let appends = target.is_incremental && matches!(target.write_mode, WriteMode::Append);
@@ -104,11 +110,17 @@ impl Destination for Files {
     fn rejects(
         &mut self,
         to: &str,
-        _pipeline: &str,
-        _after: Option<&str>,
-        _with_data: bool,
+        pipeline: &str,
+        after: Option<&str>,
+        with_data: bool,
     ) -> Result<Vec<KeptReject>> {
-        Err(rejects::in_files(to))
+        let mut listing = self.0.listing.borrow_mut();
+        let is_next = listing.as_ref().is_some_and(|one| one.is_of(to, pipeline));
+        if after.is_none() || !is_next {
+            *listing = Some(Listing::of(&self.0.settings.layout, to, pipeline)?);
+        }
+        let page = listing.as_ref().map(|one| one.page(after, with_data));
+        page.unwrap_or_else(|| Ok(Vec::new()))
     }
 
     fn begin(&mut self, target: &Target, run: &Run) -> Result<(FileLoad, Progress)> {
@@ -154,8 +166,12 @@ impl Home {
         if !plan::grows(&self.settings, target)? {
             return Ok(None);
         }
-        let place = Place::of(&self.settings.layout, target)?;
-        place.map(|place| place.fence(run)).transpose()
+        let Some(place) = Place::of(&self.settings, target)? else {
+            return Ok(None);
+        };
+        let mut lease = place.fence(run)?;
+        lease.claim = Claim::of(target, &lease)?;
+        Ok(Some(lease))
     }
 
     fn begin(&self, target: &Target, lease: Option<Lease>) -> Result<Unfinished> {

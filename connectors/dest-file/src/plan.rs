@@ -22,10 +22,14 @@ pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
     refuse_existing(settings, target)?;
     rejects::refuse(target, grows)?;
     let schema = target.arrow_schema()?;
-    let newest = match (Place::of(&settings.layout, target)?, target.write_mode) {
-        (Some(place), WriteMode::Append) => place.newest()?,
-        _ => None,
-    };
+    let mut newest = None;
+    if let Some(place) = Place::of(settings, target)? {
+        newest = place.newest()?;
+        if let Some(newest) = &newest {
+            place.refuse_other_form(&newest.manifest)?;
+        }
+    }
+    let newest = newest.filter(|_| target.write_mode == WriteMode::Append);
     let held = newest
         .as_ref()
         .map_or(&[][..], |newest| &newest.manifest.columns);
@@ -53,6 +57,9 @@ pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
             },
             false => column(&settings.format, field),
         };
+        if drift.has_any_type(field.name()) {
+            column.stored_type = Some("any".into());
+        }
         if drift.ignored.contains(&at) {
             (column.fit, column.note) = (Fit::Ignored, None);
         }
@@ -203,7 +210,7 @@ fn notes(settings: &Settings, target: &Target) -> Result<Vec<String>> {
 /// True if the stream's directory gets more files and keeps manifests. A run replaces a directory
 /// without manifests, or a single file, as a whole. Errors: `folder_not_appendable`.
 pub(crate) fn grows(settings: &Settings, target: &Target) -> Result<bool> {
-    let Some(place) = Place::of(&settings.layout, target)? else {
+    let Some(place) = Place::of(settings, target)? else {
         return Ok(false);
     };
     match target.write_mode {
@@ -225,7 +232,7 @@ pub(crate) fn refuse_existing(settings: &Settings, target: &Target) -> Result<()
             .in_stream(&target.stream)
             .at("config.path"))
     };
-    let keeps_manifests = Place::of(&settings.layout, target)?.is_some();
+    let keeps_manifests = Place::of(settings, target)?.is_some();
     let lacks_part = target.write_mode == WriteMode::Append && settings.layout.set.is_some();
     if target.is_incremental && !keeps_manifests && !lacks_part {
         return Err(write::no_cursor(&path).in_stream(&target.stream));
@@ -237,7 +244,7 @@ pub(crate) fn refuse_existing(settings: &Settings, target: &Target) -> Result<()
             "single rows of a file cannot be changed".into(),
         ),
         WriteMode::Append if settings.layout.set.is_some() => {
-            let place = Place::of(&settings.layout, target)?;
+            let place = Place::of(settings, target)?;
             let Some(place) = place else {
                 let text = "{part} is missing: added files need different names";
                 return Err(Error::config("missing_part", text)

@@ -1,6 +1,7 @@
 //! Records that do not get into the files of a directory that grows: JSON Lines beside its manifests, a file for each
 //! commit with rejects. The manifest of the commit names the file, so the rejects become visible with the rows.
 
+use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rapidbyte_columnar::FileWriter;
 use rapidbyte_formats::{Picked, Texts, object};
 use rapidbyte_manifest::{self as manifest, FOLDER, File, REJECTS};
+use rapidbyte_pg::behind::Columns;
 use rapidbyte_sdk::files;
 use rapidbyte_sdk::pieces::Pieces;
 use rapidbyte_sdk::prelude::*;
@@ -15,6 +17,7 @@ use rapidbyte_sdk::prelude::*;
 use crate::chain::{Lease, Place};
 use crate::config::{FileFormat, Settings};
 use crate::convert;
+use crate::kept;
 use crate::partition::Partitions;
 use crate::write::{Sink, Synced};
 
@@ -41,9 +44,6 @@ pub(crate) fn refuse(target: &Target, grows: bool) -> Result<()> {
         return Ok(());
     };
     name(&rejects.to)?;
-    if !rejects.replayed.is_empty() {
-        return Err(in_files(&rejects.to));
-    }
     if grows {
         return Ok(());
     }
@@ -56,16 +56,6 @@ pub(crate) fn refuse(target: &Target, grows: bool) -> Result<()> {
         )
         .in_stream(&target.stream)
         .at("rejects"))
-}
-
-/// The error for a question about rejects in files.
-pub(crate) fn in_files(to: &str) -> Error {
-    let text = "dest-file keeps rejects in files, which `rapidbyte rejects` does not read";
-    Error::config("rejects_in_files", text)
-        .hint(format!(
-            "read the files {FOLDER}/{to}.*{REJECTS} in the directory of each stream; repair the records at the source"
-        ))
-        .at("rejects.to")
 }
 
 /// The note of a plan.
@@ -89,6 +79,9 @@ pub(crate) struct Keeper {
     seen: u64,
     rejects: u64,
     max_rows: Option<u64>,
+    columns: Columns,
+    /// The places of the rejects that are replayed, for records that fail again.
+    first: VecDeque<kept::Place>,
     /// The refused rows that the host does not know yet.
     refused: Refused,
     pieces: Pieces,
@@ -126,6 +119,8 @@ impl Keeper {
             seen: 0,
             rejects: 0,
             max_rows: rejects.max_rows,
+            columns: kept::columns(target)?,
+            first: lease.claim.first.clone(),
             refused: Refused::default(),
             pieces: Pieces::default(),
             open: None,
@@ -240,7 +235,14 @@ impl Keeper {
         }
     }
 
-    fn line(&self, origin: RejectOrigin, reject: &Reject) -> Result<serde_json::Value> {
+    fn line(&mut self, origin: RejectOrigin, reject: &Reject) -> Result<serde_json::Value> {
+        // A record that was divided into several may fail more than once.
+        let first = match self.first.len() {
+            0 | 1 => self.first.front().copied(),
+            _ => self.first.pop_front(),
+        };
+        let read_with = reject.read_with.as_deref();
+        let read_with = read_with.or_else(|| self.columns.of_origin(origin.name()));
         let record = std::str::from_utf8(&reject.data).ok();
         let hex = || {
             let digits = reject.data.iter().map(|byte| format!("{byte:02x}"));
@@ -261,6 +263,12 @@ impl Keeper {
         match record {
             Some(record) => line["record"] = record.into(),
             None => line["record_hex"] = hex().into(),
+        }
+        if let Some(read_with) = read_with {
+            line["read_with"] = read_with.into();
+        }
+        if let Some(first) = first {
+            line["first"] = first.to_string().into();
         }
         Ok(line)
     }

@@ -1,10 +1,10 @@
 //! Records that do not get into the target, in a table of their own: rows that this destination or the server refuses,
 //! and records that the source cannot read. They commit together with the rows around them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use rapidbyte_formats::object;
-use rapidbyte_pg::form;
+use rapidbyte_pg::behind::Columns;
 use rapidbyte_pg::ident::{self, quote_ident, quote_literal};
 use rapidbyte_pg_client::{Client, Format, Param, Row};
 use rapidbyte_sdk::log::{self, failpoint};
@@ -410,105 +410,6 @@ pub(crate) struct Claim {
     columns: Columns,
 }
 
-/// The columns at the source behind the columns of rows that are kept.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Columns {
-    /// Of rows before the transforms, and of rows of the target. Both are JSON objects; none if nobody knows them.
-    before: Option<String>,
-    behind: Option<String>,
-}
-
-/// The value of `read_with` for a row.
-#[derive(Debug, serde::Serialize, serde::Deserialize)]
-struct Numbers {
-    relation: String,
-    /// `pg_attribute.attnum` at the source, by the names in the record.
-    columns: BTreeMap<String, i16>,
-    /// The types of columns whose values could be others in another type: all but booleans, whole numbers, `text` and
-    /// `varchar`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    types: BTreeMap<String, String>,
-}
-
-impl Columns {
-    pub(crate) fn of(schema: &Schema) -> Result<Self> {
-        let Some(origin) = form::table_of(schema).map_err(convert)?.origin else {
-            return Ok(Self::default());
-        };
-        let (mut behind, mut types) = (BTreeMap::new(), BTreeMap::new());
-        for field in schema.fields() {
-            if let Some(number) = origin.number(field).map_err(convert)? {
-                behind.insert(field.name().clone(), number);
-            }
-            let column = form::column_of(field).map_err(convert)?;
-            if let Some(column) = column.filter(|column| !is_plain(field, &column.type_text)) {
-                types.insert(field.name().clone(), column.type_text);
-            }
-        }
-        let written = |columns, types| {
-            let relation = origin.relation.clone();
-            let numbers = Numbers {
-                relation,
-                columns,
-                types,
-            };
-            let text = serde_json::to_string(&numbers).ok();
-            text.filter(|text| text.len() <= MAX_READ_WITH_BYTES)
-        };
-        Ok(Self {
-            // The types before the transforms are not known here, and such rows have portable values.
-            before: written(origin.columns.clone(), BTreeMap::new()),
-            behind: written(behind, types),
-        })
-    }
-
-    fn of_origin(&self, origin: RejectOrigin) -> Option<&str> {
-        match origin {
-            RejectOrigin::Source => None,
-            RejectOrigin::Transform => self.before.as_deref(),
-            RejectOrigin::Destination => self.behind.as_deref(),
-        }
-    }
-
-    /// The name of a column that was another column of the same table, or had another type, when the row was kept.
-    fn changed(&self, origin: &str, read_with: &str) -> Option<String> {
-        let now = match origin {
-            "transform" => self.before.as_deref(),
-            "destination" => self.behind.as_deref(),
-            _ => None,
-        };
-        let parsed = |text: &str| serde_json::from_str::<Numbers>(text).ok();
-        let (now, then) = (parsed(now?)?, parsed(read_with)?);
-        let is_changed = |(name, number): &(&String, &i16)| {
-            now.columns.get(*name).is_some_and(|now| now != *number)
-        };
-        let mut columns = then
-            .columns
-            .iter()
-            .filter(|_| now.relation == then.relation);
-        let moved = columns.find(is_changed).map(|(name, _)| name);
-        let is_in_both =
-            |name: &&String| now.columns.contains_key(*name) && then.columns.contains_key(*name);
-        let mut typed = then.types.keys().chain(now.types.keys()).filter(is_in_both);
-        let typed = typed.find(|name| now.types.get(*name) != then.types.get(*name));
-        moved.or(typed).cloned()
-    }
-}
-
-/// Whether the values of a field of a type of PostgreSQL are the same in a wider type.
-fn is_plain(field: &Field, type_text: &str) -> bool {
-    let is_text = type_text == "text" || type_text.starts_with("character varying");
-    let is_simple = match field.data_type() {
-        DataType::Boolean => true,
-        DataType::Utf8 | DataType::LargeUtf8 => is_text,
-        other => other.is_integer(),
-    };
-    is_simple && rapidbyte_sdk::types::extension_name(field) != Some(form::OPAQUE)
-}
-
-/// A wider table is not compared.
-const MAX_READ_WITH_BYTES: usize = 64 << 10;
-
 impl Claim {
     /// `None` for a load that replays nothing. Errors: `reject_missing`.
     pub(crate) fn of(
@@ -542,7 +443,7 @@ impl Claim {
                 .map(|(_, version)| version.clone())
                 .collect(),
             condition,
-            columns: Columns::of(target.arrow_schema()?.as_ref())?,
+            columns: Columns::of(target.arrow_schema()?.as_ref()).map_err(convert)?,
         }))
     }
 
@@ -709,7 +610,7 @@ impl Keeper {
             stream: target.stream.clone(),
             target: name.sql(),
             max_rows: target.rejects.as_ref().and_then(|rejects| rejects.max_rows),
-            columns: Columns::of(target.arrow_schema()?.as_ref())?,
+            columns: Columns::of(target.arrow_schema()?.as_ref()).map_err(convert)?,
             first_ids: replayed.into(),
             rows: 0,
             refused_rows: 0,
@@ -755,7 +656,7 @@ impl Keeper {
         self.rows += 1;
         let mut reject = reject;
         if origin != RejectOrigin::Source {
-            reject.read_with = self.columns.of_origin(origin).map(str::to_owned);
+            reject.read_with = self.columns.of_origin(origin.name()).map(str::to_owned);
         }
         let read_with = reject.read_with.as_ref().map_or(0, String::len);
         self.pending_bytes += reject.data.len() + reject.message.len() + read_with + REJECT_BYTES;

@@ -82,6 +82,19 @@ pub fn plan_repair(
     Ok((prepared, turn))
 }
 
+/// The turn of a pipeline for a replay into a destination that reaches no server: only this lock tells it of an active
+/// run, which the replay would fence. None where the directory takes no lock.
+///
+/// # Errors
+/// `already_running`.
+pub(crate) fn turn_of_replay(document: &Document, host: &Host) -> Result<Option<Turn>, Failure> {
+    let mut document = document.clone();
+    if document.when_running == WhenRunning::Replace {
+        document.when_running = WhenRunning::Refuse;
+    }
+    take_turn(&document, &document.history(), host)
+}
+
 /// A run that did not come to its first row.
 pub struct Unplanned {
     /// Why.

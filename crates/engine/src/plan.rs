@@ -811,6 +811,9 @@ fn refuse_own_source(
 /// The type of texts, as a pipeline file names it.
 const TEXT: &str = "string";
 
+/// The type of a column of a target without types.
+const ANY: &str = "any";
+
 impl StreamPlan {
     /// The request to the source.
     pub(crate) fn selection(&self, full_refresh: bool) -> Selection {
@@ -826,7 +829,7 @@ impl StreamPlan {
     }
 
     /// The columns of the source whose inferred types may change while the stream is read: the target does not have them
-    /// before the first commit, and no setting depends on their values.
+    /// before the first commit, or has no types, and no setting depends on their values.
     pub(crate) fn free_types(&self) -> Vec<String> {
         let read = ipc::decode_schema(&self.read_schema);
         let Ok(read) = read.as_ref().map(Schema::fields) else {
@@ -848,7 +851,10 @@ impl StreamPlan {
             // A target that the run changes before the first row has the type of the sample from then on.
             let is_added =
                 self.placed.statements.is_empty() && self.placed.new_columns.contains(name);
-            let is_new = self.placed.is_new || is_added;
+            let mut stored = self.placed.columns.iter();
+            let takes_any =
+                stored.any(|one| one.column == *name && one.stored_type.as_deref() == Some(ANY));
+            let is_new = self.placed.is_new || is_added || takes_any;
             let is_used = primary_key.contains(name)
                 || dedup_fields.contains(name)
                 || deleted_field.as_ref() == Some(name)
@@ -872,7 +878,7 @@ impl StreamPlan {
         let mut is_changed = false;
         for (column, field) in self.placed.columns.iter().zip(read.fields()) {
             let name = field.name();
-            let Some(stored) = &column.stored_type else {
+            let Some(stored) = column.stored_type.as_ref().filter(|ty| *ty != ANY) else {
                 continue;
             };
             let takes_texts = types::is_json(field) || types::is_json_strings(field);

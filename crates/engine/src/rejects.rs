@@ -20,6 +20,7 @@ use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::known_as::base;
 use crate::narrow::Narrowing;
+use crate::overlap::turn_of_replay;
 use crate::plan::{
     Prepared, StreamPlan, open_destination, refuse_rejects, rejects, write_mode, write_mode_key,
 };
@@ -35,6 +36,8 @@ pub struct Kept {
     document: Document,
     to: String,
     session: Destination,
+    /// Whether the destination reaches a server.
+    has_network: bool,
 }
 
 impl Kept {
@@ -58,6 +61,7 @@ impl Kept {
             document: document.clone(),
             to,
             session,
+            has_network: stage.grants.has_network(),
         })
     }
 
@@ -136,8 +140,8 @@ pub(crate) enum Replay {
 /// Replays the rejects of a stream: the `repaired` ones, or all of them as they are.
 ///
 /// # Errors
-/// `replay_not_possible`, `reject_missing`, `record_incomplete`, `record_does_not_fit`, and errors of planning and
-/// running. Nothing of the commit that failed has changed.
+/// `replay_not_possible`, `already_running`, `reject_missing`, `record_incomplete`, `record_does_not_fit`, and errors of
+/// planning and running. Nothing of the commit that failed has changed.
 pub fn replay(
     document: &Document,
     host: &Host,
@@ -146,6 +150,10 @@ pub fn replay(
 ) -> Result<Replayed, Failure> {
     ensure_replayable(document, stream)?;
     let mut kept = Kept::open(document, host)?;
+    let _turn = match kept.has_network {
+        true => None,
+        false => turn_of_replay(document, host)?,
+    };
     let mut replaying = Replaying {
         document: for_replay(document),
         host,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{Schema, SchemaRef};
+use rapidbyte_wire::types::is_stored;
 
 use crate::FormatError;
 use crate::cells::Cells;
@@ -297,6 +298,12 @@ impl Rows {
         let error = misfit.into_error(self.columns[column].field().name());
         if !self.inferred || error.code != "value_does_not_fit" {
             return error;
+        }
+        if is_stored(self.columns[column].field()) {
+            return error.hint(
+                "repair the value: the column has the type of the target's column; or give the target's column a type \
+                 that holds it, or let rejects keep such records",
+            );
         }
         error.hint(
             "declare the column's type under schema:, or raise sample_rows and sample_bytes so \

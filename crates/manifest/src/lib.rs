@@ -60,11 +60,18 @@ pub struct Manifest {
     /// narrower type. Absent before the first commit with files, and in manifests of versions before 0.2.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<Column>,
+    /// How the newest files are named and written, and those before them since manifests say so. Absent before the first
+    /// commit with files, and in manifests of versions before 0.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub form: Option<Form>,
     /// The files that this commit adds.
     pub files: Vec<File>,
     /// The file with the rejects of this commit, in [`FOLDER`]. Nobody reads it as rows of the stream.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejects: Vec<File>,
+    /// The rejects that this commit replays and so removes: the number of their manifest and of their line, `7.2`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replayed: Vec<String>,
 }
 
 /// A column of committed files.
@@ -76,6 +83,67 @@ pub struct Column {
     /// Its type as a pipeline file names it, such as `decimal(18, 4)`. Values of partitions are names of folders.
     #[serde(rename = "type")]
     pub ty: String,
+}
+
+/// How the files of a directory are named and written: the same for all files, because one reader with one pattern and
+/// one set of options reads them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Form {
+    /// Of the files, with a counter: `part-{part}.csv`.
+    pub name: String,
+    /// Columns that are folders, from the outermost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub partition_by: Vec<String>,
+    /// `csv`, `jsonl`, `parquet` or `arrow`.
+    pub format: String,
+    /// Of CSV and JSON Lines: `none`, `gzip`, `zstd` or `lz4`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression: Option<String>,
+    /// Of CSV.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub csv: Option<Csv>,
+}
+
+/// How rows stand in a CSV file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Csv {
+    /// Between fields.
+    pub delimiter: char,
+    /// Around fields.
+    pub quote: char,
+    /// The first line names the columns.
+    pub header: bool,
+    /// Stands for NULL.
+    pub null_text: String,
+}
+
+impl Form {
+    /// The first setting in which two forms differ, by its key in a pipeline file, with both values.
+    pub fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
+        let (ours, theirs) = (self.settings(), other.settings());
+        let mut pairs = ours.into_iter().zip(theirs);
+        pairs.find_map(|((key, ours), (_, theirs))| (ours != theirs).then_some((key, ours, theirs)))
+    }
+
+    /// Each setting by its key, in one order.
+    fn settings(&self) -> [(&'static str, String); 8] {
+        let csv = |value: fn(&Csv) -> String| self.csv.as_ref().map(value).unwrap_or_default();
+        [
+            (
+                "partition_by",
+                format!("[{}]", self.partition_by.join(", ")),
+            ),
+            ("format", self.format.clone()),
+            ("path", self.name.clone()),
+            ("compression", self.compression.clone().unwrap_or_default()),
+            ("delimiter", csv(|csv| format!("{:?}", csv.delimiter))),
+            ("quote", csv(|csv| format!("{:?}", csv.quote))),
+            ("header", csv(|csv| csv.header.to_string())),
+            ("null_text", csv(|csv| format!("{:?}", csv.null_text))),
+        ]
+    }
 }
 
 /// A committed file.
@@ -241,8 +309,10 @@ impl Link {
             begins: before.map_or(0, |before| before.begins),
             rows: before.map_or(0, |before| before.rows),
             columns: before.map_or_else(Vec::new, |before| before.columns.clone()),
+            form: before.and_then(|before| before.form.clone()),
             files: Vec::new(),
             rejects: Vec::new(),
+            replayed: Vec::new(),
         })
     }
 
@@ -289,14 +359,17 @@ impl Manifest {
         let cursor = before.and_then(|before| before.cursor.as_deref());
         if self.epoch == epoch.saturating_add(1) {
             let columns = before.map_or(&[][..], |before| &before.columns);
+            let form = before.and_then(|before| before.form.as_ref());
             let differs = [
                 (self.columns != columns, "columns"),
+                (self.form.as_ref() != form, "form"),
                 (self.seq != seq, "seq"),
                 (self.cursor.as_deref() != cursor, "cursor"),
                 (self.rows != rows, "rows"),
                 (self.begins != begins, "begins"),
                 (!self.files.is_empty(), "files"),
                 (!self.rejects.is_empty(), "rejects"),
+                (!self.replayed.is_empty(), "replayed"),
             ];
             return differs
                 .iter()

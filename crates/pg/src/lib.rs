@@ -7,6 +7,7 @@
 //! It opens no connection and knows no stream: bytes and catalog rows come in, batches,
 //! statements and bytes go out. All of it treats bytes and metadata as hostile.
 
+pub mod behind;
 pub mod builtin;
 mod bytes;
 pub mod cast;

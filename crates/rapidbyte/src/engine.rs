@@ -372,7 +372,7 @@ impl Engine {
     /// Replays the rejects of a stream: the `repaired` ones, or all of them as they are.
     ///
     /// # Errors
-    /// `replay_not_possible`, `reject_missing`, `record_incomplete`, `record_does_not_fit`, and errors of planning and
+    /// `replay_not_possible`, `already_running`, `reject_missing`, `record_incomplete`, `record_does_not_fit`, and errors of planning and
     /// running. Nothing of the commit that failed has changed.
     pub fn replay(
         &self,

@@ -265,7 +265,7 @@ fn dest_file_as_one_file_and_as_a_folder_that_grows() {
             "dest-file",
             &json!({ "path": grows }),
             &more,
-            &["upsert", "rejects"],
+            &["upsert"],
         );
     }
 }

@@ -47,7 +47,15 @@ fn run(
     mode: WriteMode,
     changes: SchemaChanges,
 ) -> Result<Plan> {
-    let mut files = open(folder, format);
+    run_in(open(folder, format), columns, mode, changes)
+}
+
+fn run_in(
+    mut files: destination::Session<Files>,
+    columns: &[(Field, ArrayRef)],
+    mode: WriteMode,
+    changes: SchemaChanges,
+) -> Result<Plan> {
     let target = target(columns, mode, changes);
     let plan = files.plan(&target)?;
     let mut load = begin(&mut files, &target)?;
@@ -246,7 +254,8 @@ fn columns_that_no_reader_brings_together_are_refused() {
         files.plan(&target(columns, WriteMode::Append, ADD)).err()
     };
     let both = [ints("a", &[1]), ints("b", &[10])];
-    run(folder, "csv", &both, WriteMode::Append, ADD).unwrap();
+    let first = destination::open::<Files>(&config).unwrap();
+    run_in(first, &both, WriteMode::Append, ADD).unwrap();
     assert!(refused(&both).is_none());
     for other in [
         vec![ints("b", &[10]), ints("a", &[1])],
@@ -261,6 +270,9 @@ fn columns_that_no_reader_brings_together_are_refused() {
         );
     }
     // With a header the names tell.
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    run(folder, "csv", &both, WriteMode::Append, ADD).unwrap();
     let turned = [ints("b", &[10]), ints("a", &[1])];
     run(folder, "csv", &turned, WriteMode::Append, ADD).unwrap();
     let error = run(folder, "csv", &[ints("z", &[1])], WriteMode::Append, ADD).unwrap_err();
@@ -292,4 +304,75 @@ fn a_manifest_never_names_the_columns_of_some_files_alone() {
     )
     .unwrap();
     assert_eq!(columns(folder), "b string");
+}
+
+#[test]
+fn all_files_of_a_directory_have_one_form() {
+    let both = [ints("a", &[1]), texts("b", &["x"])];
+    let folder = tempfile::tempdir().unwrap();
+    let config = |settings: Value| {
+        let mut config = json!({"path": folder.path().join("o/p-{part}.csv")});
+        let settings = settings.as_object().unwrap().clone();
+        config.as_object_mut().unwrap().extend(settings);
+        config
+    };
+    let session =
+        |settings: Value| destination::open::<Files>(&config(settings).to_string()).unwrap();
+    run_in(session(json!({})), &both, WriteMode::Append, ADD).unwrap();
+    for (key, value, is_replaced) in [
+        ("partition_by", json!(["a"]), false),
+        ("format", json!("jsonl"), true),
+        ("path", json!(folder.path().join("o/q-{part}.csv")), false),
+        (
+            "path",
+            json!(folder.path().join("o/p-{part}.csv.gz")),
+            false,
+        ),
+        ("compression", json!("gzip"), true),
+        ("delimiter", json!(";"), true),
+        ("quote", json!("'"), true),
+        ("header", json!(false), true),
+        ("null_text", json!("NULL"), true),
+    ] {
+        let settings = json!({key: value});
+        let plan = |mode| session(settings.clone()).plan(&target(&both, mode, ADD));
+        let error = plan(WriteMode::Append).unwrap_err();
+        assert_eq!(error.code, "format_changed");
+        assert!(matches!(error.kind, ErrorKind::Config), "{error:?}");
+        assert_eq!(error.location, Some(format!("config.{key}")), "{error:?}");
+        // A run that replaces the files removes those of the same names alone.
+        assert_eq!(plan(WriteMode::Replace).is_ok(), is_replaced, "{key}");
+        let mut files = session(settings.clone());
+        let begun = begin(&mut files, &target(&both, WriteMode::Append, ADD));
+        assert_eq!(
+            begun.err().map(|error| error.code),
+            Some("format_changed".into())
+        );
+    }
+    let tabs = json!({"delimiter": "\t"});
+    run_in(session(tabs.clone()), &both, WriteMode::Replace, ADD).unwrap();
+    run_in(session(tabs), &both, WriteMode::Append, ADD).unwrap();
+    let error = session(json!({})).plan(&target(&both, WriteMode::Append, ADD));
+    let error = error.unwrap_err();
+    assert!(
+        error
+            .message
+            .contains("with delimiter: '\\t', and the pipeline has ','"),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn columns_of_text_files_take_every_type() {
+    let columns = [ints("a", &[1])];
+    for (format, taken) in [
+        ("csv", Some("any")),
+        ("jsonl", Some("any")),
+        ("parquet", None),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let plan = || run(folder.path(), format, &columns, WriteMode::Append, ADD).unwrap();
+        assert_eq!(plan().columns[0].stored_type, None);
+        assert_eq!(plan().columns[0].stored_type.as_deref(), taken, "{format}");
+    }
 }
