@@ -24,6 +24,7 @@ mod examples;
 mod faults;
 mod file_rejects;
 mod files;
+mod frozen;
 mod granted;
 #[path = "../hostile/guests.rs"]
 mod guests;
