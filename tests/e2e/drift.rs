@@ -1,5 +1,7 @@
 //! A source whose columns change between runs, and a target in PostgreSQL that follows.
 
+use std::process::Stdio;
+
 use rapidbyte_testkit::postgres::{Client, Database, shared};
 use serde_json::{Value, json};
 
@@ -635,4 +637,82 @@ fn a_label_that_the_run_adds_is_no_default_of_the_same_run() {
     }
     document(&copied.run("", BY_ID, "append"), 0);
     assert_eq!(copied.rows(), "(1,a,x,sad,)");
+}
+
+/// Two pipelines with different columns add them to one table at the same time, while somebody reads it.
+#[test]
+fn two_runs_at_once_with_different_columns_lose_none_and_readers_see_whole_rows() {
+    const ROUNDS: i32 = 5;
+    let copied = Copied::new();
+    let sql = |sql: &str| copied.source.client().batch_execute(sql).expect(sql);
+    let file = |stream: &str| format!("{stream}.yaml");
+    for (stream, first) in [("a", 1), ("b", 1001)] {
+        sql(&format!(
+            "CREATE TABLE {stream} (id int PRIMARY KEY, v int NOT NULL); \
+             INSERT INTO {stream} SELECT i, 0 FROM generate_series({first}, {first} + 499) i"
+        ));
+        let text = format!(
+            "version: 1\npipeline: {stream}\nsource:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n  \
+             streams: [{{ name: public.{stream}, target: {{ name: t }} }}]\ndestination:\n  use: dest-postgres\n  \
+             config: {{ url: \"{}\", schema: raw }}\n  write_mode: upsert\n",
+            copied.source.url(),
+            copied.target.url()
+        );
+        copied.folder.write(&file(stream), &text);
+        let ended = copied.folder.rapidbyte(&["run", &file(stream)]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let order = std::sync::atomic::Ordering::SeqCst;
+    std::thread::scope(|scope| {
+        let mut target = copied.target();
+        let is_over = &is_over;
+        let reader = scope.spawn(move || {
+            let mut looks = 0;
+            while !is_over.load(order) {
+                // All rows of a stream are of one run.
+                let read = "SELECT count(*), count(DISTINCT v) FILTER (WHERE id <= 500), \
+                     count(DISTINCT v) FILTER (WHERE id > 1000) FROM raw.t";
+                let row = target.query_one(read, &[]).expect("rows");
+                assert_eq!(
+                    (row.get(0), row.get(1), row.get(2)),
+                    (1000_i64, 1_i64, 1_i64)
+                );
+                looks += 1;
+            }
+            looks
+        });
+        for round in 1..=ROUNDS {
+            for stream in ["a", "b"] {
+                sql(&format!(
+                    "ALTER TABLE {stream} ADD COLUMN {stream}{round} int; UPDATE {stream} SET v = {round}, \
+                     {stream}{round} = id + {round}"
+                ));
+            }
+            let start = |stream| {
+                let mut command = copied.folder.command(&["run", &file(stream)]);
+                command.stdout(Stdio::piped()).stderr(Stdio::piped());
+                command.spawn().expect("the program starts")
+            };
+            let ended = ["a", "b"]
+                .map(start)
+                .map(|child| Ended::from(child.wait_with_output().expect("it ends")));
+            for ended in ended {
+                assert_eq!(ended.code, Some(0), "{round} {ended:?}");
+            }
+        }
+        is_over.store(true, order);
+        assert!(reader.join().expect("a reader") > 0);
+    });
+    let all = |stream: &str| {
+        let columns = (1..=ROUNDS).map(|round| format!("{stream}{round} = id + {round}"));
+        columns.collect::<Vec<_>>().join(" AND ")
+    };
+    let sql = format!(
+        "SELECT count(*) FILTER (WHERE {} AND b1 IS NULL), count(*) FILTER (WHERE {} AND a1 IS NULL) FROM raw.t",
+        all("a"),
+        all("b")
+    );
+    let row = copied.target().query_one(&sql, &[]).expect("rows");
+    assert_eq!((row.get(0), row.get(1)), (500_i64, 500_i64));
 }
