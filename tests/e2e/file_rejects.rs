@@ -366,7 +366,7 @@ fn a_replay_that_is_killed_lands_each_record_once() {
 }
 
 #[test]
-fn a_replay_into_files_waits_for_no_run_and_fences_none() {
+fn a_replay_into_files_fences_no_run_of_this_machine() {
     let files = Files::new();
     document(&files.run("bad", CSV, None), 0);
     let run = Started::stopped_at(&files.0, "dest-file.data_synced");
@@ -377,7 +377,7 @@ fn a_replay_into_files_waits_for_no_run_and_fences_none() {
     assert_eq!(files.replay(&[], 0)["rows"], 1);
 }
 
-/// The values of a row mean what they meant: its columns are those of then.
+/// A name in the row means another column now.
 #[test]
 fn a_row_whose_columns_were_renamed_since_then_is_not_replayed() {
     let server = shared().database();
@@ -423,4 +423,89 @@ fn a_row_whose_columns_were_renamed_since_then_is_not_replayed() {
         )
         .expect("renames");
     assert_eq!(replay(0)["rows"], 1);
+}
+
+/// A run that was killed after its commit is known to the next run, whatever was replayed in between.
+#[test]
+fn a_replay_between_an_interrupted_run_and_the_next_one_doubles_nothing() {
+    for fails_again in [true, false] {
+        let files = Files::new();
+        let fault = Some("engine.committed=kill");
+        assert_ne!(files.run("bad", CSV, fault).code, Some(0));
+        let declared = files.0.read("p.yaml");
+        if !fails_again {
+            files.declare("id: string, total: float64, name: string");
+        }
+        assert_eq!(files.replay(&[], 0)["rejected"], u64::from(fails_again));
+        files.0.write("p.yaml", &declared);
+        let run = files.0.rapidbyte(&["run", "p.yaml", "--output", "json"]);
+        document(&run, 0);
+        assert_eq!(files.lines().len(), 4 + usize::from(!fails_again));
+        assert_eq!(files.ids().len(), usize::from(fails_again));
+    }
+}
+
+#[test]
+fn a_path_that_is_not_in_its_shortest_form_is_the_same_directory() {
+    for path in ["./out", "out/../out", "out/."] {
+        let files = Files::new();
+        let config = CSV.replace("out/{stream}", &format!("{path}/{{stream}}"));
+        document(&files.run("bad", &config, None), 0);
+        files.declare("id: string, total: float64, name: string");
+        assert_eq!(files.replay(&[], 0)["rows"], 1, "{path}");
+        assert_eq!(files.ids(), Vec::<String>::new(), "{path}");
+    }
+}
+
+#[test]
+fn rejects_of_an_interrupted_commit_are_listed_and_a_file_without_a_line_is_refused() {
+    let files = Files::new();
+    let fault = Some("dest-file.manifest_linked=kill");
+    assert_ne!(files.run("bad", JSONL, fault).code, Some(0));
+    assert_eq!(files.ids(), ["out/t#2.1", "out/t#2.2"]);
+    let shown = files
+        .0
+        .rapidbyte(&["rejects", "show", "p.yaml", "--jsonl"])
+        .stdout;
+    let one = shown
+        .lines()
+        .next()
+        .expect("a line")
+        .replace("x,2,b", "2,2,b");
+    let of_another_run = one.replace("\"run_id\":\"", "\"run_id\":\"0");
+    files.0.write("fixed.jsonl", of_another_run);
+    let missing = files.replay(&["--from", "fixed.jsonl"], 4);
+    assert_eq!(missing["error"]["code"], "reject_missing", "{missing:#}");
+    files.0.write("fixed.jsonl", format!("\u{feff}{one}"));
+    assert_eq!(files.replay(&["--from", "fixed.jsonl"], 0)["rows"], 1);
+    let names = files.0.files("out/t/_manifest");
+    let kept = names.iter().find(|name| name.ends_with(".rejects.jsonl"));
+    let kept = format!("out/t/_manifest/{}", kept.expect("a file of rejects"));
+    let text = files.0.read(&kept);
+    files.0.write(&kept, text.lines().next().expect("a line"));
+    let broken = files.replay(&[], 4);
+    assert_eq!(broken["error"]["code"], "rejects_unreadable", "{broken:#}");
+    files.0.write(&kept, &text);
+    // A new column is for a run.
+    let more = files.0.read("p.yaml");
+    files.0.write(
+        "t.csv",
+        ROWS.replace("name\n", "name,more\n")
+            .replace("a\n", "a,m\n"),
+    );
+    files.0.write(
+        "p.yaml",
+        more.replace("name: string", "name: string, more: string"),
+    );
+    files.0.write(
+        "fixed.jsonl",
+        r##"{"id": "out/t#2.2", "record": {"id": 3, "total": 3, "name": "c", "more": null}}"##,
+    );
+    let refused = files.replay(&["--from", "fixed.jsonl"], 2);
+    assert_eq!(
+        refused["error"]["code"], "replay_not_possible",
+        "{refused:#}"
+    );
+    let hint = refused["error"]["hint"].as_str().unwrap_or_default();
+    assert!(hint.starts_with("run the pipeline first"), "{refused:#}");
 }

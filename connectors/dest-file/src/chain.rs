@@ -200,8 +200,8 @@ impl Place {
             .at("config.path"))
     }
 
-    /// Refuses files of which no reader reads all with one pattern and one set of options. A run that replaces all files
-    /// finds them by their names. Errors: `format_changed`.
+    /// Refuses files that differ in form from those of the run: no reader could read both with one pattern and one set of
+    /// options. A run that replaces all files finds them by their names. Errors: `format_changed`.
     pub(crate) fn refuse_other_form(&self, found: &Manifest) -> Result<()> {
         let Some(form) = &found.form else {
             return Ok(());
@@ -220,7 +220,15 @@ impl Place {
             self.folder
         );
         Err(Error::config("format_changed", text)
-            .hint(format!("set {key} as before, or write to a new directory"))
+            .hint(match key {
+                "path" | "partition_by" => {
+                    format!("set {key} as before, or write to a new directory")
+                }
+                _ => format!(
+                    "set {key} as before, write to a new directory, or write all files again with --full-refresh or \
+                     write_mode: replace"
+                ),
+            })
             .at(format!("config.{key}"))
             .in_stream(&self.stream))
     }
@@ -242,17 +250,22 @@ impl Place {
 
     /// Fences older runs and repairs the files of killed runs. Errors: `folder_of_another_stream`, `format_changed`,
     /// `folder_not_appendable`, `manifest_broken`, `fence_contended`, errors of files.
-    pub(crate) fn fence(self, run: &Run) -> Result<Lease> {
+    pub(crate) fn fence(self, run: &Run, is_replay: bool) -> Result<Lease> {
         for _ in 0..MAX_TRIES {
             let newest = self.newest()?;
             match &newest {
                 Some(link) => {
                     self.refuse_other(&link.manifest, &run.pipeline)?;
-                    self.refuse_other_form(&link.manifest)?;
+                    // It writes no files.
+                    if run.id != STATE {
+                        self.refuse_other_form(&link.manifest)?;
+                    }
                 }
                 None => self.refuse_unknown_files()?,
             }
-            let mut next = Link::follow(newest.as_ref(), self.run(run))
+            let before = newest.as_ref().map(|newest| &newest.manifest.run_id);
+            let owner = before.filter(|_| is_replay).unwrap_or(&run.id).clone();
+            let mut next = Link::follow(newest.as_ref(), self.run(run, &owner))
                 .map_err(|error| self.broken(0, &error))?;
             next.epoch += 1;
             failpoint("dest-file.fencing")?;
@@ -263,6 +276,8 @@ impl Place {
             let lease = Lease {
                 place: Rc::new(self),
                 run: run.clone(),
+                owner,
+                is_replay,
                 last,
                 schema: Arc::new(Schema::empty()),
                 partition_by: Vec::new(),
@@ -280,11 +295,11 @@ impl Place {
             .hint("let one run of a pipeline end before another begins"))
     }
 
-    fn run<'a>(&'a self, run: &'a Run) -> manifest::Run<'a> {
+    fn run<'a>(&'a self, run: &'a Run, id: &'a str) -> manifest::Run<'a> {
         manifest::Run {
             pipeline: &run.pipeline,
             stream: &self.stream,
-            id: &run.id,
+            id,
         }
     }
 
@@ -373,11 +388,15 @@ fn progress(link: &Link) -> Progress {
 pub(crate) struct Lease {
     pub place: Rc<Place>,
     run: Run,
+    /// The id of the run that the manifests name. A replay leaves the id, the cursor and the end of the run before it, so
+    /// that the next run knows whether that one was interrupted.
+    owner: String,
+    is_replay: bool,
     last: Link,
     /// The columns of the files that the run adds, and those of them that become directories.
     pub schema: SchemaRef,
     pub partition_by: Vec<String>,
-    /// What the next commit replays.
+    /// The rejects that the next commit replays.
     pub claim: Claim,
 }
 
@@ -387,8 +406,13 @@ impl Lease {
         &self.last.manifest.columns
     }
 
+    /// The progress of the stream in this run. A replay has always something to write.
     pub(crate) fn progress(&self) -> Progress {
-        progress(&self.last)
+        let progress = progress(&self.last);
+        Progress {
+            complete: progress.complete && !self.is_replay,
+            ..progress
+        }
     }
 
     pub(crate) fn run(&self) -> &Run {
@@ -469,16 +493,16 @@ impl Lease {
         replaces: bool,
     ) -> Result<()> {
         let place = self.place.clone();
-        let mut next = Link::follow(Some(&self.last), place.run(&self.run))
+        let mut next = Link::follow(Some(&self.last), place.run(&self.run, &self.owner))
             .map_err(|error| place.broken(self.next(), &error))?;
         let rows: u64 = files.iter().map(|file| file.rows).sum();
         next.seq += 1;
-        match self.claim.lines.is_empty() {
-            true => next.cursor = commit.cursor.map(str::to_owned),
-            // A replay moves no cursor.
-            false => next.replayed.clone_from(&self.claim.lines),
+        if self.is_replay {
+            next.replayed = std::mem::take(&mut self.claim.lines);
+        } else {
+            next.cursor = commit.cursor.map(str::to_owned);
+            next.complete = commit.complete;
         }
-        next.complete = commit.complete;
         next.rows = rows + if replaces { 0 } else { next.rows };
         if replaces {
             next.begins = next.number;
@@ -539,8 +563,8 @@ impl Lease {
         let (text, hint) = match newest {
             Some(newest) if newest.run_id == *id => (
                 format!(
-                    "the run {id} resumed the stream again (epoch {} after {epoch}), and the older attempt cannot \
-                     commit",
+                    "the run {id} resumed the stream again, or a replay fenced it (epoch {} after {epoch}), and the older \
+                     attempt cannot commit",
                     newest.epoch
                 ),
                 ONE_AT_A_TIME,

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
 
-use rapidbyte_manifest::{self as manifest, FOLDER, Hash, Link, Manifest, REJECTS};
+use rapidbyte_manifest::{self as manifest, FOLDER, File, Hash, Link, Manifest, PENDING, REJECTS};
 use rapidbyte_pg::behind::Columns;
 use rapidbyte_sdk::files;
 use rapidbyte_sdk::prelude::*;
@@ -22,6 +22,7 @@ const PAGE_BYTES: usize = 1 << 20;
 /// A line with a record of 64 KiB, all of whose bytes are escaped, and as much of what its source read it with.
 const MAX_LINE_BYTES: usize = 1 << 20;
 const READ_BYTES: u32 = 1 << 18;
+const BOM: &[u8] = "\u{feff}".as_bytes();
 
 /// The place of a line: the number of a manifest and of the line in its file of rejects, both from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -99,9 +100,10 @@ pub(crate) struct Listing {
 
 #[derive(Default)]
 struct Folder {
-    /// The files whose lines come in the order of their ids, and those of replays, by the numbers of their manifests.
-    ordered: BTreeMap<u64, String>,
-    of_replays: BTreeMap<u64, String>,
+    /// The files of runs, whose lines come in the order of their ids, by the numbers of their manifests. The lines of
+    /// replays may belong anywhere in that order.
+    ordered: BTreeMap<u64, File>,
+    of_replays: BTreeMap<u64, File>,
     /// The lines that were replayed.
     gone: HashSet<Place>,
 }
@@ -122,10 +124,17 @@ impl Folder {
             let name = file.name().strip_suffix(REJECTS);
             let name = name.and_then(|name| Some(name.rsplit_once('.')?.0));
             if name == Some(to) {
-                files.insert(found.number, file.path.clone());
+                files.insert(found.number, file.clone());
             }
         }
     }
+}
+
+/// The directory and the name of a manifest.
+fn parts_of(path: &str) -> (&str, &str) {
+    let (folder, name) = path.rsplit_once('/').unwrap_or_default();
+    let folder = folder.strip_suffix(FOLDER).unwrap_or(folder);
+    (folder.trim_end_matches('/'), name)
 }
 
 impl Listing {
@@ -133,11 +142,9 @@ impl Listing {
     pub(crate) fn of(layout: &Layout, to: &str, pipeline: &str) -> Result<Self> {
         let mut folders: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         for entry in files::find(&format!("{}/{FOLDER}/*.json", layout.folders()))? {
-            let (folder, name) = entry.path.rsplit_once('/').unwrap_or_default();
-            let folder = folder.strip_suffix(FOLDER).unwrap_or(folder);
+            let (folder, name) = parts_of(&entry.path);
             if let Some(number) = manifest::number(name) {
-                let folder = folder.trim_end_matches('/').to_owned();
-                folders.entry(folder).or_default().push(number);
+                folders.entry(folder.to_owned()).or_default().push(number);
             }
         }
         let mut listing = Self {
@@ -275,7 +282,7 @@ struct Line {
     is_cut: bool,
     record: Option<String>,
     record_hex: Option<String>,
-    read_with: Option<String>,
+    read_with: Option<serde_json::Value>,
     /// The place of the first line of a record that failed again.
     first: Option<String>,
     /// The hash of the line, and its length.
@@ -296,8 +303,8 @@ impl Line {
 
     /// Errors: `reject_columns_changed`.
     fn refuse_other(&self, id: &str, columns: &Columns) -> Result<()> {
-        let then = self.read_with.as_ref();
-        let Some(column) = then.and_then(|then| columns.changed(&self.origin, then)) else {
+        let then = self.read_with.as_ref().map(text_of);
+        let Some(column) = then.and_then(|then| columns.changed(&self.origin, &then)) else {
             return Ok(());
         };
         let text = format!(
@@ -335,10 +342,17 @@ impl Line {
                 column: self.column,
                 code: self.code,
                 message: self.message,
-                read_with: self.read_with.filter(|_| with_data),
+                read_with: self.read_with.filter(|_| with_data).as_ref().map(text_of),
             },
         })
     }
+}
+
+/// A text, or the JSON that somebody wrote in its place.
+fn text_of(value: &serde_json::Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 fn from_hex(digits: &str) -> Option<Vec<u8>> {
@@ -350,12 +364,19 @@ fn from_hex(digits: &str) -> Option<Vec<u8>> {
 /// Calls `each` with the lines of a file, until it returns false. Errors: `rejects_unreadable`.
 fn each_line(
     folder: &str,
-    file: &str,
+    file: &File,
     number: u64,
     mut each: impl FnMut(Id, Line) -> Result<bool>,
 ) -> Result<()> {
-    let path = format!("{folder}/{file}");
-    let input = files::open(&path)?;
+    let path = format!("{folder}/{}", file.path);
+    let pending = format!("{folder}/{FOLDER}/{}{PENDING}", file.name());
+    // A commit is under way, or was interrupted between its manifest and the names of its files.
+    let input = match files::open(&path) {
+        Err(error) if error.code == "file_not_found" => {
+            files::open(&pending).map_err(|_| unreadable(&path, "it does not exist"))?
+        }
+        opened => opened?,
+    };
     let (mut offset, mut rest, mut line) = (0, Vec::new(), 0);
     loop {
         let piece = input.read(offset, READ_BYTES)?;
@@ -384,14 +405,20 @@ fn each_line(
             let why = format!("it is longer than {MAX_LINE_BYTES} bytes");
             return Err(unreadable(&format!("{path}:{}", line + 1), &why));
         }
-        if is_end {
+        if is_end && line == file.rows {
             return Ok(());
+        }
+        if is_end {
+            let lines = rapidbyte_sdk::counted(line, "line");
+            let why = format!("it has {lines}, and was committed with {}", file.rows);
+            return Err(unreadable(&path, &why));
         }
     }
 }
 
 fn parsed(text: &[u8], place: Place) -> Result<(Id, Line), String> {
-    let line = serde_json::from_slice::<Line>(text);
+    // An editor may have put a mark in front of the first line.
+    let line = serde_json::from_slice::<Line>(text.strip_prefix(BOM).unwrap_or(text));
     let mut line = line.map_err(|error| format!("it is not a reject: {error}"))?;
     line.version = Hash::of(text);
     line.text_bytes = text.len();
@@ -415,11 +442,11 @@ fn parsed(text: &[u8], place: Place) -> Result<(Id, Line), String> {
 fn unreadable(place: &str, why: &str) -> Error {
     let text = format!("{place} cannot be read: {why}");
     Error::schema("rejects_unreadable", text)
-        .hint("restore the file: each line is one reject, and stays in its place")
+        .hint("restore the file: each line is one reject, and all lines stay in their places")
         .at(place)
 }
 
-/// The rejects that a load replays. All of them lie in its directory.
+/// The rejects that a load replays, all in its own directory.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Claim {
     /// Their lines, for the manifest that removes them.
@@ -441,6 +468,9 @@ impl Claim {
             return Ok(claim);
         };
         let path = &lease.place.folder;
+        // The ids have the path as files are listed.
+        let found = files::find(&format!("{path}/{FOLDER}/*.json"))?;
+        let listed = found.first().map_or("", |entry| parts_of(&entry.path).0);
         let mut folder = Folder::default();
         for number in 1..lease.next() {
             folder.add(&chain::read(path, number)?.manifest, &rejects.to);
@@ -448,8 +478,10 @@ impl Claim {
         let mut wanted: BTreeMap<u64, HashMap<Place, &str>> = BTreeMap::new();
         for (id, version) in &rejects.replayed {
             let (of, end) = parted(id)?;
-            if of != path || folder.gone.contains(&end.line()) {
-                return Err(missing(&format!("the reject {id} was replayed before")));
+            if of != listed || folder.gone.contains(&end.line()) {
+                return Err(missing(&format!(
+                    "the reject {id} was replayed before, or is not of this stream"
+                )));
             }
             let lines = wanted.entry(end.line().number).or_default();
             lines.insert(end.line(), version);
@@ -462,14 +494,14 @@ impl Claim {
             if let Some(file) = files.iter().find_map(|files| files.get(&number)) {
                 each_line(path, file, number, |id, line| {
                     if lines.get(&id.line()) == Some(&line.version.as_str()) {
-                        line.refuse_other(&format!("{path}#{id}"), &columns)?;
+                        line.refuse_other(&format!("{listed}#{id}"), &columns)?;
                         lines.remove(&id.line());
                     }
-                    Ok(!lines.is_empty())
+                    Ok(true)
                 })?;
             }
             if let Some(place) = lines.keys().min() {
-                let what = format!("the reject {path}#{place} was changed or removed");
+                let what = format!("the reject {listed}#{place} was changed or removed");
                 return Err(missing(&what));
             }
         }

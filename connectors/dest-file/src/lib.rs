@@ -169,7 +169,9 @@ impl Home {
         let Some(place) = Place::of(&self.settings, target)? else {
             return Ok(None);
         };
-        let mut lease = place.fence(run)?;
+        let rejects = target.rejects.as_ref();
+        let is_replay = rejects.is_some_and(|rejects| !rejects.replayed.is_empty());
+        let mut lease = place.fence(run, is_replay)?;
         lease.claim = Claim::of(target, &lease)?;
         Ok(Some(lease))
     }

@@ -39,7 +39,7 @@ impl Partitions {
             };
             if let Some(why) = refusal(field) {
                 return Err(
-                    Error::config("partition_type", format!("column {name:?} {why}"))
+                    Error::config("partition_type", format!("column {name:?}: {why}"))
                         .hint(
                             "partition by a column of dates, integers, decimals, strings or \
                          booleans",

@@ -109,7 +109,20 @@ pub(crate) fn narrowed(
     }
     let schema = target.arrow_schema()?;
     let drift = drift::compare(settings, target, &schema, lease.columns())?;
+    let is_replay = target
+        .rejects
+        .as_ref()
+        .is_some_and(|one| !one.replayed.is_empty());
     match drift.refused.first() {
+        Some(refusal) if is_replay => {
+            let text = format!(
+                "the columns have changed since the last run, which a replay does not follow: {}",
+                refusal.note
+            );
+            Err(Error::config("replay_not_possible", text)
+                .hint("run the pipeline first, and then replay")
+                .in_column(&refusal.column))
+        }
         Some(refusal) => Err(Error::schema("column_refused", &refusal.note)
             .hint("run again")
             .in_column(&refusal.column)),

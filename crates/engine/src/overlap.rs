@@ -92,7 +92,9 @@ pub(crate) fn turn_of_replay(document: &Document, host: &Host) -> Result<Option<
     if document.when_running == WhenRunning::Replace {
         document.when_running = WhenRunning::Refuse;
     }
-    take_turn(&document, &document.history(), host)
+    let turn = take_turn(&document, &document.history(), host);
+    // A replay replaces no run.
+    turn.map_err(|failure| failure.hint(HINT))
 }
 
 /// A run that did not come to its first row.

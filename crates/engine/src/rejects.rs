@@ -52,7 +52,7 @@ impl Kept {
             let failure = Failure::new(Class::Config, "no_rejects", text);
             return Err(failure.hint(
                 "the first record that fails stops its stream; to keep such records, set rejects: { max_rows: 100, to: \
-                 raw.rejects }",
+                 rejects }",
             ));
         };
         let (stage, session) = open_destination(document, host, &Clock::new(), false)?;
@@ -107,6 +107,8 @@ pub struct Repaired {
     pub id: String,
     /// The record to replay instead.
     pub record: Vec<u8>,
+    /// The run that kept it, as [`KeptReject::run_id`] has it. `None` if nobody knows: then its id alone tells.
+    pub run_id: Option<String>,
     /// Where it stands, such as `fixed.jsonl:3`.
     pub place: String,
 }
@@ -171,7 +173,8 @@ pub fn replay(
         let Some(repaired) = &repaired else {
             return true;
         };
-        let Some(one) = repaired.get(&kept.id) else {
+        let of_run = |one: &&Repaired| one.run_id.as_ref().is_none_or(|id| *id == kept.run_id);
+        let Some(one) = repaired.get(&kept.id).filter(of_run) else {
             return false;
         };
         kept.reject.data.clone_from(&one.record);

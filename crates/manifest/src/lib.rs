@@ -105,7 +105,7 @@ pub struct Form {
     pub csv: Option<Csv>,
 }
 
-/// How rows stand in a CSV file.
+/// The form of a CSV file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Csv {

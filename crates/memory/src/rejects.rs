@@ -19,7 +19,7 @@ pub(crate) struct Kept {
     last_id: u64,
 }
 
-/// What a commit does to the rejects of a stream.
+/// The change that a commit makes to the rejects of a stream.
 pub(crate) struct Change {
     place: (String, String),
     /// The ids of the rejects that the commit replays.

@@ -8,16 +8,16 @@ use rapidbyte_wire::types::extension_name;
 use crate::PgError;
 use crate::form;
 
-/// What identifies the columns, as text.
+/// The identity of columns, as text.
 #[derive(Debug, Clone, Default)]
 pub struct Columns {
     /// Of rows before the transforms. `None` if nobody knows.
     before: Option<String>,
-    /// Of rows behind the transforms, which are those of the schema.
+    /// Of rows behind the transforms.
     behind: Option<String>,
 }
 
-/// What such a text says.
+/// The content of such a text.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 struct Numbers {
     relation: String,
@@ -64,7 +64,7 @@ impl Columns {
         })
     }
 
-    /// What identifies the columns of rows from `source`, `transform` or `destination`. Records of a source have none.
+    /// The identity of the columns of rows from `source`, `transform` or `destination`. Records of a source have none.
     pub fn of_origin(&self, origin: &str) -> Option<&str> {
         match origin {
             "transform" => self.before.as_deref(),

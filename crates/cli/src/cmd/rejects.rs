@@ -411,6 +411,8 @@ fn read_repaired(path: &Path) -> Result<Vec<Repaired>, Failure> {
     for (number, line) in (1..).zip(lines) {
         let line = line.map_err(failed)?;
         bytes += line.len() as u64 + 1;
+        // An editor may have put a mark in front of the first line.
+        let line = line.trim_start_matches('\u{feff}');
         if bytes > MAX_FILE_BYTES {
             let text = format!("{shown} has more than {MAX_FILE_BYTES} bytes");
             return Err(Failure::new(Class::Config, "replay_file_too_large", text)
@@ -420,12 +422,17 @@ fn read_repaired(path: &Path) -> Result<Vec<Repaired>, Failure> {
             continue;
         }
         let place = format!("{shown}:{number}");
-        let (id, record) = repaired_of(&line).map_err(|why| invalid(&place, &why))?;
+        let (id, run_id, record) = repaired_of(line).map_err(|why| invalid(&place, &why))?;
         if !known.insert(id.clone()) {
             let why = format!("the reject {id} is in an earlier line, too");
             return Err(invalid(&place, &why));
         }
-        repaired.push(Repaired { id, record, place });
+        repaired.push(Repaired {
+            id,
+            record,
+            run_id,
+            place,
+        });
     }
     if repaired.is_empty() {
         let text = format!("{shown} has no records");
@@ -451,14 +458,15 @@ fn invalid(place: &str, why: &str) -> Failure {
 #[derive(serde::Deserialize)]
 struct Line {
     id: Option<Value>,
+    run_id: Option<String>,
     record: Option<Value>,
 }
 
-/// The id and the record of a line.
-fn repaired_of(line: &str) -> Result<(String, Vec<u8>), String> {
+/// The id, the run and the record of a line.
+fn repaired_of(line: &str) -> Result<(String, Option<String>, Vec<u8>), String> {
     let read = |error: serde_json::Error| error.to_string();
     let value: Value = serde_json::from_str(line).map_err(read)?;
-    let Line { id, record } = serde_json::from_str(line).map_err(read)?;
+    let Line { id, run_id, record } = serde_json::from_str(line).map_err(read)?;
     let Some(Value::String(id)) = id else {
         return Err("it has no \"id\" that is a string".into());
     };
@@ -475,7 +483,7 @@ fn repaired_of(line: &str) -> Result<(String, Vec<u8>), String> {
     };
     match record.trim().is_empty() {
         true => Err("\"record\" is empty: remove the line to keep the reject".into()),
-        false => Ok((id, record.into_bytes())),
+        false => Ok((id, run_id, record.into_bytes())),
     }
 }
 
@@ -508,7 +516,7 @@ mod tests {
 
     #[test]
     fn a_repaired_record_keeps_its_text_or_is_refused() {
-        let record = |line: &str| repaired_of(line).map(|(_, r)| String::from_utf8(r).unwrap());
+        let record = |line: &str| repaired_of(line).map(|(_, _, r)| String::from_utf8(r).unwrap());
         for (line, expected) in [
             (r#"{"id":"1","record":"x,\"1\""}"#, "x,\"1\""),
             (r#"{"id": "1", "record": {"a": 1.50e, "b": 2}}"#, ""),

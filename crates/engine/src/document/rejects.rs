@@ -8,7 +8,7 @@ use super::kinds::{count, name};
 use super::read::Spot;
 use super::share::{Share, share};
 
-const EXAMPLE: &str = "rejects: { max_rows: 100, to: raw.rejects }";
+const EXAMPLE: &str = "rejects: { max_rows: 100, to: rejects }";
 
 keys! {
     /// `rejects`: what happens to records that cannot be read, and rows that the target does not take.

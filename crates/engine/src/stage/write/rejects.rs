@@ -152,8 +152,15 @@ fn above(work: &Work<'_>, one: &Written<'_>, total: &Rejected, what: String) -> 
     }
     let failure = Failure::new(Class::Contract, "too_many_rejects", text);
     let failure = failure.in_stream(&one.stream.name);
-    Stopped::because(failure.hint(
-        "correct the records at the source, or raise the limit in rejects; the records since the last commit are \
-         neither in the target nor in the place for rejects",
-    ))
+    let rejects = one.stream.target.rejects.as_ref();
+    Stopped::because(failure.hint(match rejects.is_some_and(|one| !one.replayed.is_empty()) {
+        true => {
+            "repair the records, or raise the limit in rejects; this commit changed nothing, so all its records are \
+             rejects still"
+        }
+        false => {
+            "correct the records at the source, or raise the limit in rejects; the records since the last commit are \
+             neither in the target nor in the place for rejects"
+        }
+    }))
 }
