@@ -226,6 +226,10 @@ fn files_that_cannot_commit_rejects_with_the_rows_refuse_them() {
         let files = Files::new();
         let failed = document(&files.run(to, destination, None), 2);
         assert_eq!(failed["error"]["code"], code, "{destination} {failed:#}");
+        if code == "rejects_need_manifests" && !destination.contains("{part}") {
+            let listed = files.verb("list", &[], 2);
+            assert_eq!(listed["error"]["code"], code, "{destination} {listed:#}");
+        }
         assert!(!files.0.path().join("out").exists(), "{destination}");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A reject is a line of a file, and keeps its id: the directory, the number of the manifest that names the file, and the
 //! number of the line. The manifest of a replay names the rejects that it removes, so no file of rejects changes. A record
-//! that fails again is a new line, with the place of the first line of this record in front of its own.
+//! that fails again is a new line, which takes the place of a removed line in the order.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -34,7 +34,7 @@ pub(crate) struct Place {
 /// The order of the rejects of a directory, and the end of an id: `7.2`, or `7.2:9.1` for a record that failed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Id {
-    /// Of the first line of this record.
+    /// The line whose place in the order it has.
     pub first: Place,
     again: Option<Place>,
 }
@@ -283,7 +283,7 @@ struct Line {
     record: Option<String>,
     record_hex: Option<String>,
     read_with: Option<serde_json::Value>,
-    /// The place of the first line of a record that failed again.
+    /// [`Id::first`] of a record that failed again.
     first: Option<String>,
     /// The hash of the line, and its length.
     #[serde(skip)]
@@ -451,7 +451,7 @@ fn unreadable(place: &str, why: &str) -> Error {
 pub(crate) struct Claim {
     /// Their lines, for the manifest that removes them.
     pub lines: Vec<String>,
-    /// The places of the first lines of their records, for records that fail again.
+    /// Their places in the order, for records that fail again.
     pub first: VecDeque<Place>,
 }
 

@@ -114,10 +114,14 @@ impl Destination for Files {
         after: Option<&str>,
         with_data: bool,
     ) -> Result<Vec<KeptReject>> {
+        let layout = &self.0.settings.layout;
+        if !layout.set.as_ref().is_some_and(|set| set.counted) {
+            return Err(rejects::without_manifests());
+        }
         let mut listing = self.0.listing.borrow_mut();
         let is_next = listing.as_ref().is_some_and(|one| one.is_of(to, pipeline));
         if after.is_none() || !is_next {
-            *listing = Some(Listing::of(&self.0.settings.layout, to, pipeline)?);
+            *listing = Some(Listing::of(layout, to, pipeline)?);
         }
         let page = listing.as_ref().map(|one| one.page(after, with_data));
         page.unwrap_or_else(|| Ok(Vec::new()))

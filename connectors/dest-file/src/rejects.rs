@@ -44,18 +44,22 @@ pub(crate) fn refuse(target: &Target, grows: bool) -> Result<()> {
         return Ok(());
     };
     name(&rejects.to)?;
-    if grows {
-        return Ok(());
+    match grows {
+        true => Ok(()),
+        false => Err(without_manifests().in_stream(&target.stream)),
     }
+}
+
+/// The error for rejects of files that have no manifests.
+pub(crate) fn without_manifests() -> Error {
     let text = "a file or a directory that is replaced as a whole cannot keep rejects: only a manifest commits them \
                 together with the rows";
-    Err(Error::config("rejects_need_manifests", text)
+    Error::config("rejects_need_manifests", text)
         .hint(
             "put {part} into the file's name and set write_mode: append, or remove rejects: then the first record that \
              fails stops its stream",
         )
-        .in_stream(&target.stream)
-        .at("rejects"))
+        .at("rejects")
 }
 
 /// The note of a plan.
