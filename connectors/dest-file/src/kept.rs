@@ -14,6 +14,7 @@ use rapidbyte_sdk::prelude::*;
 
 use crate::chain::{self, Lease};
 use crate::layout::Layout;
+use crate::rejects::is_replay;
 
 /// Rejects of a page.
 const PAGE_ROWS: usize = 1000;
@@ -460,11 +461,7 @@ impl Claim {
     /// `reject_columns_changed`.
     pub(crate) fn of(target: &Target, lease: &Lease) -> Result<Self> {
         let mut claim = Self::default();
-        let Some(rejects) = target
-            .rejects
-            .as_ref()
-            .filter(|one| !one.replayed.is_empty())
-        else {
+        let Some(rejects) = target.rejects.as_ref().filter(|_| is_replay(target)) else {
             return Ok(claim);
         };
         let path = &lease.place.folder;

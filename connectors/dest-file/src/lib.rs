@@ -173,9 +173,7 @@ impl Home {
         let Some(place) = Place::of(&self.settings, target)? else {
             return Ok(None);
         };
-        let rejects = target.rejects.as_ref();
-        let is_replay = rejects.is_some_and(|rejects| !rejects.replayed.is_empty());
-        let mut lease = place.fence(run, is_replay)?;
+        let mut lease = place.fence(run, rejects::is_replay(target))?;
         lease.claim = Claim::of(target, &lease)?;
         Ok(Some(lease))
     }

@@ -109,12 +109,8 @@ pub(crate) fn narrowed(
     }
     let schema = target.arrow_schema()?;
     let drift = drift::compare(settings, target, &schema, lease.columns())?;
-    let is_replay = target
-        .rejects
-        .as_ref()
-        .is_some_and(|one| !one.replayed.is_empty());
     match drift.refused.first() {
-        Some(refusal) if is_replay => {
+        Some(refusal) if rejects::is_replay(target) => {
             let text = format!(
                 "the columns have changed since the last run, which a replay does not follow: {}",
                 refusal.note

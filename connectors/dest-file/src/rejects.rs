@@ -50,6 +50,12 @@ pub(crate) fn refuse(target: &Target, grows: bool) -> Result<()> {
     }
 }
 
+/// Whether a load replays rejects.
+pub(crate) fn is_replay(target: &Target) -> bool {
+    let rejects = target.rejects.as_ref();
+    rejects.is_some_and(|rejects| !rejects.replayed.is_empty())
+}
+
 /// The error for rejects of files that have no manifests.
 pub(crate) fn without_manifests() -> Error {
     let text = "a file or a directory that is replaced as a whole cannot keep rejects: only a manifest commits them \
