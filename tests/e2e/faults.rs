@@ -26,7 +26,7 @@ const HITS: [u32; 2] = [1, 3];
 /// Failpoints that a run reaches only if a COMMIT gets no answer; `tests/e2e/network.rs` tests them.
 pub const UNANSWERED: [&str; 2] = ["dest-postgres.settling", "dest-postgres.settled"];
 /// Cases of a run of all tests; `cargo xtask faults` runs more.
-const SELECTED: usize = 40;
+const SELECTED: usize = 24;
 
 /// One fault, and perhaps another one while the run is made good.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Every test of the workspace, with the real binary and the real components at hand.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::step::{Aside, Failure, Steps};
@@ -25,6 +25,13 @@ const SEED: &str = "PROPTEST_RNG_SEED";
 
 /// How many tests of a test program run at the same time.
 const THREADS: &str = "RUST_TEST_THREADS";
+
+/// Where tests make temporary folders.
+const TEMPORARY: &str = "TMPDIR";
+/// A file system in memory. The tests make many thousand small files, which takes a third of the CPU time there.
+const MEMORY: &str = "/dev/shm";
+/// All tests together have less than this in temporary folders.
+const ROOM_KIB: u64 = 8 << 20;
 
 /// Builds what tests need and runs them. Tests find it by ten variables, all absolute:
 /// `RAPIDBYTE_BIN` the binary, `RAPIDBYTE_CONNECTORS` the folder of bundled connectors,
@@ -64,6 +71,7 @@ pub fn with(
         build::before_testkit(workspace, steps, host)
     })?;
     build::testkit(workspace, steps)?;
+    let scratch = Scratch::in_memory();
     let seed = std::env::var(SEED).unwrap_or_else(|_| "20261121".to_owned());
     let cargo = |targets: &[&str]| {
         let mut program = match selection.targets.iter().any(|argument| argument == "-p") {
@@ -84,6 +92,7 @@ pub fn with(
             .env(python::TOOLS, &tools.componentize)
             .envs(javascript::VARIABLES.into_iter().zip(&tools.javascript))
             .env(SEED, &seed)
+            .envs(scratch.iter().map(|scratch| (TEMPORARY, &scratch.0)))
             .envs(variables.iter().map(|(name, value)| (*name, value)));
         program
     };
@@ -93,6 +102,37 @@ pub fn with(
     let mut program = cargo(&[]);
     program.arg("--").args(&selection.filters);
     steps.program("test: workspace (shares the host's dependencies)", program)
+}
+
+/// A folder in memory for temporary folders, removed at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    /// None if there is no room, if nobody may write there, or if whoever calls has chosen a place.
+    fn in_memory() -> Option<Self> {
+        if std::env::var_os(TEMPORARY).is_some() {
+            return None;
+        }
+        let told = Command::new("df").args(["-Pk", MEMORY]).output().ok()?;
+        if free_kib(&String::from_utf8_lossy(&told.stdout))? < ROOM_KIB {
+            return None;
+        }
+        let folder = Path::new(MEMORY).join(format!("rapidbyte-tests-{}", std::process::id()));
+        std::fs::create_dir(&folder).ok()?;
+        Some(Self(folder))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // The tests have removed their own folders, so at worst a little memory stays taken.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The fourth column of the second line of `df -Pk`.
+fn free_kib(told: &str) -> Option<u64> {
+    told.lines().nth(1)?.split_whitespace().nth(3)?.parse().ok()
 }
 
 /// The programs that tests use, besides PostgreSQL's server. A path is empty where a program is missing.
@@ -133,15 +173,15 @@ impl Tools {
     }
 }
 
-/// All tests. The tests of whole pipelines take most of the time and sometimes wait, so the others run at the same time,
-/// and one more of them than this machine has cores.
+/// All tests. The tests of whole pipelines take most of the time and often wait, so the others run at the same time, and
+/// two more of them than this machine has cores.
 fn all(steps: &mut Steps, cargo: impl Fn(&[&str]) -> Command) -> Result<(), Failure> {
     let others = ["--lib", "--bins", "--test", "[!e]*", "--test", "e[!2]*"];
     let others = Aside::start(&cargo(&others))?;
     let mut pipelines = cargo(&["--test", "e2e"]);
     if std::env::var_os(THREADS).is_none() {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        pipelines.env(THREADS, (cores + 1).to_string());
+        pipelines.env(THREADS, (cores + 2).to_string());
     }
     let pipelines = steps.program("test: whole pipelines", pipelines);
     let others = steps.step("test: everything else", || others.end());
@@ -191,6 +231,14 @@ mod tests {
         let selection = parsed("csv --package wire --test e2e -- --ignored").unwrap();
         assert_eq!(selection.targets, ["-p", "wire", "--test", "e2e"]);
         assert_eq!(selection.filters, ["csv", "--ignored"]);
+    }
+
+    #[test]
+    fn free_memory_is_read_from_the_table_of_df() {
+        let told = "Filesystem 1024-blocks Used Available Capacity Mounted on\n\
+                    tmpfs 24689340 12 24689328 1% /dev/shm\n";
+        assert_eq!(free_kib(told), Some(24_689_328));
+        assert_eq!(free_kib(""), None);
     }
 
     #[test]

@@ -390,7 +390,8 @@ fn any_chunking_gives_the_same_batch() {
 fn hostile_bytes_give_errors() {
     let columns = wide(SOURCE);
     for (native, bytes) in [(true, NATIVE), (false, PORTABLE)] {
-        for end in 0..bytes.len() {
+        // A prime number of bytes, so that the ends fall on every byte of the fields of each width.
+        for end in (0..bytes.len()).step_by(7) {
             let error = decode(&columns, native, &bytes[..end]).expect_err("truncated");
             assert_eq!(error.code, "truncated_copy");
         }
@@ -402,7 +403,7 @@ fn hostile_bytes_give_errors() {
         );
         let mut state = 1_u64;
         let mut failures = 0;
-        for round in 0..4_000 {
+        for round in 0..1_000 {
             let mut broken = bytes.to_vec();
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
@@ -425,6 +426,6 @@ fn hostile_bytes_give_errors() {
                 }
             }
         }
-        assert!(failures > 1_000, "{failures}");
+        assert!(failures > 250, "{failures}");
     }
 }
