@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rapidbyte_runtime::{
-    Cancel, Clock, Connector, Embedded, Grants, Level, Limits, LogSink, MemoryBudget,
+    Cancel, Clock, Connector, Embedded, Grants, Kind, Level, Limits, LogSink, MemoryBudget,
     NativeConnector, Origin, Permissions, Runtime, Sandbox, Spec, no_secrets,
 };
 
@@ -111,6 +111,15 @@ impl Host {
                 )
                 .hint(hint)
             })
+    }
+
+    /// The same for a connector of this kind: a program may have a source and a destination of one name.
+    pub fn find_as(&self, kind: Kind, name: &str, base_dir: &Path) -> Result<Origin, Failure> {
+        let is_it = |known: &&NativeConnector| known.name() == name && known.kind() == kind;
+        match self.native.iter().find(is_it) {
+            Some(native) => Ok(Origin::Native(native.clone())),
+            None => self.find(name, base_dir),
+        }
     }
 
     /// Loads the connector of a bundled name, or of a path to a `.wasm` relative to `base_dir`, outside a pipeline.

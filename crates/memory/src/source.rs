@@ -8,7 +8,7 @@ use rapidbyte_runtime::{
     ReadRequest, Result, Selection, SourceSession, Spec, Stream, SyncMode,
 };
 use rapidbyte_wire::ipc::{self, Encoder};
-use rapidbyte_wire::size::batch_bytes;
+use rapidbyte_wire::size::{batch_bytes, front};
 use rapidbyte_wire::types::type_name;
 
 use crate::order::{self, Order, Step};
@@ -213,17 +213,13 @@ impl Rows {
     /// The next step, with at most `batch_bytes` of rows unless a single row is larger.
     fn take(&mut self) -> Result<Option<Step>, ConnectorError> {
         while let Some(step) = self.left.pop_front() {
-            let mut batch = match step {
+            let (batch, rest) = match step {
                 Step::Rows(batch) if batch.num_rows() == 0 => continue,
-                Step::Rows(batch) => batch,
+                Step::Rows(batch) => front(&batch, self.batch_bytes),
                 checkpoint => return Ok(Some(checkpoint)),
             };
-            // Halves the batch until it fits: its rows may be of very different sizes.
-            while batch_bytes(&batch) > self.batch_bytes && batch.num_rows() > 1 {
-                let half = batch.num_rows() / 2;
-                let rest = batch.slice(half, batch.num_rows() - half);
+            if let Some(rest) = rest {
                 self.left.push_front(Step::Rows(rest));
-                batch = batch.slice(0, half);
             }
             let bytes = batch_bytes(&batch);
             if batch.num_rows() == 1 && bytes as u64 > self.max_record_bytes {

@@ -74,7 +74,8 @@ impl EngineBuilder {
         self
     }
 
-    /// Adds a connector that is part of the program. Its name wins over all others.
+    /// Adds a connector that is part of the program. Its name wins over all others. A source and a destination may have
+    /// one name.
     #[must_use]
     pub fn connector(mut self, connector: NativeConnector) -> Self {
         self.native.push(connector);

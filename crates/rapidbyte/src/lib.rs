@@ -140,6 +140,7 @@ pub use places::{connector_dirs, user_cache};
 pub use rejects::Rejects;
 pub use run::{PlannedRun, Preview, Refusals, RunOptions, Unplanned};
 
+pub use rapidbyte_batches as batches;
 pub use rapidbyte_engine::document::schema::{
     Bundled as ConnectorSettings, json_schema as pipeline_schema,
 };

@@ -68,7 +68,8 @@ impl NativeConnector {
         &self.0.name
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    /// What it is.
+    pub fn kind(&self) -> Kind {
         match self.0.make {
             Make::Source(_) => Kind::Source,
             Make::Transform(_) => Kind::Transform,

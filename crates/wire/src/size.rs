@@ -15,6 +15,19 @@ pub fn batch_bytes(batch: &RecordBatch) -> usize {
         .fold(0, usize::saturating_add)
 }
 
+/// Splits a batch into its first rows, which take at most `max_bytes`, and the rest, if there is one. A first row that is
+/// larger stands alone.
+pub fn front(batch: &RecordBatch, max_bytes: usize) -> (RecordBatch, Option<RecordBatch>) {
+    let all = batch.num_rows();
+    // Halves the rows until they fit: they may be of very different sizes.
+    let mut rows = all;
+    while rows > 1 && batch_bytes(&batch.slice(0, rows)) > max_bytes {
+        rows /= 2;
+    }
+    let rest = (rows < all).then(|| batch.slice(rows, all - rows));
+    (batch.slice(0, rows), rest)
+}
+
 /// Reads a size: `4096`, `64kb`, `1 MiB`. All units are powers of 1024. A size beyond 64 bits is the largest number.
 ///
 /// ```

@@ -493,7 +493,9 @@ fn open_stage(
         failure.key = place.key;
         failure
     };
-    let origin = host.find(used, &document.base_dir).map_err(located)?;
+    let origin = host
+        .find_as(role.kind, used, &document.base_dir)
+        .map_err(located)?;
     let before = clock.enter(Phase::Load);
     let loaded = host.runtime.load(&origin);
     clock.enter(before);

@@ -1,0 +1,42 @@
+//! Batches of a program: a source that reads what the program gives, and a destination that gives it what arrives.
+//!
+//! ```text
+//! Input    streams of record batches, from an iterator (once) or from a function that begins again (any number of reads)
+//! Output   calls a function with each batch that arrives, or sends the batches to another thread
+//! ```
+//!
+//! Neither has memory of its own: a batch is taken when the run has room for it, and handed over before the next one is
+//! taken. A destination of this crate cannot take back what it has handed over, so it is not transactional: only its
+//! last call says that a stream is complete.
+
+mod input;
+mod output;
+
+pub use input::{Batches, Input};
+pub use output::{Output, Received, Taken};
+pub use rapidbyte_runtime::{ConnectorError, ErrorKind};
+
+use rapidbyte_runtime::Spec;
+
+fn spec(name: &str, description: &str) -> Spec {
+    Spec::plain(name, env!("CARGO_PKG_VERSION"), description, CONFIG_SCHEMA)
+}
+
+/// The schema of a configuration without settings.
+const CONFIG_SCHEMA: &str =
+    r#"{ "type": "object", "properties": {}, "additionalProperties": false }"#;
+
+/// Refuses every setting, because these connectors take none.
+fn no_settings(config: &str) -> Result<(), ConnectorError> {
+    match config.trim().strip_prefix('{').map(str::trim_start) {
+        Some("}") => Ok(()),
+        _ => {
+            let text = format!("{config} has settings, and this connector takes none");
+            Err(ConnectorError::new(ErrorKind::Config, "unknown_key", text))
+        }
+    }
+}
+
+fn broken(error: impl std::fmt::Display) -> ConnectorError {
+    ConnectorError::new(ErrorKind::Internal, "contract_broken", error)
+}
