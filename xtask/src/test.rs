@@ -30,6 +30,8 @@ const THREADS: &str = "RUST_TEST_THREADS";
 const TEMPORARY: &str = "TMPDIR";
 /// A file system in memory. The tests make many thousand small files, which takes a third of the CPU time there.
 const MEMORY: &str = "/dev/shm";
+/// The name of a folder there, before the number of the process.
+const SCRATCH: &str = "rapidbyte-tests-";
 /// All tests together have less than this in temporary folders.
 const ROOM_KIB: u64 = 8 << 20;
 
@@ -117,7 +119,8 @@ impl Scratch {
         if free_kib(&String::from_utf8_lossy(&told.stdout))? < ROOM_KIB {
             return None;
         }
-        let folder = Path::new(MEMORY).join(format!("rapidbyte-tests-{}", std::process::id()));
+        remove_abandoned();
+        let folder = Path::new(MEMORY).join(format!("{SCRATCH}{}", std::process::id()));
         std::fs::create_dir(&folder).ok()?;
         Some(Self(folder))
     }
@@ -127,6 +130,18 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         // The tests have removed their own folders, so at worst a little memory stays taken.
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Removes the folders of runs that were killed: they take memory.
+fn remove_abandoned() {
+    for entry in std::fs::read_dir(MEMORY).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(SCRATCH));
+        if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
+            // One of another account stays.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
     }
 }
 
