@@ -188,15 +188,15 @@ impl Tools {
     }
 }
 
-/// All tests. The tests of whole pipelines take most of the time and often wait, so the others run at the same time, and
-/// two more of them than this machine has cores.
+/// All tests. The tests of whole pipelines take most of the time and sometimes wait, so the others run at the same time,
+/// and one more of them than this machine has cores.
 fn all(steps: &mut Steps, cargo: impl Fn(&[&str]) -> Command) -> Result<(), Failure> {
     let others = ["--lib", "--bins", "--test", "[!e]*", "--test", "e[!2]*"];
     let others = Aside::start(&cargo(&others))?;
     let mut pipelines = cargo(&["--test", "e2e"]);
     if std::env::var_os(THREADS).is_none() {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        pipelines.env(THREADS, (cores + 2).to_string());
+        pipelines.env(THREADS, (cores + 1).to_string());
     }
     let pipelines = steps.program("test: whole pipelines", pipelines);
     let others = steps.step("test: everything else", || others.end());
