@@ -28,7 +28,7 @@ const THREADS: &str = "RUST_TEST_THREADS";
 
 /// Where tests make temporary folders.
 const TEMPORARY: &str = "TMPDIR";
-/// A file system in memory. The tests make many thousand small files, which takes a third of the CPU time there.
+/// A file system in memory. The tests make many thousand small files, which takes half the CPU time there.
 const MEMORY: &str = "/dev/shm";
 /// The name of a folder there, before the number of the process.
 const SCRATCH: &str = "rapidbyte-tests-";
@@ -110,7 +110,7 @@ pub fn with(
 struct Scratch(PathBuf);
 
 impl Scratch {
-    /// None if there is no room, if nobody may write there, or if whoever calls has chosen a place.
+    /// None if the caller has chosen a place, if memory is scarce, or if this account may not write there.
     fn in_memory() -> Option<Self> {
         if std::env::var_os(TEMPORARY).is_some() {
             return None;

@@ -14,7 +14,7 @@ use rapidbyte_testkit::postgres::shared;
 use serde_json::json;
 
 /// `write_timeout` and `commit_timeout` are one second, and a commit asks again after its own.
-const IN_TIME: Duration = Duration::from_secs(60);
+const IN_TIME: Duration = Duration::from_secs(30);
 const MEMORY: u64 = 320 << 20;
 
 /// All that a run asks of a destination.

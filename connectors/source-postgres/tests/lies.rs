@@ -15,7 +15,7 @@ use rapidbyte_testkit::postgres::shared;
 use source_postgres::Postgres;
 
 /// `read_timeout` is one second; two connections may be asked what the server does, each as long.
-const IN_TIME: Duration = Duration::from_secs(60);
+const IN_TIME: Duration = Duration::from_secs(30);
 /// The longest message, a record and a batch; and what a flood leaves in buffers.
 const MEMORY: u64 = 320 << 20;
 const ROWS: usize = 300;

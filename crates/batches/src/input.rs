@@ -6,14 +6,15 @@ use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 use rapidbyte_runtime::{
     Batch, CheckItem, ConnectorError, ErrorKind, Event, Native, NativeConnector, NativeSession,
-    Phase, Position, ReadRequest, Result, Selection, SourceSession, Spec, Stream, SyncMode,
+    Phase, Position, ReadRequest, Result, Selection, SourceSession, Spec, Stream, SyncMode, broken,
+    no_settings, record_too_large,
 };
 use rapidbyte_wire::counted;
 use rapidbyte_wire::ipc::{self, Encoder};
-use rapidbyte_wire::size::{batch_bytes, front};
+use rapidbyte_wire::size::front;
 use rapidbyte_wire::types::type_name;
 
-use crate::{broken, no_settings, spec};
+use crate::spec;
 
 /// The batches of one stream, in order. An error ends the run.
 pub type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ConnectorError>> + Send>;
@@ -43,8 +44,8 @@ impl Input {
         Self::default()
     }
 
-    /// Adds a stream whose batches come from an iterator, which gives them once. A second read, such as that of a retry,
-    /// fails with the code `rows_used_up`. `key` names the columns that identify a row; it is empty if no column does.
+    /// Adds a stream whose batches come from an iterator, which gives them once. A second read, for example in a
+    /// retry, fails with the code `rows_used_up`. `key` names the columns that identify a row; it is empty if no column does.
     #[must_use]
     pub fn once(self, name: &str, schema: SchemaRef, key: &[&str], batches: Batches) -> Self {
         let rows = Rows::Once(Mutex::new(Some(batches)));
@@ -298,16 +299,9 @@ impl Read {
                 }
             },
         };
-        let (batch, rest) = front(&whole, self.batch_bytes);
+        let (batch, rest) = front(&whole, self.batch_bytes, self.max_record_bytes)
+            .map_err(|bytes| record_too_large(bytes, self.max_record_bytes))?;
         self.rest = rest;
-        let bytes = batch_bytes(&batch) as u64;
-        if batch.num_rows() == 1 && bytes > self.max_record_bytes {
-            let text = format!("a row of {bytes} bytes, above {}", self.max_record_bytes);
-            return Err(
-                ConnectorError::new(ErrorKind::Data, "record_too_large", text)
-                    .hint("raise resources.max_record_bytes"),
-            );
-        }
         Ok(Some(batch))
     }
 

@@ -16,27 +16,8 @@ pub use input::{Batches, Input};
 pub use output::{Output, Received, Taken};
 pub use rapidbyte_runtime::{ConnectorError, ErrorKind};
 
-use rapidbyte_runtime::Spec;
+use rapidbyte_runtime::{NO_SETTINGS, Spec};
 
 fn spec(name: &str, description: &str) -> Spec {
-    Spec::plain(name, env!("CARGO_PKG_VERSION"), description, CONFIG_SCHEMA)
-}
-
-/// The schema of a configuration without settings.
-const CONFIG_SCHEMA: &str =
-    r#"{ "type": "object", "properties": {}, "additionalProperties": false }"#;
-
-/// Refuses every setting, because these connectors take none.
-fn no_settings(config: &str) -> Result<(), ConnectorError> {
-    match config.trim().strip_prefix('{').map(str::trim_start) {
-        Some("}") => Ok(()),
-        _ => {
-            let text = format!("{config} has settings, and this connector takes none");
-            Err(ConnectorError::new(ErrorKind::Config, "unknown_key", text))
-        }
-    }
-}
-
-fn broken(error: impl std::fmt::Display) -> ConnectorError {
-    ConnectorError::new(ErrorKind::Internal, "contract_broken", error)
+    Spec::plain(name, env!("CARGO_PKG_VERSION"), description, NO_SETTINGS)
 }

@@ -9,15 +9,15 @@ use crossbeam_channel::{Receiver, Sender, bounded, select_biased};
 use rapidbyte_runtime::{
     Batch, Cancel, CheckItem, ColumnPlan, ConnectorError, DestinationSession, ErrorKind, Fit,
     LoadRequest, Native, NativeConnector, NativeSession, Part, Phase, Plan, Presence, Progress,
-    Receipt, Result, Spec, StreamCommit, Target, Worker, WriteMode,
+    Receipt, Result, Spec, StreamCommit, Target, Worker, WriteMode, broken, no_settings,
 };
 use rapidbyte_wire::ipc::{self, Decoder};
 use rapidbyte_wire::size::batch_bytes;
 use rapidbyte_wire::types::type_name;
 
-use crate::{broken, no_settings, spec};
+use crate::spec;
 
-/// What a destination hands over, of one stream at a time.
+/// A destination hands over one of these at a time.
 #[derive(Debug, Clone)]
 pub enum Taken {
     /// A stream begins. Its batches have this schema. If an attempt fails before its first rows, the stream begins again.
@@ -62,8 +62,8 @@ impl Output {
         Self::new(To::Function(Box::new(take)))
     }
 
-    /// Sends the batches of one stream to another thread, one ahead of the one that is being read there. A run with
-    /// several streams is refused as `several_streams`.
+    /// Sends the batches of one stream to another thread. One batch waits while that thread works on the batch before
+    /// it. A run with several streams is refused as `several_streams`.
     pub fn channel() -> (Self, Received) {
         let (to, from) = bounded(1);
         let received = Received {
@@ -109,7 +109,7 @@ impl Inner {
         };
         let (stop, stopped) = bounded::<()>(1);
         let _woken = cancel.on_cancel(move || {
-            // A second message has no room, and the first one is enough.
+            // The channel is full if it was cancelled before, and one message is enough.
             let _ = stop.try_send(());
         });
         let gone = || {

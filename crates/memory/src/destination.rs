@@ -6,14 +6,14 @@ use arrow_array::RecordBatch;
 use rapidbyte_runtime::{
     Batch, CheckItem, ColumnPlan, ConnectorError, DestinationSession, ErrorKind, Fit, KeptReject,
     LoadRequest, Native, NativeSession, Part, Phase, Plan, Presence, Progress, Receipt, Reject,
-    RejectOrigin, Result, Spec, StreamCommit, Target, Worker, WriteMode,
+    RejectOrigin, Result, Spec, StreamCommit, Target, Worker, WriteMode, broken, no_settings,
 };
 use rapidbyte_wire::ipc::{self, Decoder};
 use rapidbyte_wire::size::batch_bytes;
 use rapidbyte_wire::types::type_name;
 
 use crate::rejects::is_replay;
-use crate::{Inner, Table, Tables, broken, no_settings, rejects, upsert};
+use crate::{Inner, Table, Tables, rejects, upsert};
 
 /// A session of the destination.
 pub(crate) struct Writing {

@@ -23,8 +23,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use rapidbyte_runtime::{
-    CheckItem, ConnectorError, DestinationSession, ErrorKind, Native, NativeConnector, Progress,
-    SourceSession, Spec,
+    CheckItem, DestinationSession, NO_SETTINGS, Native, NativeConnector, Progress, SourceSession,
+    Spec,
 };
 
 use destination::Writing;
@@ -121,31 +121,5 @@ impl Tables {
 }
 
 fn spec(name: &str, description: &str) -> Spec {
-    Spec::plain(name, env!("CARGO_PKG_VERSION"), description, CONFIG_SCHEMA)
-}
-
-/// The schema of a configuration without settings.
-const CONFIG_SCHEMA: &str =
-    r#"{ "type": "object", "properties": {}, "additionalProperties": false }"#;
-
-/// Refuses every setting, because this connector takes none.
-fn no_settings(config: &str) -> Result<(), ConnectorError> {
-    let wrong = |code, text: String| Err(ConnectorError::new(ErrorKind::Config, code, text));
-    match serde_json::from_str(config) {
-        Ok(serde_json::Value::Object(keys)) => match keys.keys().next() {
-            None => Ok(()),
-            Some(key) => wrong(
-                "unknown_key",
-                format!("unknown key {key:?}: there are no settings"),
-            ),
-        },
-        _ => wrong(
-            "invalid_config",
-            "the settings are not an object of JSON".into(),
-        ),
-    }
-}
-
-fn broken(error: impl std::fmt::Display) -> ConnectorError {
-    ConnectorError::new(ErrorKind::Internal, "contract_broken", error)
+    Spec::plain(name, env!("CARGO_PKG_VERSION"), description, NO_SETTINGS)
 }

@@ -11,10 +11,10 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_schema::{DataType, Schema};
 use arrow_select::interleave::interleave_record_batch;
-use rapidbyte_runtime::{ConnectorError, ErrorKind, Increment, LateRows};
+use rapidbyte_runtime::{ConnectorError, ErrorKind, Increment, LateRows, broken};
 use serde::{Deserialize, Serialize};
 
-use crate::{Table, broken};
+use crate::Table;
 
 /// The number of rows in one step.
 const STEP_ROWS: usize = 256;

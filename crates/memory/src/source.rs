@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, VecDeque};
 use arrow_array::RecordBatch;
 use rapidbyte_runtime::{
     Batch, CheckItem, ConnectorError, ErrorKind, Event, Native, NativeSession, Phase, Position,
-    ReadRequest, Result, Selection, SourceSession, Spec, Stream, SyncMode,
+    ReadRequest, Result, Selection, SourceSession, Spec, Stream, SyncMode, broken, no_settings,
+    record_too_large,
 };
 use rapidbyte_wire::ipc::{self, Encoder};
-use rapidbyte_wire::size::{batch_bytes, front};
+use rapidbyte_wire::size::front;
 use rapidbyte_wire::types::type_name;
 
 use crate::order::{self, Order, Step};
-use crate::{Table, Tables, broken, no_settings};
+use crate::{Table, Tables};
 
 /// A session of the source.
 pub(crate) struct Reading {
@@ -215,19 +216,12 @@ impl Rows {
         while let Some(step) = self.left.pop_front() {
             let (batch, rest) = match step {
                 Step::Rows(batch) if batch.num_rows() == 0 => continue,
-                Step::Rows(batch) => front(&batch, self.batch_bytes),
+                Step::Rows(batch) => front(&batch, self.batch_bytes, self.max_record_bytes)
+                    .map_err(|bytes| record_too_large(bytes, self.max_record_bytes))?,
                 checkpoint => return Ok(Some(checkpoint)),
             };
             if let Some(rest) = rest {
                 self.left.push_front(Step::Rows(rest));
-            }
-            let bytes = batch_bytes(&batch);
-            if batch.num_rows() == 1 && bytes as u64 > self.max_record_bytes {
-                let text = format!("a row of {bytes} bytes, above {}", self.max_record_bytes);
-                return Err(
-                    ConnectorError::new(ErrorKind::Data, "record_too_large", text)
-                        .hint("raise resources.max_record_bytes"),
-                );
             }
             return Ok(Some(Step::Rows(batch)));
         }

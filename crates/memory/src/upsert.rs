@@ -6,10 +6,10 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::{DataType, SchemaRef};
 use arrow_select::interleave::interleave_record_batch;
-use rapidbyte_runtime::{ConnectorError, ErrorKind, Target};
+use rapidbyte_runtime::{ConnectorError, ErrorKind, Target, broken};
 use rapidbyte_wire::ipc::Encoder;
 
-use crate::{broken, order};
+use crate::order;
 
 /// The number of rows in a batch of the table.
 const BATCH_ROWS: usize = 8192;

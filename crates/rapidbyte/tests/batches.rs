@@ -33,7 +33,7 @@ fn batch(ids: std::ops::Range<i64>) -> RecordBatch {
     RecordBatch::try_new(schema(), columns).expect("a batch")
 }
 
-/// Batches of 100 rows each, of which `counted` counts those that were taken.
+/// Batches of 100 rows each, which `counted` counts as they are taken.
 fn batches(rows: i64, counted: &Arc<AtomicU64>) -> Batches {
     let counted = Arc::clone(counted);
     Box::new((0..rows).step_by(100).map(move |from| {

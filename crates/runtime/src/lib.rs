@@ -50,7 +50,9 @@ pub use grants::{Grants, ReadFiles, unmarked_tls};
 pub use host::log::{Level, LogSink};
 pub use limits::{Begun, Limits, Lookups, MemoryBudget, RunMemory, Said};
 pub use load::{CONTRACT, Connector, Embedded, Kind, Loaded, Origin, Runtime};
-pub use native::{Native, NativeConnector, NativeSession};
+pub use native::{
+    NO_SETTINGS, Native, NativeConnector, NativeSession, broken, no_settings, record_too_large,
+};
 pub use session::{DestinationSession, Digests, Session, SourceSession, TransformSession};
 pub use state::{Redact, Sandbox, no_secrets};
 

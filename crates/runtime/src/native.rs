@@ -68,7 +68,7 @@ impl NativeConnector {
         &self.0.name
     }
 
-    /// What it is.
+    /// Whether it is a source, a transform or a destination.
     pub fn kind(&self) -> Kind {
         match self.0.make {
             Make::Source(_) => Kind::Source,
@@ -200,6 +200,43 @@ impl Native {
             error: Box::new(error),
         }
     }
+}
+
+/// The schema of a configuration without settings.
+pub const NO_SETTINGS: &str =
+    r#"{ "type": "object", "properties": {}, "additionalProperties": false }"#;
+
+/// Refuses every setting, for a connector that describes itself with [`NO_SETTINGS`].
+///
+/// # Errors
+/// `unknown_key` for a setting, and `invalid_config` for what is not an object of JSON.
+pub fn no_settings(config: &str) -> Result<(), ConnectorError> {
+    let wrong = |code, text: String| Err(ConnectorError::new(ErrorKind::Config, code, text));
+    match serde_json::from_str(config) {
+        Ok(serde_json::Value::Object(keys)) => match keys.keys().next() {
+            None => Ok(()),
+            Some(key) => wrong(
+                "unknown_key",
+                format!("unknown key {key:?}: there are no settings"),
+            ),
+        },
+        _ => wrong(
+            "invalid_config",
+            "the settings are not an object of JSON".into(),
+        ),
+    }
+}
+
+/// The error of a native session that the host calls against the contract.
+pub fn broken(error: impl fmt::Display) -> ConnectorError {
+    ConnectorError::new(ErrorKind::Internal, "contract_broken", error)
+}
+
+/// The error for a row of a native source that is larger than `max_record_bytes`.
+pub fn record_too_large(bytes: usize, max_record_bytes: u64) -> ConnectorError {
+    let text = format!("a row of {bytes} bytes, above {max_record_bytes}");
+    ConnectorError::new(ErrorKind::Data, "record_too_large", text)
+        .hint("raise resources.max_record_bytes")
 }
 
 impl<T: NativeSession> Session for T {

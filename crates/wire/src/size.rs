@@ -17,15 +17,29 @@ pub fn batch_bytes(batch: &RecordBatch) -> usize {
 
 /// Splits a batch into its first rows, which take at most `max_bytes`, and the rest, if there is one. A first row that is
 /// larger stands alone.
-pub fn front(batch: &RecordBatch, max_bytes: usize) -> (RecordBatch, Option<RecordBatch>) {
+///
+/// # Errors
+/// The bytes of a row that stands alone and is larger than `max_row_bytes`.
+pub fn front(
+    batch: &RecordBatch,
+    max_bytes: usize,
+    max_row_bytes: u64,
+) -> Result<(RecordBatch, Option<RecordBatch>), usize> {
     let all = batch.num_rows();
     // Halves the rows until they fit: they may be of very different sizes.
     let mut rows = all;
     while rows > 1 && batch_bytes(&batch.slice(0, rows)) > max_bytes {
         rows /= 2;
     }
+    let front = batch.slice(0, rows);
+    if rows == 1 {
+        let bytes = batch_bytes(&front);
+        if bytes as u64 > max_row_bytes {
+            return Err(bytes);
+        }
+    }
     let rest = (rows < all).then(|| batch.slice(rows, all - rows));
-    (batch.slice(0, rows), rest)
+    Ok((front, rest))
 }
 
 /// Reads a size: `4096`, `64kb`, `1 MiB`. All units are powers of 1024. A size beyond 64 bits is the largest number.
