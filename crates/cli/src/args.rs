@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::num::IntErrorKind;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -686,11 +685,10 @@ pub struct ConnectorTest {
     pub peer_stream: Option<String>,
 }
 
-/// Ends the program when its arguments are wrong, or when they ask for help or the version.
+/// Prints what is wrong with the arguments, or the help or the version if they ask for it. Gives the exit code.
 ///
 /// A program that asked for JSON gets its error as JSON too.
-pub fn refuse(error: &clap::Error) -> ExitCode {
-    let arguments: Vec<OsString> = std::env::args_os().collect();
+pub fn refuse(error: &clap::Error, arguments: &[OsString]) -> u8 {
     let wants_json = arguments.iter().any(|argument| argument == "--output=json")
         || arguments
             .windows(2)
@@ -710,5 +708,5 @@ pub fn refuse(error: &clap::Error) -> ExitCode {
         // Nothing can be told where standard error is closed.
         let _ = error.print();
     }
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+    u8::try_from(error.exit_code()).unwrap_or(2)
 }

@@ -12,26 +12,38 @@ pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), 
     let Session { engine, control } = setup::session(output, Some(&pipeline))?;
     let items = items(engine.check(&pipeline, &control)?);
     output.text(&text_of(&items, output));
-    let documents: Vec<Value> = items.iter().map(Item::document).collect();
+    match judged(items) {
+        (documents, None) => {
+            output.document(&json!({ "status": "ok", "checks": documents }));
+            Ok(())
+        }
+        (documents, Some(failure)) => {
+            output.known(json!({ "checks": documents }));
+            Err(failure)
+        }
+    }
+}
+
+/// A document for each check, and the problem that decides; none if all is well.
+pub fn documents(checked: Checked) -> (Vec<Value>, Option<Failure>) {
+    judged(items(checked))
+}
+
+fn judged(items: Vec<Item>) -> (Vec<Value>, Option<Failure>) {
+    let documents = items.iter().map(Item::document).collect();
     // The plan names all privileges that are missing; a side names what it met first.
     let (planned, sides): (Vec<Item>, Vec<Item>) =
         items.into_iter().partition(|item| item.side == PLAN_SIDE);
     let mut problems = planned.into_iter().chain(sides);
-    match problems.find_map(|item| item.problem) {
-        None => {
-            output.document(&json!({ "status": "ok", "checks": documents }));
-            Ok(())
-        }
-        Some(failure) => {
-            let class = if failure.class == Class::Cancelled {
-                Class::Run
-            } else {
-                failure.class
-            };
-            output.known(json!({ "checks": documents }));
-            Err(Failure { class, ..failure })
-        }
-    }
+    let decides = problems.find_map(|item| item.problem);
+    let decides = decides.map(|failure| match failure.class {
+        Class::Cancelled => Failure {
+            class: Class::Run,
+            ..failure
+        },
+        _ => failure,
+    });
+    (documents, decides)
 }
 
 /// The side of the checks of the plan.

@@ -10,13 +10,26 @@ use crate::setup::{self, Session};
 pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
     let pipeline = setup::pipeline(pipeline, common)?;
     let Session { engine, control } = setup::session(output, Some(&pipeline))?;
-    let Discovered {
-        streams,
-        unreadable,
-    } = engine.discover(&pipeline, &control)?;
+    let discovered = engine.discover(&pipeline, &control)?;
+    let found = document(&discovered)?;
+    if !discovered.streams.is_empty() {
+        output.text(&text_of(&discovered, output)?);
+    }
+    match discovered.unreadable {
+        None => {
+            output.document(&json!({ "status": "ok", "streams": found }));
+            Ok(())
+        }
+        Some(failure) => {
+            output.known(json!({ "streams": found }));
+            Err(failure)
+        }
+    }
+}
+
+fn text_of(discovered: &Discovered, output: &Output) -> Result<String, Failure> {
     let mut text = Vec::new();
-    let mut found = Vec::new();
-    for stream in &streams {
+    for stream in &discovered.streams {
         let columns = Discovered::columns(stream)?;
         let mut head = output.paint("1", &one_line(&stream.name));
         if let Some(rows) = stream.estimated_rows {
@@ -40,6 +53,15 @@ pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), 
         };
         let rows: Vec<Vec<String>> = columns.iter().map(row).collect();
         text.push(format!("{head}\n{}", table(&rows, "  ")));
+    }
+    Ok(text.join("\n\n"))
+}
+
+/// The streams that were found, as a list.
+pub fn document(discovered: &Discovered) -> Result<Value, Failure> {
+    let mut found = Vec::new();
+    for stream in &discovered.streams {
+        let columns = Discovered::columns(stream)?;
         let columns = columns.iter().map(|column| {
             json!({
                 "name": column.name, "type": column.arrow_type,
@@ -53,17 +75,5 @@ pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), 
             "estimated_bytes": stream.estimated_bytes, "notes": stream.notes,
         }));
     }
-    if !text.is_empty() {
-        output.text(&text.join("\n\n"));
-    }
-    match unreadable {
-        None => {
-            output.document(&json!({ "status": "ok", "streams": found }));
-            Ok(())
-        }
-        Some(failure) => {
-            output.known(json!({ "streams": found }));
-            Err(failure)
-        }
-    }
+    Ok(found.into())
 }

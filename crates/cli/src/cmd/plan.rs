@@ -53,7 +53,7 @@ pub fn show(
     output.text(&stages_text(&stages));
     output.known(stages_document(&stages));
     let mut preview = engine.preview(&pipeline, narrowing, &control)?;
-    let planned = document_of(preview.plan());
+    let planned = document(preview.plan());
     output.known(planned.clone());
     let refusals = preview.refusals();
     let plan = preview.plan();
@@ -112,7 +112,8 @@ fn notes(stream: &StreamPlan) -> impl Iterator<Item = &String> {
     notes.chain(&stream.placed.notes)
 }
 
-pub(super) fn document_of(plan: &Plan) -> Value {
+/// The plan, with `status`.
+pub fn document(plan: &Plan) -> Value {
     let all: Vec<&StreamPlan> = plan.streams.iter().collect();
     let fits: Map<String, Value> = fits(&all)
         .into_iter()

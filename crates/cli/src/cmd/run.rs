@@ -70,7 +70,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
         output.follow(recorded.run_id());
     }
     let progress = planned.progress();
-    let shown = (!pages.is_empty()).then(|| super::plan::document_of(planned.plan()));
+    let shown = (!pages.is_empty()).then(|| super::plan::document(planned.plan()));
     let sampler = shown.map(|plan| (Sampler::start(planned.progress()), plan));
     let watch = Watch::start(planned.progress(), output);
     planned.run(|ended| {

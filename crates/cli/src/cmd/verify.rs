@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use rapidbyte::verify::{self, Compared, Difference, Repair, Sum};
+use rapidbyte::verify::{self, Compared, Difference, Repair, Sum, Verified};
 use rapidbyte::{Class, Failure, Narrowing, Share, VerifyOptions};
 use serde_json::{Value, json};
 
@@ -49,18 +49,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
             one_line(&other.message)
         ));
     }
-    let receipt = json!({
-        "pipeline": verified.pipeline,
-        "verified_at": utc(SystemTime::now()),
-        "program": env!("CARGO_PKG_VERSION"),
-        "sample_percent": f64::from(sample.millionths()) / 10_000.0,
-        "connectors": {
-            "source": verified.source,
-            "destination": verified.destination,
-        },
-        "streams": verified.streams.iter().map(document_of).collect::<Vec<_>>(),
-        "failures": verified.failures,
-    });
+    let receipt = document(&verified, sample);
     if let Some(path) = &arguments.receipt {
         write(path, &receipt)?;
     }
@@ -76,6 +65,22 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
             Err(failure)
         }
     }
+}
+
+/// The receipt. It is dated with this moment.
+pub fn document(verified: &Verified, sample: Share) -> Value {
+    json!({
+        "pipeline": verified.pipeline,
+        "verified_at": utc(SystemTime::now()),
+        "program": env!("CARGO_PKG_VERSION"),
+        "sample_percent": f64::from(sample.millionths()) / 10_000.0,
+        "connectors": {
+            "source": verified.source,
+            "destination": verified.destination,
+        },
+        "streams": verified.streams.iter().map(stream_document).collect::<Vec<_>>(),
+        "failures": verified.failures,
+    })
 }
 
 /// Refuses a file that cannot be there, before anything is compared.
@@ -230,7 +235,7 @@ fn difference_name(difference: Difference) -> &'static str {
     }
 }
 
-fn document_of(compared: &Compared) -> Value {
+fn stream_document(compared: &Compared) -> Value {
     let sum = |sum: Sum| json!({ "rows": sum.rows, "checksum": sum.checksum() });
     let row = |row: &verify::Row| {
         json!({
