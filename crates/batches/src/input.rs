@@ -311,7 +311,7 @@ impl Read {
             return Ok(());
         }
         let text = format!(
-            "a batch has the columns {}, and the first one had {}",
+            "a batch has the columns {}, and its stream has {}",
             columns(&found),
             columns(expected)
         );

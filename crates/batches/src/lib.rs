@@ -1,7 +1,9 @@
-//! Batches of a program: a source that reads what the program gives, and a destination that gives it what arrives.
+//! Batches of a program: a source that reads what the program gives, a transform that calls it, and a destination that
+//! gives it what arrives.
 //!
 //! ```text
 //! Input    streams of record batches, from an iterator (once) or from a function that begins again (any number of reads)
+//! Function calls a function that makes batches of batches
 //! Output   calls a function with each batch that arrives, or sends the batches to another thread
 //! ```
 //!
@@ -9,9 +11,11 @@
 //! taken. A destination of this crate cannot take back what it has handed over, so it is not transactional: only its
 //! last call says that a stream is complete.
 
+mod function;
 mod input;
 mod output;
 
+pub use function::Function;
 pub use input::{Batches, Input};
 pub use output::{Output, Received, Taken};
 pub use rapidbyte_runtime::{ConnectorError, ErrorKind};

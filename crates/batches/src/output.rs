@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{Field, SchemaRef};
-use crossbeam_channel::{Receiver, Sender, bounded, select_biased};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, never, select_biased};
 use rapidbyte_runtime::{
     Batch, Cancel, CheckItem, ColumnPlan, ConnectorError, DestinationSession, ErrorKind, Fit,
     LoadRequest, Native, NativeConnector, NativeSession, Part, Phase, Plan, Presence, Progress,
@@ -128,17 +129,57 @@ impl Inner {
 impl Received {
     /// The schema of the batches, once the run has begun to write. `None` if it ended before.
     pub fn schema(&mut self) -> Option<SchemaRef> {
-        if self.schema.is_none()
-            && let Ok(Taken::Begun(schema)) = self.from.recv()
-        {
-            self.schema = Some(schema);
+        self.schema_within(Duration::MAX).ok()
+    }
+
+    /// The same, which waits so long at most.
+    ///
+    /// # Errors
+    /// It is not known yet, or the run ended before.
+    pub fn schema_within(&mut self, time: Duration) -> Result<SchemaRef, RecvTimeoutError> {
+        if let Some(schema) = &self.schema {
+            return Ok(Arc::clone(schema));
         }
-        self.schema.clone()
+        match self.receive(time)? {
+            Taken::Begun(schema) => {
+                self.schema = Some(Arc::clone(&schema));
+                Ok(schema)
+            }
+            // A stream begins with its schema.
+            Taken::Rows(_) | Taken::Complete => Err(RecvTimeoutError::Disconnected),
+        }
+    }
+
+    /// The next batch, if it comes within this time. `None` after the last one.
+    ///
+    /// # Errors
+    /// None has come yet, or the run ended before the stream was complete.
+    pub fn next_within(&mut self, time: Duration) -> Result<Option<RecordBatch>, RecvTimeoutError> {
+        while !self.is_complete {
+            match self.receive(time)? {
+                Taken::Begun(schema) => self.schema = Some(schema),
+                Taken::Rows(batch) => return Ok(Some(batch)),
+                Taken::Complete => self.is_complete = true,
+            }
+        }
+        Ok(None)
+    }
+
+    fn receive(&self, time: Duration) -> Result<Taken, RecvTimeoutError> {
+        match time {
+            Duration::MAX => Ok(self.from.recv()?),
+            time => self.from.recv_timeout(time),
+        }
     }
 
     /// Whether all rows of the stream came. If not, the run says why.
     pub fn is_complete(&self) -> bool {
         self.is_complete
+    }
+
+    /// Takes no more batches: the run ends as `reader_gone` unless it has written all.
+    pub fn close(&mut self) {
+        self.from = never();
     }
 }
 
@@ -146,14 +187,7 @@ impl Iterator for Received {
     type Item = RecordBatch;
 
     fn next(&mut self) -> Option<RecordBatch> {
-        while !self.is_complete {
-            match self.from.recv().ok()? {
-                Taken::Begun(schema) => self.schema = Some(schema),
-                Taken::Rows(batch) => return Some(batch),
-                Taken::Complete => self.is_complete = true,
-            }
-        }
-        None
+        self.next_within(Duration::MAX).ok()?
     }
 }
 

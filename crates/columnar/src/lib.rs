@@ -42,6 +42,7 @@ mod write;
 pub use error::{ColumnarError, Owner};
 pub use file::{File, Kind, Reader, project};
 pub use merge::merge;
+pub use portable::{portable, portable_batch};
 pub use read_at::ReadAt;
 pub use write::{Compression, FileWriter, Fit, Form, WriteOptions, form};
 

@@ -16,10 +16,13 @@ use arrow_array::types::{
 };
 use arrow_array::{
     Array, ArrayRef, FixedSizeListArray, GenericByteViewArray, GenericListArray, ListArray,
-    MapArray, OffsetSizeTrait, PrimitiveArray, RunArray, StructArray, UInt64Array,
+    MapArray, OffsetSizeTrait, PrimitiveArray, RecordBatch, RecordBatchOptions, RunArray,
+    StructArray, UInt64Array,
 };
 use arrow_buffer::{ArrowNativeType, IntervalMonthDayNano, OffsetBuffer};
-use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, IntervalUnit, TimeUnit};
+use arrow_schema::{
+    ArrowError, DataType, Field, FieldRef, Fields, IntervalUnit, Schema, SchemaRef, TimeUnit,
+};
 use rapidbyte_wire::types::{self, MAX_DEPTH, data_type_name};
 
 use crate::ColumnarError;
@@ -29,6 +32,49 @@ const FIELD_ID: &str = "PARQUET:field_id";
 const NANOS_PER_MILLI: i64 = 1_000_000;
 const MILLIS_PER_SECOND: i64 = 1_000;
 const MILLIS_PER_DAY: i64 = 86_400_000;
+
+/// The portable forms of columns that another library gives.
+///
+/// # Errors
+/// `unsupported_type`, with the column.
+pub fn portable(schema: &Schema) -> Result<SchemaRef, ColumnarError> {
+    let fields = schema.fields().iter().map(|field| portable_field(field));
+    let fields = fields.collect::<Result<Vec<_>, _>>()?;
+    let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
+    types::check_portable(&schema)
+        .map_err(|error| ColumnarError::new("unsupported_type", error.to_string()))?;
+    Ok(Arc::new(schema))
+}
+
+/// The rows of a batch in the columns that [`portable`] gave, or in wider ones.
+///
+/// # Errors
+/// `value_does_not_fit`, with the column and the row of the batch, and `schema_mismatch` for another number of columns.
+pub fn portable_batch(
+    batch: &RecordBatch,
+    schema: &SchemaRef,
+) -> Result<RecordBatch, ColumnarError> {
+    if batch.num_columns() != schema.fields().len() {
+        let (found, expected) = (batch.num_columns(), schema.fields().len());
+        let text = format!("a batch of {found} columns, expected {expected}");
+        return Err(ColumnarError::new("schema_mismatch", text));
+    }
+    let columns = batch.columns().iter().zip(schema.fields());
+    let columns = columns.map(|(array, field)| {
+        convert_rows(array, field.data_type()).map_err(|(row, error)| {
+            ColumnarError::new("value_does_not_fit", reason(&error))
+                .column(field.name())
+                .row(row)
+        })
+    });
+    let columns = columns.collect::<Result<Vec<_>, _>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(
+        Arc::clone(schema),
+        columns,
+        &options,
+    )?)
+}
 
 /// The portable form of a field. Errors: `unsupported_type`.
 pub(crate) fn portable_field(field: &Field) -> Result<Field, ColumnarError> {

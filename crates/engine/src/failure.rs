@@ -32,6 +32,9 @@ pub enum Class {
 pub struct Failure {
     /// The side that has to act.
     pub class: Class,
+    /// The kind that a connector gave it. The class follows from it.
+    #[serde(skip)]
+    pub kind: Option<ErrorKind>,
     /// Stable and short, such as `unknown_key`.
     pub code: String,
     /// The description of the failure.
@@ -107,6 +110,7 @@ impl Failure {
     pub fn new(class: Class, code: &str, message: impl fmt::Display) -> Self {
         let mut failure = Self {
             class,
+            kind: None,
             code: code.into(),
             message: message.to_string(),
             hint: None,
@@ -264,6 +268,7 @@ impl Failure {
         failure.stops_run = export == "open"
             || matches!(kind, ErrorKind::Connection | ErrorKind::Superseded)
             || code == LOCK_QUEUED;
+        failure.kind = Some(kind);
         failure.hint = hint;
         if failure.code == LOST_ROWS && failure.hint.is_none() {
             failure.hint = Some(LOST_ROWS_HINT.into());

@@ -143,6 +143,17 @@ impl Engine {
         }
     }
 
+    /// The same engine with connectors that are part of the program, before those that it has. It shares the loaded
+    /// connectors, the cache and the memory of all runs with this one.
+    #[must_use]
+    pub fn with_connectors(&self, connectors: impl IntoIterator<Item = NativeConnector>) -> Self {
+        let native = connectors.into_iter().chain(self.native.iter().cloned());
+        Self {
+            native: native.collect(),
+            ..self.clone()
+        }
+    }
+
     /// The engine as one call sees it, for `connector test`.
     #[doc(hidden)]
     pub fn host(&self, control: &Control) -> Host {

@@ -1,0 +1,478 @@
+"""Copies and syncs tables between databases, files and Python, with exact values, in bounded memory.
+
+>>> import rapidbyte as rb
+>>> report = rb.write([{"id": 1, "name": "Ada"}], "out/people.jsonl")
+>>> report.rows
+1
+>>> [batch.to_pylist() for batch in rb.read("out/people.jsonl")]
+[[{'id': 1, 'name': 'Ada'}]]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pathlib
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from . import _engine, _results, _schema
+from ._engine import Batch, Cancel, Reader
+from ._errors import (
+    AuthError,
+    BusyError,
+    Cancelled,
+    ConfigError,
+    ConnectionError,
+    DataError,
+    EnvironmentError,
+    Error,
+    InternalError,
+    RateLimitedError,
+    SchemaError,
+    SupersededError,
+    TransientError,
+)
+from ._results import Check, Column, Plan, Progress, Report, Stream, Verified
+
+__version__ = _engine.version()
+
+__all__ = [
+    "AuthError",
+    "Batch",
+    "BusyError",
+    "Cancel",
+    "Cancelled",
+    "Check",
+    "Column",
+    "ConfigError",
+    "ConnectionError",
+    "DataError",
+    "EnvironmentError",
+    "Error",
+    "Input",
+    "InternalError",
+    "Plan",
+    "Progress",
+    "RateLimitedError",
+    "Reader",
+    "Report",
+    "SchemaError",
+    "Sink",
+    "Stream",
+    "SupersededError",
+    "TransientError",
+    "Verified",
+    "aread",
+    "arun",
+    "awrite",
+    "check",
+    "discover",
+    "plan",
+    "read",
+    "run",
+    "sink",
+    "transform",
+    "verify",
+    "write",
+]
+
+#: A pipeline: the path of a file, the text of one, or its document.
+Pipeline = str | os.PathLike[str] | Mapping[str, Any]
+
+
+class Input:
+    """Rows for ``inputs=`` with a schema or a key.
+
+    ``rows`` is what :func:`write` takes, or a function that returns it: then the run can read the rows again.
+    """
+
+    def __init__(self, rows: Any, *, schema: Any = None, key: str | Sequence[str] = ()) -> None:
+        self.rows = rows
+        self.schema = schema
+        self.key = _names(key)
+
+
+class transform:  # noqa: N801: it is used as a decorator
+    """A function on batches as a transform: ``use: NAME`` in a pipeline, ``transforms={"NAME": …}`` in the call.
+
+    The function gets a :class:`Batch`, which Arrow libraries take without a copy, and returns Arrow data: a record
+    batch, a table or a DataFrame. It is called with a batch without rows first, to learn the columns that it makes.
+    """
+
+    def __init__(self, function: Callable[[Batch], Any]) -> None:
+        self.function = function
+
+    def __call__(self, batch: Batch) -> Any:
+        return self.function(batch)
+
+
+def run(
+    pipeline: Pipeline,
+    *,
+    params: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    output: Callable[[Batch], Any] | None = None,
+    transforms: Mapping[str, Callable[[Batch], Any]] | None = None,
+    select: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    limit: int | None = None,
+    full_refresh: bool = False,
+    on_progress: Callable[[Progress], Any] | None = None,
+    cancel: Cancel | None = None,
+) -> Report:
+    """Run a pipeline to its end.
+
+    ``params`` are values for ``${NAME}``, before those of the environment. ``inputs`` are the streams of ``use: python``
+    as a source, by name; ``output`` is called with each batch of ``use: python`` as a destination. ``on_progress`` is
+    called about ten times a second. Functions are called on this thread.
+    """
+    given = _given(pipeline, params)
+    if given["form"] == "value" and (inputs or output):
+        given["content"] = json.dumps(_without_retries(json.loads(given["content"]), inputs, output))
+    choice = _choice(select, exclude, limit, full_refresh)
+    parts = _parts(inputs, output, transforms)
+    return _results.report(_engine.run(given, parts, choice, given["form"] == "file", _watch(on_progress, cancel)))
+
+
+def plan(
+    pipeline: Pipeline,
+    *,
+    params: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    output: Callable[[Batch], Any] | None = None,
+    transforms: Mapping[str, Callable[[Batch], Any]] | None = None,
+    select: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    cancel: Cancel | None = None,
+) -> Plan:
+    """Plan a run: what it would move, into which types, by which statements. Nothing is written."""
+    choice = _choice(select, exclude, None, False)
+    parts = _parts(inputs, output, transforms)
+    return _results.plan(_engine.plan(_given(pipeline, params), parts, choice, _watch(None, cancel)))
+
+
+def check(
+    pipeline: Pipeline,
+    *,
+    params: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    transforms: Mapping[str, Callable[[Batch], Any]] | None = None,
+    cancel: Cancel | None = None,
+) -> list[Check]:
+    """Check everything that a run needs: servers, privileges, types."""
+    parts = _parts(inputs, None, transforms)
+    return _results.checks(_engine.check(_given(pipeline, params), parts, _watch(None, cancel)))
+
+
+def discover(
+    pipeline: Pipeline,
+    *,
+    params: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    cancel: Cancel | None = None,
+) -> list[Stream]:
+    """List the streams that the source has, with their columns."""
+    parts = _parts(inputs, None, None)
+    return _results.streams(_engine.discover(_given(pipeline, params), parts, _watch(None, cancel)))
+
+
+def verify(
+    pipeline: Pipeline,
+    *,
+    params: Mapping[str, Any] | None = None,
+    select: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    sample: float = 100,
+    repair: bool = False,
+    cancel: Cancel | None = None,
+) -> Verified:
+    """Compare the rows of targets with their sources. With ``repair`` rows that differ are moved again."""
+    choice = _choice(select, exclude, None, False)
+    watch = _watch(None, cancel)
+    return _results.verified(_engine.verify(_given(pipeline, params), choice, float(sample), repair, watch))
+
+
+def write(
+    rows: Any,
+    to: str | os.PathLike[str],
+    *,
+    table: str | None = None,
+    mode: str = "append",
+    key: str | Sequence[str] = (),
+    schema: Any = None,
+    on_progress: Callable[[Progress], Any] | None = None,
+    cancel: Cancel | None = None,
+    **settings: Any,
+) -> Report:
+    """Write rows to a table or a file, in one commit.
+
+    ``rows`` is a list or an iterator of dicts, dataclasses, Pydantic models or mappings; JSON text or a file of it; Arrow
+    data (of pyarrow, polars, pandas, DuckDB); or a function that returns one of these, so that a transient error can be
+    retried. ``to`` is a URL of PostgreSQL, with ``table``, or the path of a file (``.parquet``, ``.csv``, ``.jsonl``,
+    ``.arrow``). ``mode`` is ``append``, ``replace`` or ``upsert``, which needs ``key``. ``settings`` are further keys of the
+    pipeline, such as ``resources={"memory": "256mb"}``.
+
+    Without rows and without ``schema`` nothing is known about the columns: then ``append`` and ``upsert`` do nothing, and
+    ``replace`` is refused.
+    """
+    document, params, name = _load(to, table, mode, key, settings)
+    if not callable(rows):
+        document.setdefault("retry", {"max_attempts": 1})
+    given = {"form": "value", "content": json.dumps(document), "folder": os.getcwd(), "params": params}
+    parts = _parts({name: Input(rows, schema=schema, key=key)}, None, None)
+    try:
+        done = _engine.run(given, parts, _choice((), (), None, False), False, _watch(on_progress, cancel))
+    except DataError as error:
+        if error.code == "no_columns" and error.row is None and mode != "replace":
+            return _results.nothing(document["pipeline"])
+        raise
+    return _results.report(done)
+
+
+class Sink:
+    """A table or a file that takes rows as they come, and shows them all when it is closed. See :func:`sink`."""
+
+    def __init__(self, inner: Any, name: str) -> None:
+        self._inner = inner
+        self._name = name
+        #: The report, once the sink is closed.
+        self.report: Report | None = None
+
+    def write(self, rows: Any) -> int:
+        """Take rows in any form of :func:`rapidbyte.write`, and return how many.
+
+        The first rows decide the columns, unless ``schema`` does. An error of rows that were not sent yet leaves the sink
+        open.
+        """
+        return self._inner.write(rows)
+
+    def close(self) -> Report:
+        """Commit the rows."""
+        if self.report is None:
+            done = self._inner.close()
+            self.report = _results.nothing(self._name) if done is None else _results.report(done)
+        return self.report
+
+    def abandon(self) -> None:
+        """Discard the rows."""
+        self._inner.abandon()
+
+    def __enter__(self) -> Sink:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, trace: object) -> None:
+        if kind is None and not self._inner.is_closed:
+            self.close()
+        else:
+            self.abandon()
+
+
+def sink(
+    to: str | os.PathLike[str],
+    *,
+    table: str | None = None,
+    mode: str = "append",
+    key: str | Sequence[str] = (),
+    schema: Any = None,
+    **settings: Any,
+) -> Sink:
+    """Open a table or a file for many small writes. All rows become visible in one commit, when it is closed.
+
+    Used as a context manager, an exception discards the rows. The arguments are those of :func:`write`.
+    """
+    document, params, name = _load(to, table, mode, key, settings)
+    document.setdefault("retry", {"max_attempts": 1})
+    given = {"form": "value", "content": json.dumps(document), "folder": os.getcwd(), "params": params}
+    inner = _engine.Sink(given, name, _names(key), _schema.columns(schema))
+    return Sink(inner, document["pipeline"])
+
+
+def read(
+    source: str | os.PathLike[str],
+    *,
+    table: str | None = None,
+    query: str | None = None,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    limit: int | None = None,
+    **settings: Any,
+) -> Reader:
+    """Read a table or a file, as a stream of batches in bounded memory.
+
+    The result is an iterator of :class:`Batch`, and Arrow data: ``pyarrow.table(rb.read(…))``,
+    ``polars.DataFrame(rb.read(…))``. ``source`` is a URL of PostgreSQL, with ``table`` or ``query``, or the path of a file or
+    of several (``*.parquet``).
+    """
+    document, params = _extract(source, table, query, columns, where, settings)
+    given = {"form": "value", "content": json.dumps(document), "folder": os.getcwd(), "params": params}
+    return _engine.read(given, _choice((), (), limit, False))
+
+
+async def arun(pipeline: Pipeline, **arguments: Any) -> Report:
+    """:func:`run` for asyncio, in another thread. If the task is cancelled, the run is."""
+    return await _apart(run, pipeline, **arguments)
+
+
+async def awrite(rows: Any, to: str | os.PathLike[str], **arguments: Any) -> Report:
+    """:func:`write` for asyncio, in another thread. If the task is cancelled, the write is."""
+    return await _apart(write, rows, to, **arguments)
+
+
+async def aread(source: str | os.PathLike[str], **arguments: Any) -> AsyncIterator[Batch]:
+    """:func:`read` for asyncio: an asynchronous iterator of batches."""
+    reader = await asyncio.to_thread(read, source, **arguments)
+    try:
+        while (batch := await asyncio.to_thread(next, reader, None)) is not None:
+            yield batch
+    finally:
+        await asyncio.shield(asyncio.to_thread(reader.close))
+
+
+async def _apart(call: Callable[..., Report], *arguments: Any, **named: Any) -> Report:
+    cancel = named.pop("cancel", None) or Cancel()
+    work = asyncio.ensure_future(asyncio.to_thread(call, *arguments, cancel=cancel, **named))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        cancel.cancel()
+        # It ends soon, and nothing of it may be under way afterwards.
+        await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()
+        raise
+
+
+def _names(names: str | Sequence[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
+
+
+def _given(pipeline: Pipeline, params: Mapping[str, Any] | None) -> dict[str, Any]:
+    values = {name: str(value) for name, value in (params or {}).items()}
+    if isinstance(pipeline, Mapping):
+        form, content = "value", json.dumps(pipeline)
+    elif isinstance(pipeline, str) and "\n" in pipeline:
+        form, content = "text", pipeline
+    else:
+        form, content = "file", os.fspath(pipeline)
+    return {"form": form, "content": content, "folder": os.getcwd(), "params": values}
+
+
+def _without_retries(document: dict[str, Any], inputs: Any, output: Any) -> dict[str, Any]:
+    """A second attempt has no rows to read, or gives a function rows twice."""
+    rows = [one.rows if isinstance(one, Input) else one for one in (inputs or {}).values()]
+    if output or not all(callable(one) for one in rows):
+        document.setdefault("retry", {"max_attempts": 1})
+    return document
+
+
+def _parts(inputs: Any, output: Any, transforms: Any) -> dict[str, Any]:
+    streams = []
+    for name, rows in (inputs or {}).items():
+        one = rows if isinstance(rows, Input) else Input(rows)
+        streams.append({"name": name, "rows": one.rows, "schema": _schema.columns(one.schema), "key": one.key})
+    return {"inputs": streams, "output": output, "transforms": list((transforms or {}).items())}
+
+
+def _choice(select: Any, exclude: Any, limit: int | None, full_refresh: bool) -> dict[str, Any]:
+    return {"select": _names(select), "exclude": _names(exclude), "limit": limit, "full_refresh": full_refresh}
+
+
+def _watch(on_progress: Any, cancel: Cancel | None) -> dict[str, Any]:
+    return {"on_progress": on_progress, "cancel": cancel}
+
+
+_SERVERS = ("postgres://", "postgresql://")
+
+
+def _is_server(place: str | os.PathLike[str]) -> bool:
+    text = os.fspath(place)
+    if text.startswith(_SERVERS):
+        return True
+    scheme = re.match(r"([a-z][a-z0-9+.-]*)://", text)
+    if scheme:
+        raise ConfigError(
+            f"{scheme[1]}:// is neither a URL of PostgreSQL nor the path of a file",
+            code="unknown_place",
+            hint="for other connectors, write a pipeline and call rapidbyte.run",
+        )
+    return False
+
+
+def _load(
+    to: str | os.PathLike[str], table: str | None, mode: str, key: str | Sequence[str], settings: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, str], str]:
+    """The pipeline that writes, its variables, and the name of its stream."""
+    params: dict[str, str] = {}
+    stream: dict[str, Any] = {}
+    if _is_server(to):
+        if not table:
+            raise ConfigError("a database needs table=", code="no_table", hint='name it, such as table="public.users"')
+        params["RAPIDBYTE_URL"] = os.fspath(to)
+        name, config, use = table, {"url": "${RAPIDBYTE_URL}"}, "dest-postgres"
+    else:
+        path = pathlib.Path(os.fspath(to))
+        name, config, use = table or path.name.split(".")[0], {"path": os.fspath(path)}, "dest-file"
+    stream["name"] = name
+    if key:
+        stream["primary_key"] = _names(key)
+    document = {
+        "version": 1,
+        "pipeline": _pipeline_name("write", name),
+        "source": {"use": "python", "streams": [stream]},
+        "destination": {"use": use, "config": config, "write_mode": mode},
+    }
+    return _with(document, settings), params, name
+
+
+def _extract(
+    source: str | os.PathLike[str],
+    table: str | None,
+    query: str | None,
+    columns: Sequence[str] | None,
+    where: str | None,
+    settings: dict[str, Any],
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The pipeline that reads, and its variables."""
+    params: dict[str, str] = {}
+    stream: dict[str, Any] = {}
+    if _is_server(source):
+        if (table is None) == (query is None):
+            raise ConfigError("a database needs either table= or query=", code="no_table")
+        params["RAPIDBYTE_URL"] = os.fspath(source)
+        config, use = {"url": "${RAPIDBYTE_URL}"}, "source-postgres"
+        if query is not None:
+            stream = {"name": "query", "query": query}
+        else:
+            stream = {"name": table if "." in str(table) else f"public.{table}"}
+    else:
+        path = pathlib.Path(os.fspath(source))
+        config, use = {"path": os.fspath(path)}, "source-file"
+        stream = {"name": table or "*"}
+    if columns is not None:
+        stream["columns"] = list(columns)
+    if where is not None:
+        stream["where"] = where
+    document = {
+        "version": 1,
+        "pipeline": _pipeline_name("read", table or "rows"),
+        "source": {"use": use, "config": config, "streams": [stream]},
+        "destination": {"use": "python", "write_mode": "append"},
+        # Rows that were given cannot be taken back.
+        "retry": {"max_attempts": 1},
+    }
+    return _with(document, settings), params
+
+
+def _with(document: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    for name in settings:
+        if name in document:
+            raise TypeError(f"{name}= is not a setting that can be given here")
+    return {**document, **settings}
+
+
+def _pipeline_name(verb: str, name: str) -> str:
+    plain = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-")
+    return f"python-{verb}-{plain}"[:63].rstrip("-")

@@ -1,0 +1,117 @@
+//! The engine of this process, and pipelines as callers give them.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+use rapidbyte::{Engine, Environment, Failure, Narrowing, Pipeline, connector_dirs, user_cache};
+use serde_json::Value;
+
+/// Names of connectors that wait to be told.
+const TOLD: usize = 100;
+
+/// The engine of the process with this number.
+static ENGINE: Mutex<Option<(u32, Engine)>> = Mutex::new(None);
+/// Connectors that are compiled, which takes seconds the first time.
+static COMPILES: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
+
+fn held<T>(mutex: &'static Mutex<T>) -> MutexGuard<'static, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The engine of this process. A process that `fork` made has its own, because threads do not come along.
+///
+/// # Errors
+/// `no_runtime`.
+pub fn engine() -> Result<Engine, Failure> {
+    let process = std::process::id();
+    if let Some((owner, engine)) = &*held(&ENGINE)
+        && *owner == process
+    {
+        return Ok(engine.clone());
+    }
+    let engine = Engine::builder()
+        .connector_dirs(connector_dirs())
+        .cache(user_cache().ok())
+        .on_compile(|name| {
+            let mut names = held(&COMPILES);
+            if names.len() < TOLD {
+                names.push_back(name.to_owned());
+            }
+        })
+        .build()?;
+    let before = held(&ENGINE).replace((process, engine.clone()));
+    // What another process began cannot be ended here.
+    std::mem::forget(before);
+    Ok(engine)
+}
+
+/// The connectors whose compilation has begun since the last call.
+pub fn compiles() -> VecDeque<String> {
+    std::mem::take(&mut *held(&COMPILES))
+}
+
+/// A pipeline as the caller gives it.
+#[derive(FromPyObject)]
+pub struct Given {
+    /// The file, the text of one, or a document as JSON.
+    #[pyo3(item)]
+    form: String,
+    #[pyo3(item)]
+    content: String,
+    /// Where relative paths begin.
+    #[pyo3(item)]
+    folder: PathBuf,
+    /// Values of variables, before those of the environment.
+    #[pyo3(item)]
+    params: HashMap<String, String>,
+}
+
+impl Given {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// The first mistake.
+    pub fn read(&self) -> Result<Pipeline, Failure> {
+        let lookup = |name: &str| match self.params.get(name) {
+            Some(value) => Some(value.clone()),
+            None => std::env::var(name).ok(),
+        };
+        let environment = Environment::from_fn(lookup);
+        match self.form.as_str() {
+            "file" => Pipeline::from_file(self.content.as_ref(), &environment),
+            "text" => Pipeline::from_str(&self.content, &self.folder, &environment),
+            _ => {
+                let value: Value = serde_json::from_str(&self.content).unwrap_or_default();
+                Pipeline::from_value(&value, &self.folder, &environment)
+            }
+        }
+    }
+}
+
+/// Which part of a pipeline is moved.
+#[derive(FromPyObject)]
+pub struct Choice {
+    #[pyo3(item)]
+    select: Vec<String>,
+    #[pyo3(item)]
+    exclude: Vec<String>,
+    #[pyo3(item)]
+    limit: Option<u64>,
+    #[pyo3(item)]
+    full_refresh: bool,
+}
+
+impl Choice {
+    /// The same for the engine.
+    pub fn narrowing(self) -> Narrowing {
+        Narrowing {
+            select: self.select,
+            exclude: self.exclude,
+            limit: self.limit,
+            full_refresh: self.full_refresh,
+            ..Narrowing::default()
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The extension module `rapidbyte._engine`: the engine and the command, for the package in `python/rapidbyte`.
+//!
+//! ```text
+//! feed     whatever has rows: lists, iterators, JSON text, files, Arrow data
+//!   rows     Python values to columns (value: one value, shape: the type that values have in common, column: builders)
+//!   json     JSON text to columns (split: text to records)
+//!   arrow    Arrow data of other libraries, in and out: the only unsafe code
+//! run      run, plan, check, discover, verify
+//!   desk     serves a run on the caller's thread
+//! sink     a run that takes rows as they come
+//! reader   rows while a run brings them (batch: what Python gets, objects: its values)
+//! ```
+
+use std::ffi::OsString;
+
+use pyo3::prelude::*;
+
+mod arrow;
+mod batch;
+mod column;
+mod desk;
+mod engine;
+mod feed;
+mod json;
+mod objects;
+mod reader;
+mod refusal;
+mod rows;
+mod run;
+mod shape;
+mod sink;
+mod split;
+mod value;
+
+/// The module.
+#[pymodule]
+mod _engine {
+    #[pymodule_export]
+    use super::batch::Batch;
+    #[pymodule_export]
+    use super::main;
+    #[pymodule_export]
+    use super::reader::{Reader, read};
+    #[pymodule_export]
+    use super::run::{Canceller, check, discover, plan, run, verify};
+    #[pymodule_export]
+    use super::sink::Sink;
+    #[pymodule_export]
+    use super::version;
+}
+
+/// Runs the command with these arguments, the program's name first, and returns its exit code.
+#[pyfunction]
+fn main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
+    py.detach(|| rapidbyte_cli::main(arguments))
+}
+
+/// The version of the engine.
+#[pyfunction]
+fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}

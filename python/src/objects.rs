@@ -1,0 +1,213 @@
+//! Columns back to values of Python.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::*;
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_schema::{DataType, Field, TimeUnit};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use rapidbyte_formats::text::decimal::{write_i128, write_i256};
+use rapidbyte_wire::types::{is_json, is_uuid, type_name};
+
+use crate::refusal::Refusal;
+
+/// The rows of a batch as a list of dicts.
+pub fn rows<'py>(py: Python<'py>, batch: &RecordBatch) -> PyResult<Bound<'py, PyAny>> {
+    let makers = Makers::new(py)?;
+    let schema = batch.schema();
+    let mut columns = Vec::with_capacity(batch.num_columns());
+    for (field, array) in schema.fields().iter().zip(batch.columns()) {
+        let name = PyString::new(py, field.name());
+        columns.push((name, values(&makers, field, array)?));
+    }
+    let list = PyList::empty(py);
+    for row in 0..batch.num_rows() {
+        let dict = PyDict::new(py);
+        for (name, values) in &columns {
+            dict.set_item(name, &values[row])?;
+        }
+        list.append(dict)?;
+    }
+    Ok(list.into_any())
+}
+
+/// What makes values of Python's library.
+struct Makers<'py> {
+    py: Python<'py>,
+    decimal: Bound<'py, PyAny>,
+    uuid: Bound<'py, PyAny>,
+    loads: Bound<'py, PyAny>,
+    timedelta: Bound<'py, PyAny>,
+    /// 1970-01-01 as a date, as a datetime, and as a datetime in UTC.
+    day: Bound<'py, PyAny>,
+    epoch: Bound<'py, PyAny>,
+    epoch_utc: Bound<'py, PyAny>,
+    zone: Bound<'py, PyAny>,
+}
+
+type Values<'py> = Vec<Bound<'py, PyAny>>;
+
+impl<'py> Makers<'py> {
+    fn new(py: Python<'py>) -> PyResult<Self> {
+        let datetime = py.import("datetime")?;
+        let utc = datetime.getattr("timezone")?.getattr("utc")?;
+        let epoch = datetime.getattr("datetime")?.call1((1970, 1, 1))?;
+        let zone = PyDict::new(py);
+        zone.set_item("tzinfo", utc)?;
+        Ok(Self {
+            py,
+            decimal: py.import("decimal")?.getattr("Decimal")?,
+            uuid: py.import("uuid")?.getattr("UUID")?,
+            loads: py.import("json")?.getattr("loads")?,
+            timedelta: datetime.getattr("timedelta")?,
+            day: datetime.getattr("date")?.call1((1970, 1, 1))?,
+            epoch_utc: epoch.call_method("replace", (), Some(&zone))?,
+            epoch,
+            zone: py.import("zoneinfo")?.getattr("ZoneInfo")?,
+        })
+    }
+
+    fn delta(&self, micros: i64) -> PyResult<Bound<'py, PyAny>> {
+        self.timedelta.call1((0, 0, micros))
+    }
+}
+
+/// The values of a column, in order.
+fn values<'py>(makers: &Makers<'py>, field: &Field, array: &ArrayRef) -> PyResult<Values<'py>> {
+    let py = makers.py;
+    let none = || py.None().into_bound(py);
+    /// Of an array whose values one expression makes.
+    macro_rules! each {
+        ($array:expr, |$value:ident| $make:expr) => {
+            $array
+                .iter()
+                .map(|value| match value {
+                    Some($value) => $make,
+                    None => Ok(none()),
+                })
+                .collect::<PyResult<Values<'py>>>()
+        };
+    }
+    macro_rules! plain {
+        ($array:expr) => {
+            each!($array, |value| Ok(value
+                .into_pyobject(py)?
+                .to_owned()
+                .into_any()))
+        };
+    }
+    match field.data_type() {
+        _ if is_uuid(field) => each!(array.as_fixed_size_binary(), |value| {
+            let bytes = PyBytes::new(py, value);
+            makers.uuid.call1((py.None(), bytes))
+        }),
+        _ if is_json(field) && *field.data_type() == DataType::Utf8 => {
+            each!(array.as_string::<i32>(), |value| makers
+                .loads
+                .call1((value,)))
+        }
+        DataType::Null => Ok((0..array.len()).map(|_| none()).collect()),
+        DataType::Boolean => plain!(array.as_boolean()),
+        DataType::Int8 => plain!(array.as_primitive::<Int8Type>()),
+        DataType::Int16 => plain!(array.as_primitive::<Int16Type>()),
+        DataType::Int32 => plain!(array.as_primitive::<Int32Type>()),
+        DataType::Int64 => plain!(array.as_primitive::<Int64Type>()),
+        DataType::UInt8 => plain!(array.as_primitive::<UInt8Type>()),
+        DataType::UInt16 => plain!(array.as_primitive::<UInt16Type>()),
+        DataType::UInt32 => plain!(array.as_primitive::<UInt32Type>()),
+        DataType::UInt64 => plain!(array.as_primitive::<UInt64Type>()),
+        DataType::Float32 => plain!(array.as_primitive::<Float32Type>()),
+        DataType::Float64 => plain!(array.as_primitive::<Float64Type>()),
+        DataType::Utf8 => plain!(array.as_string::<i32>()),
+        DataType::LargeUtf8 => plain!(array.as_string::<i64>()),
+        DataType::Binary => each!(array.as_binary::<i32>(), |value| {
+            Ok(PyBytes::new(py, value).into_any())
+        }),
+        DataType::LargeBinary => each!(array.as_binary::<i64>(), |value| {
+            Ok(PyBytes::new(py, value).into_any())
+        }),
+        DataType::FixedSizeBinary(_) => each!(array.as_fixed_size_binary(), |value| {
+            Ok(PyBytes::new(py, value).into_any())
+        }),
+        DataType::Decimal128(_, scale) => {
+            each!(array.as_primitive::<Decimal128Type>(), |value| {
+                let mut text = Vec::new();
+                write_i128(value, *scale, &mut text);
+                makers.decimal.call1((String::from_utf8_lossy(&text),))
+            })
+        }
+        DataType::Decimal256(_, scale) => {
+            each!(array.as_primitive::<Decimal256Type>(), |value| {
+                let mut text = Vec::new();
+                write_i256(value, *scale, &mut text)
+                    .map_err(|why| PyErr::from(Refusal::data("value_does_not_fit", why)))?;
+                makers.decimal.call1((String::from_utf8_lossy(&text),))
+            })
+        }
+        DataType::Date32 => each!(array.as_primitive::<Date32Type>(), |value| {
+            makers.day.add(makers.timedelta.call1((value,))?)
+        }),
+        DataType::Time64(TimeUnit::Microsecond) => {
+            each!(array.as_primitive::<Time64MicrosecondType>(), |value| {
+                makers.epoch.add(makers.delta(value)?)?.call_method0("time")
+            })
+        }
+        DataType::Timestamp(TimeUnit::Microsecond, None) => {
+            each!(array.as_primitive::<TimestampMicrosecondType>(), |value| {
+                makers.epoch.add(makers.delta(value)?)
+            })
+        }
+        DataType::Timestamp(TimeUnit::Microsecond, Some(zone)) => {
+            let zone = match &**zone {
+                "UTC" | "+00:00" | "Etc/UTC" => None,
+                name => Some(makers.zone.call1((name,))?),
+            };
+            each!(array.as_primitive::<TimestampMicrosecondType>(), |value| {
+                let moment = makers.epoch_utc.add(makers.delta(value)?)?;
+                match &zone {
+                    Some(zone) => moment.call_method1("astimezone", (zone,)),
+                    None => Ok(moment),
+                }
+            })
+        }
+        DataType::Duration(TimeUnit::Microsecond) => {
+            each!(array.as_primitive::<DurationMicrosecondType>(), |value| {
+                makers.delta(value)
+            })
+        }
+        DataType::List(item) => each!(array.as_list::<i32>(), |value| {
+            Ok(PyList::new(py, values(makers, item, &value)?)?.into_any())
+        }),
+        DataType::LargeList(item) => each!(array.as_list::<i64>(), |value| {
+            Ok(PyList::new(py, values(makers, item, &value)?)?.into_any())
+        }),
+        DataType::Struct(fields) => {
+            let columns = array.as_struct();
+            let mut parts = Vec::with_capacity(fields.len());
+            for (field, column) in fields.iter().zip(columns.columns()) {
+                parts.push((field.name(), values(makers, field, column)?));
+            }
+            let rows = (0..array.len()).map(|row| {
+                if array.is_null(row) {
+                    return Ok(none());
+                }
+                let dict = PyDict::new(py);
+                for (name, values) in &parts {
+                    dict.set_item(name.as_str(), &values[row])?;
+                }
+                Ok(dict.into_any())
+            });
+            rows.collect()
+        }
+        _ => {
+            let text = format!(
+                "values of the type {} have no form in Python",
+                type_name(field)
+            );
+            Err(Refusal::config("unsupported_type", text)
+                .in_column(field.name())
+                .hint("read the batch with an Arrow library, such as pyarrow or polars")
+                .into())
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! A run that takes rows as they come.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use crossbeam_channel::{Receiver, SendTimeoutError, Sender, bounded, select};
+use pyo3::prelude::*;
+use rapidbyte::batches::{Batches, ConnectorError, ErrorKind, Input};
+use rapidbyte::{Cancel, Control, Failure, History, Report, RunOptions};
+use serde_json::json;
+
+use crate::desk::{Running, SIGNAL_PAUSE, is_main_thread};
+use crate::engine::{Given, engine};
+use crate::feed::{Feed, declared};
+use crate::refusal::{Refusal, of_failure};
+use crate::run::NAME;
+
+/// Takes rows from one thread at a time and loads them. All become visible when it is closed.
+#[pyclass(frozen, module = "rapidbyte", name = "Sink")]
+pub struct Sink {
+    state: Mutex<State>,
+}
+
+enum State {
+    /// No rows have come.
+    New(Box<Plan>),
+    Open(Box<Open>),
+    /// A thread works on it.
+    Busy,
+    Closed,
+}
+
+/// What the run will do.
+struct Plan {
+    pipeline: Given,
+    table: String,
+    key: Vec<String>,
+    schema: Option<SchemaRef>,
+}
+
+struct Open {
+    schema: SchemaRef,
+    rows: Sender<Result<RecordBatch, ConnectorError>>,
+    running: Running<Report>,
+    cancel: Cancel,
+    count: u64,
+}
+
+impl Plan {
+    /// Starts the run, whose rows have these columns.
+    fn start(self, schema: SchemaRef) -> PyResult<Open> {
+        let Self {
+            pipeline,
+            table,
+            key,
+            ..
+        } = self;
+        // One batch waits while the engine works on the one before it.
+        let (rows, taken) = bounded(1);
+        let cancel = Cancel::new();
+        let control = Control::default().cancel(&cancel);
+        let stop = cancel.clone();
+        let columns = schema.clone();
+        let running = Running::start(move || {
+            let pipeline = pipeline.read()?;
+            let key: Vec<&str> = key.iter().map(String::as_str).collect();
+            let input = Input::new().once(&table, columns, &key, given(taken, stop));
+            let engine = engine()?.with_connectors([input.source(NAME)]);
+            let options = RunOptions {
+                history: History::Off,
+                ..RunOptions::default()
+            };
+            engine.run(&pipeline, &options, &control)
+        })?;
+        Ok(Open {
+            schema,
+            rows,
+            running,
+            cancel,
+            count: 0,
+        })
+    }
+}
+
+/// The batches that come, until their sender is gone or the run is cancelled.
+fn given(taken: Receiver<Result<RecordBatch, ConnectorError>>, cancel: Cancel) -> Batches {
+    let (stop, stopped) = bounded::<()>(1);
+    let woken = cancel.on_cancel(move || {
+        // One message is enough.
+        let _ = stop.try_send(());
+    });
+    Box::new(std::iter::from_fn(move || {
+        let _ = &woken;
+        select! {
+            recv(taken) -> batch => batch.ok(),
+            recv(stopped) -> _ => {
+                let text = "the sink was abandoned";
+                Some(Err(ConnectorError::new(ErrorKind::Data, "caller_interrupted", text)))
+            }
+        }
+    }))
+}
+
+impl Open {
+    /// Hands a batch to the run.
+    fn send(&mut self, py: Python<'_>, batch: RecordBatch, takes_signals: bool) -> PyResult<()> {
+        self.count += batch.num_rows() as u64;
+        let mut batch = Ok(batch);
+        loop {
+            let rows = &self.rows;
+            match py.detach(|| rows.send_timeout(batch, SIGNAL_PAUSE)) {
+                Ok(()) => return Ok(()),
+                Err(SendTimeoutError::Timeout(again)) => batch = again,
+                Err(SendTimeoutError::Disconnected(_)) => return Err(self.failed(py)),
+            }
+            if takes_signals {
+                py.check_signals()?;
+            }
+        }
+    }
+
+    /// The error of the run, which has ended before its rows did.
+    fn failed(&self, py: Python<'_>) -> PyErr {
+        match py.detach(|| self.running.result()) {
+            Err(failure) => of_failure(py, &failure),
+            Ok(_) => {
+                let text = "the run ended before its rows did";
+                of_failure(py, &Failure::new(rapidbyte::Class::Run, "internal", text))
+            }
+        }
+    }
+
+    fn abandon(self, py: Python<'_>) {
+        self.cancel.cancel();
+        let Self { rows, running, .. } = self;
+        py.detach(|| {
+            running.join();
+            drop(rows);
+        });
+    }
+
+    /// Waits for the commit. Ctrl-C until then abandons the rows.
+    fn finish(self, py: Python<'_>) -> PyResult<String> {
+        let Self {
+            rows,
+            running,
+            cancel,
+            ..
+        } = self;
+        drop(rows);
+        let takes_signals = is_main_thread(py)?;
+        loop {
+            // The channel is disconnected at the end, and says nothing before.
+            let waited = py.detach(|| running.ended.recv_timeout(SIGNAL_PAUSE));
+            match waited {
+                Err(crossbeam_channel::RecvTimeoutError::Timeout) => {}
+                _ => break,
+            }
+            if takes_signals && let Err(raised) = py.check_signals() {
+                cancel.cancel();
+                return match py.detach(|| running.result()) {
+                    // The commit came first.
+                    Ok(_) | Err(_) => Err(raised),
+                };
+            }
+        }
+        match py.detach(|| running.result()) {
+            Ok(report) => Ok(json!(report).to_string()),
+            Err(failure) => Err(of_failure(py, &failure)),
+        }
+    }
+}
+
+impl Sink {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> PyResult<State> {
+        match std::mem::replace(&mut *self.state(), State::Busy) {
+            State::Busy => Err(
+                Refusal::config("sink_busy", "another thread uses this sink")
+                    .hint("give each thread a sink of its own, or take turns by a lock")
+                    .into(),
+            ),
+            State::Closed => {
+                *self.state() = State::Closed;
+                Err(Refusal::config("sink_closed", "the sink is closed")
+                    .hint("open another one")
+                    .into())
+            }
+            state => Ok(state),
+        }
+    }
+}
+
+#[pymethods]
+impl Sink {
+    #[new]
+    fn new(
+        pipeline: Given,
+        table: String,
+        key: Vec<String>,
+        schema: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let plan = Plan {
+            pipeline,
+            table,
+            key,
+            schema: schema.map(declared).transpose()?,
+        };
+        Ok(Self {
+            state: Mutex::new(State::New(Box::new(plan))),
+        })
+    }
+
+    /// Takes rows. Returns how many.
+    fn write(&self, py: Python<'_>, rows: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let state = self.take()?;
+        let schema = match &state {
+            State::New(plan) => plan.schema.clone(),
+            State::Open(open) => Some(open.schema.clone()),
+            State::Busy | State::Closed => None,
+        };
+        // Until the first batch is sent, an error leaves the sink as it was.
+        let opened = Feed::open(rows, schema).and_then(|mut feed| {
+            let schema = feed.schema(py)?;
+            let first = feed.next(py)?;
+            Ok((feed, schema, first))
+        });
+        let (mut feed, schema, first) = match opened {
+            Ok(opened) => opened,
+            Err(refusal) => {
+                *self.state() = state;
+                return Err(refusal.into());
+            }
+        };
+        let (Some(schema), Some(first)) = (schema, first) else {
+            *self.state() = state;
+            return Ok(0);
+        };
+        let mut open = match state {
+            State::New(plan) => Box::new(plan.start(schema)?),
+            State::Open(open) => open,
+            State::Busy | State::Closed => return Ok(0),
+        };
+        let before = open.count;
+        let takes_signals = is_main_thread(py)?;
+        let mut next = Some(first);
+        let mut sent = Ok(());
+        while let (Some(batch), true) = (next.take(), sent.is_ok()) {
+            sent = open.send(py, batch, takes_signals).and_then(|()| {
+                next = feed.next(py)?;
+                Ok(())
+            });
+        }
+        match sent {
+            Ok(()) => {
+                let count = open.count - before;
+                *self.state() = State::Open(open);
+                Ok(count)
+            }
+            Err(raised) => {
+                // Some rows of this call may have gone: nothing of the sink becomes visible.
+                open.abandon(py);
+                *self.state() = State::Closed;
+                Err(raised)
+            }
+        }
+    }
+
+    /// Commits the rows. Returns the report as JSON, or nothing if no rows came.
+    fn close(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        match self.take()? {
+            State::Open(open) => {
+                *self.state() = State::Closed;
+                open.finish(py).map(Some)
+            }
+            State::New(plan) => {
+                *self.state() = State::Closed;
+                match plan.schema.clone() {
+                    // The table is made, and with `replace` it is empty.
+                    Some(schema) => plan.start(schema)?.finish(py).map(Some),
+                    None => Ok(None),
+                }
+            }
+            State::Busy | State::Closed => Ok(None),
+        }
+    }
+
+    /// Discards the rows.
+    fn abandon(&self, py: Python<'_>) {
+        let state = std::mem::replace(&mut *self.state(), State::Closed);
+        if let State::Open(open) = state {
+            open.abandon(py);
+        }
+    }
+
+    /// Whether it takes no more rows.
+    #[getter]
+    fn is_closed(&self) -> bool {
+        matches!(*self.state(), State::Closed)
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        let state = std::mem::replace(&mut *self.state(), State::Closed);
+        if let State::Open(open) = state {
+            Python::attach(|py| open.abandon(py));
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! One value of Python: what it is, and what it becomes.
+
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{
+    PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple,
+};
+use rapidbyte_formats::text::number::write_float;
+
+use crate::refusal::{Refusal, Result};
+
+/// Values nested deeper are refused: a list may contain itself.
+const MAX_DEPTH: usize = 64;
+/// A longer string is refused. Arrow's offsets would not reach its end.
+const MAX_TEXT_BYTES: usize = 1 << 30;
+const MICROS_PER_SECOND: i64 = 1_000_000;
+const SECONDS_PER_DAY: i64 = 86_400;
+
+/// A value, as far as columns tell values apart.
+pub enum Found<'a, 'py> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    /// The digits of a decimal number, or of an integer beyond 64 bits.
+    Decimal(String),
+    Float(f64),
+    Text(&'a str),
+    Bytes(&'a [u8]),
+    /// Days since 1970.
+    Date(i32),
+    /// Microseconds since midnight.
+    Time(i64),
+    /// Microseconds since 1970, without a zone.
+    Timestamp(i64),
+    /// Microseconds since 1970 in UTC.
+    Zoned(i64),
+    /// Microseconds.
+    Duration(i64),
+    Uuid([u8; 16]),
+    List(&'a Bound<'py, PyAny>),
+    Dict(&'a Bound<'py, PyDict>),
+    /// Another value stands for this one.
+    Instead(Bound<'py, PyAny>),
+}
+
+/// Types and values of Python's library.
+pub struct Known {
+    datetime: Py<PyAny>,
+    date: Py<PyAny>,
+    time: Py<PyAny>,
+    timedelta: Py<PyAny>,
+    decimal: Py<PyAny>,
+    uuid: Py<PyAny>,
+    enumeration: Py<PyAny>,
+    mapping: Py<PyAny>,
+    /// 1970-01-01T00:00:00 without a zone, and in UTC.
+    epoch: Py<PyAny>,
+    epoch_utc: Py<PyAny>,
+}
+
+impl Known {
+    /// Imports them once for the process.
+    pub fn get(py: Python<'_>) -> PyResult<&'static Self> {
+        static KNOWN: PyOnceLock<Known> = PyOnceLock::new();
+        KNOWN.get_or_try_init(py, || {
+            let module = py.import("datetime")?;
+            let datetime = module.getattr("datetime")?;
+            let utc = module.getattr("timezone")?.getattr("utc")?;
+            let epoch = datetime.call1((1970, 1, 1))?;
+            let zone = PyDict::new(py);
+            zone.set_item("tzinfo", utc)?;
+            let epoch_utc = epoch.call_method("replace", (), Some(&zone))?;
+            let of = |module: &str, name: &str| -> PyResult<Py<PyAny>> {
+                Ok(py.import(module)?.getattr(name)?.unbind())
+            };
+            Ok(Self {
+                datetime: datetime.unbind(),
+                date: of("datetime", "date")?,
+                time: of("datetime", "time")?,
+                timedelta: of("datetime", "timedelta")?,
+                decimal: of("decimal", "Decimal")?,
+                uuid: of("uuid", "UUID")?,
+                enumeration: of("enum", "Enum")?,
+                mapping: of("collections.abc", "Mapping")?,
+                epoch: epoch.unbind(),
+                epoch_utc: epoch_utc.unbind(),
+            })
+        })
+    }
+}
+
+/// Says what a value is.
+pub fn look<'a, 'py>(value: &'a Bound<'py, PyAny>, known: &Known) -> Result<Found<'a, 'py>> {
+    if let Ok(text) = value.cast_exact::<PyString>() {
+        return text_of(text);
+    }
+    if let Ok(number) = value.cast_exact::<PyInt>() {
+        return int(number);
+    }
+    if let Ok(number) = value.cast_exact::<PyFloat>() {
+        return Ok(Found::Float(number.value()));
+    }
+    if value.is_none() {
+        return Ok(Found::Null);
+    }
+    if let Ok(flag) = value.cast_exact::<PyBool>() {
+        return Ok(Found::Bool(flag.is_true()));
+    }
+    if value.is_exact_instance_of::<PyList>() || value.is_exact_instance_of::<PyTuple>() {
+        return Ok(Found::List(value));
+    }
+    if let Ok(dict) = value.cast_exact::<PyDict>() {
+        return Ok(Found::Dict(dict));
+    }
+    if let Ok(bytes) = value.cast_exact::<PyBytes>() {
+        return bytes_of(bytes.as_bytes());
+    }
+    let kind = value.get_type();
+    if kind.is(&known.datetime) {
+        return datetime(value, known);
+    }
+    if kind.is(&known.date) {
+        return date(value);
+    }
+    if kind.is(&known.decimal) {
+        return decimal(value);
+    }
+    if kind.is(&known.uuid) {
+        return uuid(value);
+    }
+    of_other_type(value, known)
+}
+
+/// Subclasses, and types beyond the library.
+fn of_other_type<'a, 'py>(value: &'a Bound<'py, PyAny>, known: &Known) -> Result<Found<'a, 'py>> {
+    let py = value.py();
+    let is = |kind: &Py<PyAny>| value.is_instance(kind.bind(py));
+    if is(&known.enumeration)? {
+        return Ok(Found::Instead(value.getattr(intern!(py, "value"))?));
+    }
+    let name = value.get_type().name()?.to_string();
+    // The missing values of pandas; the first is an instance of `datetime`.
+    if matches!(name.as_str(), "NaTType" | "NAType") {
+        return Ok(Found::Null);
+    }
+    if is(&known.datetime)? {
+        return datetime(value, known);
+    }
+    if is(&known.date)? {
+        return date(value);
+    }
+    if is(&known.time)? {
+        return time(value);
+    }
+    if is(&known.timedelta)? {
+        return duration(value);
+    }
+    if is(&known.decimal)? {
+        return decimal(value);
+    }
+    if is(&known.uuid)? {
+        return uuid(value);
+    }
+    if let Ok(text) = value.cast::<PyString>() {
+        return text_of(text);
+    }
+    if let Ok(number) = value.cast::<PyInt>() {
+        return int(number);
+    }
+    if let Ok(number) = value.cast::<PyFloat>() {
+        return Ok(Found::Float(number.value()));
+    }
+    if let Ok(dict) = value.cast::<PyDict>() {
+        return Ok(Found::Dict(dict));
+    }
+    if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
+        return Ok(Found::List(value));
+    }
+    if value.is_instance_of::<PyByteArray>() || name == "memoryview" {
+        let bytes = py.get_type::<PyBytes>().call1((value,))?;
+        return Ok(Found::Instead(bytes));
+    }
+    if let Some(dict) = fields(value, known)? {
+        return Ok(Found::Instead(dict.into_any()));
+    }
+    // Scalars of NumPy become Python's, and its arrays lists.
+    for method in [intern!(py, "item"), intern!(py, "tolist")] {
+        let is_array = method == "tolist";
+        if is_array != value.hasattr(intern!(py, "__len__"))? || !value.hasattr(method)? {
+            continue;
+        }
+        let plain = value.call_method0(method)?;
+        if !plain.get_type().is(value.get_type()) {
+            return Ok(Found::Instead(plain));
+        }
+    }
+    let text = format!("a value of the type {name}, for which there is no column type");
+    Err(Refusal::data("unsupported_value", text)
+        .hint("convert it first: docs/python.md lists the types that are taken"))
+}
+
+/// The fields of a mapping, a dataclass, a Pydantic model or a named tuple. `None` for other values.
+pub fn fields<'py>(value: &Bound<'py, PyAny>, known: &Known) -> Result<Option<Bound<'py, PyDict>>> {
+    let py = value.py();
+    if let Ok(dict) = value.cast::<PyDict>() {
+        return Ok(Some(dict.clone()));
+    }
+    let kind = value.get_type();
+    for declared in ["__dataclass_fields__", "__pydantic_fields__"] {
+        let Ok(names) = kind.getattr(declared) else {
+            continue;
+        };
+        let own = value.getattr(intern!(py, "__dict__"));
+        // Attributes that are not fields, such as cached properties, are not columns.
+        if let Ok(own) = own.and_then(|own| Ok(own.cast_into::<PyDict>()?))
+            && own.len() == names.len()?
+            && declared == "__pydantic_fields__"
+        {
+            return Ok(Some(own));
+        }
+        let dict = PyDict::new(py);
+        for name in names.try_iter()? {
+            let name = name?;
+            let name = name.cast::<PyString>().map_err(PyErr::from)?;
+            // Class variables are declared among the fields of a dataclass.
+            if let Ok(field) = value.getattr(name) {
+                dict.set_item(name, field)?;
+            }
+        }
+        return Ok(Some(dict));
+    }
+    if value.is_instance_of::<PyTuple>() && value.hasattr(intern!(py, "_asdict"))? {
+        let dict = value.call_method0(intern!(py, "_asdict"))?;
+        return Ok(Some(dict.cast_into::<PyDict>().map_err(PyErr::from)?));
+    }
+    let is_mapping =
+        value.cast::<PyMapping>().is_ok() || value.is_instance(known.mapping.bind(py))?;
+    // Rows of sqlite3 have keys and are no mappings.
+    if is_mapping || value.hasattr(intern!(py, "keys"))? {
+        let dict = py.get_type::<PyDict>().call1((value,))?;
+        return Ok(Some(dict.cast_into::<PyDict>().map_err(PyErr::from)?));
+    }
+    Ok(None)
+}
+
+fn text_of<'a, 'py>(text: &'a Bound<'py, PyString>) -> Result<Found<'a, 'py>> {
+    let text = text.to_str().map_err(|_| {
+        Refusal::data(
+            "invalid_text",
+            "a string with half a surrogate pair, which is not Unicode",
+        )
+        .hint("decode the bytes with errors=\"replace\", or send bytes")
+    })?;
+    ensure_small(text.len())?;
+    Ok(Found::Text(text))
+}
+
+fn bytes_of<'a, 'py>(bytes: &'a [u8]) -> Result<Found<'a, 'py>> {
+    ensure_small(bytes.len())?;
+    Ok(Found::Bytes(bytes))
+}
+
+fn ensure_small(bytes: usize) -> Result<()> {
+    if bytes <= MAX_TEXT_BYTES {
+        return Ok(());
+    }
+    let text = format!("a value of {bytes} bytes, above {MAX_TEXT_BYTES}");
+    Err(Refusal::data("record_too_large", text))
+}
+
+fn int<'a, 'py>(number: &Bound<'py, PyInt>) -> Result<Found<'a, 'py>> {
+    match number.extract::<i64>() {
+        Ok(number) => Ok(Found::Int(number)),
+        Err(error) if error.is_instance_of::<PyOverflowError>(number.py()) => {
+            Ok(Found::Decimal(digits(number)?))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The digits of an integer. Python refuses to write more than some thousands.
+fn digits(number: &Bound<'_, PyInt>) -> Result<String> {
+    let plain = number.py().get_type::<PyInt>().call1((number,))?;
+    match plain.str() {
+        Ok(digits) => Ok(digits.to_str()?.to_owned()),
+        Err(_) => Err(Refusal::data(
+            "value_does_not_fit",
+            "an integer of thousands of digits",
+        )),
+    }
+}
+
+fn decimal<'a, 'py>(value: &Bound<'py, PyAny>) -> Result<Found<'a, 'py>> {
+    let py = value.py();
+    if !value.call_method0(intern!(py, "is_finite"))?.is_truthy()? {
+        let text = format!("Decimal({:?}) is not a number", value.str()?.to_string());
+        return Err(Refusal::data("value_does_not_fit", text).hint("send None, or a float"));
+    }
+    // Without an exponent.
+    let exponent = value
+        .call_method0(intern!(py, "adjusted"))?
+        .extract::<i64>()?;
+    if exponent.abs() > 1000 {
+        let text = format!(
+            "Decimal({:?}) has too many digits",
+            value.str()?.to_string()
+        );
+        return Err(Refusal::data("value_does_not_fit", text));
+    }
+    let digits = value.call_method1(intern!(py, "__format__"), (intern!(py, "f"),))?;
+    Ok(Found::Decimal(digits.extract()?))
+}
+
+fn uuid<'a, 'py>(value: &Bound<'py, PyAny>) -> Result<Found<'a, 'py>> {
+    let bytes = value.getattr(intern!(value.py(), "bytes"))?;
+    Ok(Found::Uuid(bytes.extract()?))
+}
+
+fn date<'a, 'py>(value: &Bound<'py, PyAny>) -> Result<Found<'a, 'py>> {
+    /// The ordinal of 1970-01-01.
+    const EPOCH: i32 = 719_163;
+    let ordinal: i32 = value
+        .call_method0(intern!(value.py(), "toordinal"))?
+        .extract()?;
+    Ok(Found::Date(ordinal - EPOCH))
+}
+
+fn time<'a, 'py>(value: &Bound<'py, PyAny>) -> Result<Found<'a, 'py>> {
+    let py = value.py();
+    if !value.getattr(intern!(py, "tzinfo"))?.is_none() {
+        return Err(
+            Refusal::data("value_does_not_fit", "a time of day with a time zone")
+                .hint("send it without tzinfo, or as a datetime"),
+        );
+    }
+    let part = |name| -> Result<i64> { Ok(value.getattr(name)?.extract()?) };
+    let seconds = (part(intern!(py, "hour"))? * 60 + part(intern!(py, "minute"))?) * 60
+        + part(intern!(py, "second"))?;
+    let micros = part(intern!(py, "microsecond"))?;
+    Ok(Found::Time(seconds * MICROS_PER_SECOND + micros))
+}
+
+fn datetime<'a, 'py>(value: &Bound<'py, PyAny>, known: &Known) -> Result<Found<'a, 'py>> {
+    let py = value.py();
+    let since = |epoch: &Py<PyAny>| -> Result<i64> { micros(&value.sub(epoch)?) };
+    if value.getattr(intern!(py, "tzinfo"))?.is_none() {
+        return Ok(Found::Timestamp(since(&known.epoch)?));
+    }
+    // A zone that gives no offset makes a datetime without a zone.
+    if value.call_method0(intern!(py, "utcoffset"))?.is_none() {
+        let text = "a datetime whose tzinfo has no offset from UTC";
+        return Err(Refusal::data("value_does_not_fit", text)
+            .hint("send it without tzinfo, or with a zone"));
+    }
+    Ok(Found::Zoned(since(&known.epoch_utc)?))
+}
+
+fn duration<'a, 'py>(value: &Bound<'py, PyAny>) -> Result<Found<'a, 'py>> {
+    Ok(Found::Duration(micros(value)?))
+}
+
+/// The microseconds of a `timedelta`.
+fn micros(delta: &Bound<'_, PyAny>) -> Result<i64> {
+    let py = delta.py();
+    let part = |name| -> Result<i64> { Ok(delta.getattr(name)?.extract()?) };
+    let days = part(intern!(py, "days"))?;
+    let seconds = part(intern!(py, "seconds"))?;
+    let micros = part(intern!(py, "microseconds"))?;
+    // Those of pandas have nanoseconds, too.
+    if let Ok(nanos) = delta.getattr(intern!(py, "nanoseconds"))
+        && nanos.extract::<i64>()? != 0
+    {
+        let text = "a time with nanoseconds, and columns of Python values have microseconds";
+        return Err(Refusal::data("value_does_not_fit", text)
+            .hint("round it, or send the rows as a DataFrame"));
+    }
+    let whole = days
+        .checked_mul(SECONDS_PER_DAY)
+        .and_then(|whole| whole.checked_add(seconds)?.checked_mul(MICROS_PER_SECOND))
+        .and_then(|whole| whole.checked_add(micros));
+    whole.ok_or_else(|| Refusal::data("value_does_not_fit", "a timedelta beyond 292,000 years"))
+}
+
+/// Writes a value as JSON. Numbers keep their digits. Dates, times and UUIDs become strings.
+pub fn write_json(value: &Bound<'_, PyAny>, known: &Known, out: &mut Vec<u8>) -> Result<()> {
+    write_json_at(value, known, out, 0)
+}
+
+fn write_json_at(
+    value: &Bound<'_, PyAny>,
+    known: &Known,
+    out: &mut Vec<u8>,
+    depth: usize,
+) -> Result<()> {
+    if depth > MAX_DEPTH {
+        let text = format!("a value nested deeper than {MAX_DEPTH}");
+        return Err(Refusal::data("too_deep", text));
+    }
+    match look(value, known)? {
+        Found::Null => out.extend_from_slice(b"null"),
+        Found::Bool(flag) => out.extend_from_slice(if flag { b"true" } else { b"false" }),
+        Found::Int(number) => out.extend_from_slice(number.to_string().as_bytes()),
+        Found::Decimal(digits) => out.extend_from_slice(digits.as_bytes()),
+        Found::Float(number) if number.is_finite() => write_float(number, out),
+        Found::Float(number) => {
+            let text = format!("{number} in a nested value: JSON has no such number");
+            return Err(Refusal::data("value_does_not_fit", text).hint("send None"));
+        }
+        Found::Text(text) => string(text, out)?,
+        Found::Bytes(_) => {
+            let text = "bytes in a nested value: JSON has only text";
+            return Err(Refusal::data("value_does_not_fit", text)
+                .hint("encode them, for example with base64, or give them a column"));
+        }
+        Found::Date(_) | Found::Time(_) | Found::Timestamp(_) | Found::Zoned(_) => {
+            let text = value.call_method0(intern!(value.py(), "isoformat"))?;
+            string(&text.extract::<String>()?, out)?;
+        }
+        Found::Duration(_) => {
+            let text = "a timedelta in a nested value: JSON has no type for it";
+            return Err(Refusal::data("value_does_not_fit", text)
+                .hint("send its seconds, or give it a column"));
+        }
+        Found::Uuid(_) => string(&value.str()?.to_string(), out)?,
+        Found::List(items) => {
+            out.push(b'[');
+            for (at, item) in items.try_iter()?.enumerate() {
+                if at > 0 {
+                    out.push(b',');
+                }
+                write_json_at(&item?, known, out, depth + 1)?;
+            }
+            out.push(b']');
+        }
+        Found::Dict(dict) => {
+            out.push(b'{');
+            for (at, (key, item)) in dict.iter().enumerate() {
+                if at > 0 {
+                    out.push(b',');
+                }
+                string(key_text(&key)?, out)?;
+                out.push(b':');
+                write_json_at(&item, known, out, depth + 1)?;
+            }
+            out.push(b'}');
+        }
+        Found::Instead(plain) => write_json_at(&plain, known, out, depth + 1)?,
+    }
+    ensure_small(out.len())
+}
+
+/// The name that a key of a dictionary gives to a column or to a member of a JSON object.
+pub fn key_text<'a>(key: &'a Bound<'_, PyAny>) -> Result<&'a str> {
+    let text = key.cast::<PyString>().ok().map(|key| key.to_str());
+    match text {
+        Some(Ok(text)) => Ok(text),
+        Some(Err(_)) => Err(Refusal::data("invalid_text", "a key that is not Unicode")),
+        None => {
+            let text = format!("the key {} is not a string", key.repr()?);
+            Err(Refusal::data("invalid_key", text).hint("name columns and members by strings"))
+        }
+    }
+}
+
+fn string(text: &str, out: &mut Vec<u8>) -> Result<()> {
+    serde_json::to_writer(out, text).map_err(|error| PyTypeError::new_err(error.to_string()).into())
+}

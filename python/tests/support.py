@@ -1,0 +1,97 @@
+"""What the tests share: a PostgreSQL server, and packages that may be missing."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import tempfile
+import unittest
+from typing import Any
+
+
+def package(name: str) -> Any:
+    """A package that a test needs. The test is skipped where it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise unittest.SkipTest(f"{name} is not installed: {error}") from None
+
+
+class Folder(unittest.TestCase):
+    """A test in a folder of its own, which is the working directory."""
+
+    def setUp(self) -> None:
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="rapidbyte-python-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        before = os.getcwd()
+        os.chdir(self.folder)
+        self.addCleanup(os.chdir, before)
+
+
+class Server:
+    """A PostgreSQL server for the whole run of the tests."""
+
+    _started: Server | None = None
+
+    @classmethod
+    def get(cls) -> Server:
+        if cls._started is None:
+            cls._started = cls()
+        return cls._started
+
+    def __init__(self) -> None:
+        programs = os.environ.get("RAPIDBYTE_POSTGRES_BIN")
+        if not programs:
+            raise unittest.SkipTest("RAPIDBYTE_POSTGRES_BIN does not name the server's programs")
+        self.programs = pathlib.Path(programs)
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="rapidbyte-pg-"))
+        # The server does not start as root.
+        self.user: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            import pwd
+
+            account = pwd.getpwnam("postgres" if _has_user("postgres") else "nobody")
+            os.chown(self.folder, account.pw_uid, account.pw_gid)
+            self.user = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+        data = self.folder / "data"
+        self._run("initdb", "-D", str(data), "-A", "trust", "-U", "rapid", "-E", "UTF8", "--no-sync")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        options = f"-p {self.port} -k {self.folder} -c fsync=off -c listen_addresses=127.0.0.1"
+        self._run("pg_ctl", "-D", str(data), "-l", str(self.folder / "log"), "-o", options, "-w", "start")
+        atexit.register(self._stop)
+        self.url = f"postgres://rapid@127.0.0.1:{self.port}/postgres"
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [self.programs / program, *arguments],
+            cwd="/",
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            **self.user,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{program}: {done.stderr}")
+
+    def _stop(self) -> None:
+        try:
+            self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "-w", "stop")
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _has_user(name: str) -> bool:
+    import pwd
+
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True

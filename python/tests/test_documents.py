@@ -1,0 +1,35 @@
+"""The examples of the documentation run as they are."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import pathlib
+import re
+
+import rapidbyte as rb
+
+from support import Folder, Server, package
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+class Documents(Folder):
+    def test_the_examples_of_the_page_run_in_order(self) -> None:
+        package("polars"), package("pyarrow")
+        text = (ROOT / "docs/python.md").read_text()
+        names = {"url": Server.get().url}
+        blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+        self.assertGreater(len(blocks), 8)
+        told = io.StringIO()
+        with contextlib.redirect_stdout(told):
+            for block in blocks:
+                exec(compile(block, "docs/python.md", "exec"), names)
+        self.assertIn("0 total value_does_not_fit", told.getvalue())
+        self.assertIn("cancelled", told.getvalue())
+
+    def test_every_name_of_the_module_is_documented(self) -> None:
+        text = (ROOT / "docs/python.md").read_text()
+        results = {"Batch", "Check", "Column", "Input", "Plan", "Progress", "Reader", "Report", "Sink", "Stream", "Verified"}
+        missing = [name for name in rb.__all__ if name not in results and not re.search(rf"\b{name}\b", text)]
+        self.assertEqual(missing, [])

@@ -1,0 +1,97 @@
+"""Writing to and reading from a real PostgreSQL."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import rapidbyte as rb
+
+from support import Folder, Server
+
+
+class Postgres(Folder):
+    def setUp(self) -> None:
+        super().setUp()
+        self.server = Server.get()
+        self.url = self.server.url
+
+    def rows(self, query: str) -> list[dict]:
+        return [row for batch in rb.read(self.url, query=query) for row in batch.to_pylist()]
+
+    def test_rows_are_appended_replaced_and_upserted(self) -> None:
+        rb.write([{"id": 1, "name": "Ada"}, {"id": 2, "name": "Bo"}], self.url, table="people", mode="replace")
+        rb.write([{"id": 3, "name": "Cy"}], self.url, table="people")
+        rb.write([{"id": 9, "name": "only"}], self.url, table="other", mode="upsert", key="id")
+        rb.write([{"id": 9, "name": "new"}, {"id": 8, "name": "more"}], self.url, table="other", mode="upsert", key="id")
+        self.assertEqual(
+            [row["name"] for row in self.rows("select * from people order by id")], ["Ada", "Bo", "Cy"]
+        )
+        self.assertEqual([row["name"] for row in self.rows("select * from other order by id")], ["more", "new"])
+
+    def test_a_table_is_read_in_part(self) -> None:
+        made = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+        rows = [{"id": n, "total": Decimal("1.10") * n, "at": made, "more": {"n": n}} for n in range(10)]
+        rb.write(rows, self.url, table="orders", mode="replace")
+        reader = rb.read(self.url, table="orders", columns=["id", "more"], where="id >= 8")
+        self.assertEqual(reader.columns, [("id", "int64"), ("more", "json")])
+        self.assertEqual(
+            sorted((row["id"], row["more"]["n"]) for batch in reader for row in batch.to_pylist()), [(8, 8), (9, 9)]
+        )
+        first = self.rows("select total, at from orders where id = 1")
+        self.assertEqual(first, [{"total": Decimal("1.10"), "at": made}])
+
+    def test_a_sink_shows_its_rows_at_its_end(self) -> None:
+        with rb.sink(self.url, table="events", key="id", mode="upsert") as sink:
+            self.assertEqual(sink.write([{"id": 1, "name": "a"}]), 1)
+            self.assertEqual(sink.write('{"id": 2, "name": "b"}\n{"name": null, "id": 3}'), 2)
+            with self.assertRaises(rb.DataError):
+                sink.write([{"id": "x"}])
+            self.assertEqual(sink.write([{"id": 4}]), 1)
+        assert sink.report
+        self.assertEqual(sink.report.rows, 4)
+        self.assertEqual(len(self.rows("select * from events")), 4)
+        with self.assertRaises(rb.ConfigError):
+            sink.write([{"id": 5}])
+
+    def test_a_sink_that_fails_shows_nothing(self) -> None:
+        rb.write([{"id": 1}], self.url, table="kept", mode="replace")
+        with self.assertRaises(ZeroDivisionError), rb.sink(self.url, table="kept") as sink:
+            sink.write({"id": number} for number in range(100_000))
+            raise ZeroDivisionError
+        self.assertEqual(len(self.rows("select * from kept")), 1)
+
+    def test_errors_of_the_server_say_what_happened(self) -> None:
+        cases = [
+            (self.url.replace("/postgres", "/missing"), rb.Error, "missing"),
+            ("postgres://rapid@127.0.0.1:1/postgres", rb.ConnectionError, "127.0.0.1:1"),
+        ]
+        for url, kind, text in cases:
+            with self.subTest(url), self.assertRaises(kind) as raised:
+                rb.write([{"id": 1}], url, table="t")
+            self.assertIn(text, str(raised.exception))
+        with self.assertRaises(rb.ConfigError) as raised:
+            rb.write([{"id": 1}], self.url)
+        self.assertEqual(raised.exception.code, "no_table")
+        with self.assertRaises(rb.Error) as secret:
+            rb.write([{"id": 1}], "postgres://rapid:geheim-geheim@127.0.0.1:1/x", table="t")
+        self.assertNotIn("geheim", str(secret.exception))
+
+    def test_tables_are_verified(self) -> None:
+        rb.write([{"id": n, "name": str(n)} for n in range(100)], self.url, table="source", mode="replace", key="id")
+        pipeline = {
+            "version": 1,
+            "pipeline": "verified",
+            "source": {"use": "source-postgres", "config": {"url": "${URL}"}, "streams": ["public.source"]},
+            "destination": {
+                "use": "dest-postgres",
+                "config": {"url": "${URL}", "schema": "copied"},
+                "write_mode": "replace",
+            },
+        }
+        rb.run(pipeline, params={"URL": self.url})
+        self.assertTrue(rb.verify(pipeline, params={"URL": self.url}).equal)
+        rb.write([{"id": 7, "name": "x"}], self.url, table="copied.source", mode="upsert", key="id")
+        verified = rb.verify(pipeline, params={"URL": self.url})
+        self.assertFalse(verified.equal)
+        self.assertEqual(len(verified.streams[0].rows), 1)

@@ -1,0 +1,195 @@
+"""Every kind of value and every form of rows, through files and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import enum
+import io
+import json
+import uuid
+from decimal import Decimal
+from typing import NamedTuple
+
+import rapidbyte as rb
+
+from support import Folder, package
+
+
+def back(path: str) -> list[dict]:
+    return [row for batch in rb.read(path) for row in batch.to_pylist()]
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass
+class Person:
+    id: int
+    name: str | None
+
+
+class Pair(NamedTuple):
+    id: int
+    name: str
+
+
+ROWS = [{"id": 1, "name": "Ada"}, {"id": 2, "name": None}]
+ZONE = dt.timezone(dt.timedelta(hours=2))
+
+
+class Values(Folder):
+    def test_each_kind_of_value_comes_back_as_it_was(self) -> None:
+        rows = [
+            {
+                "flag": True,
+                "number": -(2**63),
+                "large": 10**30,
+                "float": 0.1,
+                "text": "ß\u0000😀",
+                "bytes": b"\x00\xff",
+                "day": dt.date(1969, 12, 31),
+                "time": dt.time(23, 59, 59, 999999),
+                "moment": dt.datetime(1, 1, 1, 0, 0, 0, 1),
+                "zoned": dt.datetime(2026, 3, 29, 2, 30, tzinfo=ZONE),
+                "span": dt.timedelta(days=-1, microseconds=7),
+                "id": uuid.UUID(int=7),
+                "price": Decimal("-12.345"),
+                "tags": ["a", None, "b"],
+                "nested": {"a": [1, {"b": None}], "day": dt.date(2026, 1, 2)},
+                "colour": Colour.RED,
+                "empty": None,
+            },
+            {"price": Decimal("1E+3"), "large": 5, "float": 3, "tags": []},
+        ]
+        report = rb.write(rows, "out/values.parquet")
+        self.assertEqual(report.rows, 2)
+        first, second = back("out/values.parquet")
+        expected = {**rows[0], "colour": "red", "nested": {"a": [1, {"b": None}], "day": "2026-01-02"}}
+        self.assertEqual(first, expected)
+        self.assertEqual((second["price"], second["large"], second["float"], second["tags"]), (1000, 5, 3.0, []))
+        self.assertIsInstance(second["float"], float)
+        self.assertIsNone(second["flag"])
+
+    def test_all_forms_of_rows_give_one_result(self) -> None:
+        text = "\n".join(json.dumps(row) for row in ROWS)
+        forms = {
+            "list": ROWS,
+            "generator": (row for row in ROWS),
+            "dataclasses": [Person(1, "Ada"), Person(2, None)],
+            "named tuples": [Pair(1, "Ada"), Pair(2, None)],  # type: ignore[arg-type]
+            "ndjson": text,
+            "ndjson bytes": text.encode(),
+            "array": json.dumps(ROWS, indent=2),
+            "lines": [json.dumps(row) for row in ROWS],
+            "file": io.BytesIO(text.encode()),
+            "text file": io.StringIO(text),
+            "function": lambda: iter(ROWS),
+        }
+        for name, rows in forms.items():
+            with self.subTest(name):
+                path = f"out/{name.replace(' ', '-')}.parquet"
+                rb.write(rows, path)
+                self.assertEqual(back(path), ROWS)
+
+    def test_arrow_data_of_other_libraries_is_taken(self) -> None:
+        pa, pl, pd = package("pyarrow"), package("polars"), package("pandas")
+        table = pa.table({"id": [1, 2], "name": ["Ada", None]})
+        forms = {
+            "table": table,
+            "batch": table.to_batches()[0],
+            "reader": table.to_reader(),
+            "batches": iter(table.to_batches()),
+            "polars": pl.DataFrame(ROWS),
+            "pandas": pd.DataFrame(ROWS),
+            "dictionary": table.set_column(1, "name", table["name"].dictionary_encode()),
+        }
+        for name, rows in forms.items():
+            with self.subTest(name):
+                rb.write(rows, f"out/{name}.parquet")
+                self.assertEqual(back(f"out/{name}.parquet"), ROWS)
+        read = rb.read("out/table.parquet")
+        self.assertEqual(pa.table(read).to_pylist(), ROWS)
+        self.assertEqual(pl.DataFrame(rb.read("out/table.parquet")).to_dicts(), ROWS)
+
+    def test_models_of_pydantic_are_rows_and_schemas(self) -> None:
+        pydantic = package("pydantic")
+
+        class Model(pydantic.BaseModel):
+            id: int
+            name: str | None = None
+
+        rb.write([Model(id=1, name="Ada"), Model(id=2)], "out/models.parquet", schema=Model)
+        self.assertEqual(back("out/models.parquet"), ROWS)
+        self.assertEqual(rb.read("out/models.parquet").columns, [("id", "int64"), ("name", "string")])
+
+    def test_columns_follow_the_first_rows(self) -> None:
+        rows = [{"a": None}, {"a": 1}, {"a": 2.5, "b": [1]}, {"b": [None, 2.0]}]
+        rb.write(rows, "out/follow.parquet")
+        self.assertEqual(rb.read("out/follow.parquet").columns, [("a", "float64"), ("b", "list<float64>")])
+        mixed = [{"a": 1}, {"a": "x"}, {"a": {"b": 2}}]
+        rb.write(mixed, "out/mixed.parquet")
+        self.assertEqual(back("out/mixed.parquet"), mixed)
+
+    def test_an_error_names_row_and_column(self) -> None:
+        def many(last: dict):
+            for number in range(100_000):
+                yield {"id": number, "name": "x" * 20}
+            yield last
+
+        cases = [
+            (many({"id": "x"}), 100_000, "id", "value_does_not_fit"),
+            (many({"more": 1}), 100_000, "more", "unknown_column"),
+            ([{"a": 1}, {"a": object()}], 1, "a", "unsupported_value"),
+            ([{"a": dt.date(2026, 1, 1)}, {"a": 1}], 1, "a", "mixed_types"),
+            ([{"a": 1}, 5], 1, None, "not_a_row"),
+            ([{"a": {1: 2}}], 0, "a", "invalid_key"),
+            ([{"a": {"b": float("nan")}}], 0, "a", "value_does_not_fit"),
+            ([{"a": Decimal("NaN")}], 0, "a", "value_does_not_fit"),
+            ([{"a": 10**80}], None, "a", "value_does_not_fit"),
+            (['{"a": 1}', '{"a": '], 0, None, "jsonl_malformed"),
+            ('[{"a": 1} {"a": 2}]', 1, None, "jsonl_malformed"),
+        ]
+        for number, (rows, row, column, code) in enumerate(cases):
+            with self.subTest(code=code, number=number):
+                with self.assertRaises(rb.DataError) as raised:
+                    rb.write(rows, f"out/error{number}.parquet")
+                error = raised.exception
+                self.assertEqual((error.row, error.column, error.code), (row, column, code), error)
+                self.assertFalse((self.folder / f"out/error{number}.parquet").exists())
+
+    def test_a_declared_schema_decides(self) -> None:
+        schema = {"id": "int32 not null", "price": "decimal(9, 2)", "at": "timestamp(ms)"}
+        rows = [{"id": 1, "price": Decimal("1.5"), "at": dt.datetime(2026, 1, 1, 0, 0, 0, 1000)}]
+        rb.write(rows, "out/declared.parquet", schema=schema)
+        self.assertEqual(
+            rb.read("out/declared.parquet").columns,
+            [("id", "int32"), ("price", "decimal(9, 2)"), ("at", "timestamp(ms)")],
+        )
+        wrong = {"id": 2**40}, {"id": None}, {"id": 1, "other": 2}, {"id": 1, "price": Decimal("1.234")}
+        for row in wrong:
+            with self.subTest(row), self.assertRaises(rb.DataError) as raised:
+                rb.write([row], "out/wrong.parquet", schema=schema)
+            self.assertIsNotNone(raised.exception.column)
+        with self.assertRaises(rb.ConfigError):
+            rb.write(rows, "out/wrong.parquet", schema={"id": "int33"})
+
+    def test_a_row_that_is_one_object_for_all_is_read_when_it_comes(self) -> None:
+        def rows():
+            row: dict = {}
+            for number in [1, 2, 3.5]:
+                row["a"] = number
+                yield row
+
+        rb.write(rows(), "out/one.parquet")
+        self.assertEqual([row["a"] for row in back("out/one.parquet")], [1.0, 2.0, 3.5])
+
+    def test_rows_are_needed_to_know_columns(self) -> None:
+        self.assertEqual(rb.write([], "out/none.parquet").rows, 0)
+        with self.assertRaises(rb.DataError) as raised:
+            rb.write([], "out/none.parquet", mode="replace")
+        self.assertEqual(raised.exception.code, "no_columns")
+        for value in [5, None, object()]:
+            with self.subTest(value), self.assertRaises(rb.ConfigError):
+                rb.write(value, "out/none.parquet")
