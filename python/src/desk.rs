@@ -132,23 +132,23 @@ impl Desk {
         let ended = loop {
             enum Woken<T> {
                 Call(Work),
-                End(Result<T, Failure>),
+                End(Box<Result<T, Failure>>),
                 Nothing,
             }
             let woken = py.detach(|| {
                 select! {
                     recv(waiting) -> call => match call {
                         Ok(call) => Woken::Call(call),
-                        Err(_) => Woken::End(running.result()),
+                        Err(_) => Woken::End(Box::new(running.result())),
                     },
-                    recv(running.ended) -> _ => Woken::End(running.result()),
+                    recv(running.ended) -> _ => Woken::End(Box::new(running.result())),
                     default(pause) => Woken::Nothing,
                 }
             });
             tell_compiles(py)?;
             let mut served = match woken {
                 Woken::Call(call) => call(py, state).map_err(PyErr::from),
-                Woken::End(ended) => break ended,
+                Woken::End(ended) => break *ended,
                 Woken::Nothing => Ok(()),
             };
             served = served.and_then(|()| py.check_signals());
@@ -165,7 +165,7 @@ impl Desk {
                 drop(waiting);
                 state.feeds.clear();
                 // The run has nothing left to do but to end.
-                let _ = py.detach(|| running.join());
+                py.detach(|| running.join());
                 return Err(raised);
             }
         };

@@ -11,6 +11,9 @@
 //! reader   rows while a run brings them (batch: what Python gets, objects: its values)
 //! ```
 
+// `cargo test --lib` makes a test program of every library, and without an interpreter this one would not link.
+#![cfg(not(test))]
+
 use std::ffi::OsString;
 
 use pyo3::prelude::*;

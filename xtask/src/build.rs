@@ -1,6 +1,7 @@
 //! The host and the connectors in release, ready to run any pipeline from any directory.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::step::{Beside, Failure, Steps};
 use crate::workspace::{Component, TARGET, Workspace};
@@ -11,6 +12,12 @@ pub fn build(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     let all = complete(workspace)?;
     with_components(workspace, steps, "connectors", &all, Host::Program)?;
     compile(workspace, steps, "bundled connectors", Vec::new())
+}
+
+/// Leaves the program and the extension module of the Python package.
+pub fn with_module(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
+    let all = complete(workspace)?;
+    with_components(workspace, steps, "connectors", &all, Host::Module)
 }
 
 /// Leaves the program with the connectors of the quick start, which a run compiles when it uses them. It cannot build
@@ -36,9 +43,38 @@ fn complete(workspace: &Workspace) -> Result<Vec<Component>, Failure> {
 pub enum Host {
     /// The program.
     Program,
-    /// The program and all test programs. In one step they keep both ends of the build busy.
+    /// The program and the extension module of the Python package.
+    Module,
+    /// The program, the extension module and all test programs. In one step they keep both ends of the build busy.
     Tests,
 }
+
+impl Host {
+    fn shown(self, is_checked: bool) -> &'static str {
+        match self {
+            Self::Program => "host",
+            Self::Module => "host and Python module",
+            Self::Tests if is_checked => "host, tests and benchmarks, each checked",
+            Self::Tests => "host and tests",
+        }
+    }
+}
+
+/// The cargo that builds it.
+///
+/// Naming the package instead of the workspace would resolve other features for some dependencies than `cargo test
+/// --workspace` does, and the two would compile them twice.
+pub fn host(workspace: &Workspace, host: Host) -> Command {
+    workspace.cargo_for_host(match host {
+        Host::Program => &["build", "--bin", "rapidbyte"],
+        Host::Module => &["build", "--bin", "rapidbyte", "--bin", MODULE],
+        Host::Tests if workspace.is_checked() => &["test", "--no-run", "--tests", "--bench", "*"],
+        Host::Tests => &["test", "--no-run"],
+    })
+}
+
+/// The program that stands for the extension module.
+const MODULE: &str = "rapidbyte-python-module";
 
 /// Builds all components in one step, so that cargo compiles what they share once, and what is asked for of the host.
 fn with_components(
@@ -46,7 +82,7 @@ fn with_components(
     steps: &mut Steps,
     what: &str,
     all: &[Component],
-    host: Host,
+    asked: Host,
 ) -> Result<(), Failure> {
     toolchain::setup(workspace, steps)?;
     components(workspace, steps, what, all)?;
@@ -60,20 +96,11 @@ fn with_components(
             false => bundle::refresh(workspace, &bundled, &folder),
         }
     })?;
-    // Naming the package instead of the workspace would resolve other features for some
-    // dependencies than `cargo test --workspace` does, and the two would compile them twice.
+    let name = asked.shown(workspace.is_checked());
     let profile = workspace.host_profile();
-    let (name, arguments): (_, &[&str]) = match host {
-        Host::Program => ("host", &["build", "--bin", "rapidbyte"]),
-        Host::Tests if workspace.is_checked() => (
-            "host, tests and benchmarks, each checked",
-            &["test", "--no-run", "--tests", "--bench", "*"],
-        ),
-        Host::Tests => ("host and tests", &["test", "--no-run"]),
-    };
     steps.program(
         &format!("build: {name}, profile {profile} (the first time takes minutes)"),
-        workspace.cargo_for_host(arguments),
+        host(workspace, asked),
     )
 }
 

@@ -23,9 +23,11 @@ mod javascript;
 mod pgbouncer;
 mod postgres;
 mod python;
+mod stand_in;
 mod step;
 mod test;
 mod toolchain;
+mod wheel;
 mod workspace;
 
 use step::{Failure, Steps};
@@ -39,6 +41,7 @@ Commands:
                            compiler for it from the Python package index (below target/)
   build                    setup, host and connectors in release, connectors compiled ahead of time
   dist                     build, and pack the program into an archive below target/dist
+  wheel                    build, and pack the Python package into a wheel below target/wheels
   demo                     build quickly, run pipelines/quickstart.yaml and quickstart-parquet.yaml,
                            show the first rows, write a report page
   run <pipeline> [flags]   build, then `rapidbyte run <pipeline> [flags]`
@@ -93,6 +96,10 @@ fn flavor(command: &str) -> Flavor {
 }
 
 fn main() -> ExitCode {
+    // First: maturin's `cargo rustc …` looks like cargo's call of a compiler.
+    if let Some(code) = stand_in::if_called_as_one() {
+        return code;
+    }
     if let Some(code) = compiler::if_called_as_one() {
         return code;
     }
@@ -148,6 +155,7 @@ fn dispatch(
         "bench-peers-setup" => bench::peers::setup(workspace, steps),
         "build" => build::build(workspace, steps),
         "dist" => dist::dist(workspace, steps),
+        "wheel" => wheel::wheel(workspace, steps),
         "demo" => demo::demo(workspace, steps),
         "lint" => check::lint(workspace, steps),
         "fmt" => check::fmt(workspace, steps),

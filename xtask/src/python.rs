@@ -8,8 +8,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use crate::step::{Failure, Steps, is_installed, run};
+use crate::step::{Failure, Steps, capture, is_installed, run};
 use crate::workspace::{Component, Workspace};
 
 /// The version that projects of `rapidbyte connector new` pin.
@@ -93,6 +94,18 @@ pub fn environment(
         write(&complete, wanted.as_bytes())
     })?;
     Ok(venv)
+}
+
+/// The version of an interpreter, by its first two numbers.
+pub fn version(interpreter: &Path) -> Result<(u32, u32), Failure> {
+    let mut told = Command::new(interpreter);
+    told.args(["-c", "import sys; print(*sys.version_info[:2])"]);
+    let told = capture(told)?;
+    let mut numbers = told.split(' ').map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
+        _ => Err(Failure::new(format!("`{told}` is not a version of Python"))),
+    }
 }
 
 fn componentize(workspace: &Workspace, venv: &Path, guest: &Component) -> Result<(), Failure> {

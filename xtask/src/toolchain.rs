@@ -34,6 +34,14 @@ pub fn setup(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     })
 }
 
+/// The target of this machine, as compilers name it.
+pub fn machine(workspace: &Workspace) -> Result<String, Failure> {
+    let told = capture(rustc(workspace, "-vV"))?;
+    let line = told.lines().find_map(|line| line.strip_prefix("host: "));
+    line.map(str::to_owned)
+        .ok_or_else(|| Failure::new("rustc does not name its host"))
+}
+
 /// Installs rustfmt and clippy for the pinned toolchain when they are missing.
 pub fn setup_lints(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     let programs = sysroot(workspace)?.join("bin");

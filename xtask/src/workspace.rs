@@ -183,6 +183,11 @@ impl Workspace {
         self.target.join("dist")
     }
 
+    /// Where the Python package is left for people.
+    pub fn wheels(&self) -> PathBuf {
+        self.target.join("wheels")
+    }
+
     /// The output of `bench`: logs, and the files of its pipelines.
     pub fn bench(&self) -> PathBuf {
         self.target.join("bench")

@@ -1,0 +1,74 @@
+//! The Python package: the engine, the bundled connectors and the command in one wheel, which maturin packs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::build::{self, Host};
+use crate::step::{Failure, Steps, capture, run};
+use crate::workspace::Workspace;
+use crate::{python, stand_in, toolchain};
+
+const MATURIN: &str = "maturin==1.16.0";
+
+/// The oldest Python that the package supports, as in `python/pyproject.toml`.
+const OLDEST: (u32, u32) = (3, 11);
+
+/// Builds everything in release, and leaves the wheel in `target/wheels`.
+pub fn wheel(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
+    let packer = packer(workspace, steps)?;
+    build::with_module(workspace, steps)?;
+    let wheel = steps.step("wheel", || {
+        let build = build::host(workspace, Host::Module);
+        pack(workspace, &packer, &build, &workspace.wheels())
+    })?;
+    let size = fs::metadata(&wheel).map_or(0, |metadata| metadata.len());
+    let mib = size as f64 / f64::from(1 << 20);
+    eprintln!("    {}: {mib:.1} MiB", workspace.shown(&wheel));
+    Ok(())
+}
+
+/// The virtual environment that has maturin.
+fn packer(workspace: &Workspace, steps: &mut Steps) -> Result<PathBuf, Failure> {
+    let why = "maturin packs the Python package";
+    let venv = python::environment(workspace, steps, &[MATURIN], why)?;
+    let (major, minor) = OLDEST;
+    match python::version(&python::program(&venv, "python3"))? >= OLDEST {
+        true => Ok(venv),
+        false => Err(Failure::new(format!(
+            "the Python package needs Python {major}.{minor} or newer"
+        ))),
+    }
+}
+
+/// Packs the library that `build` leaves. The folder has this wheel alone afterwards.
+fn pack(
+    workspace: &Workspace,
+    packer: &Path,
+    build: &Command,
+    folder: &Path,
+) -> Result<PathBuf, Failure> {
+    let failed =
+        |error: std::io::Error| Failure::new(format!("{}: {error}", workspace.shown(folder)));
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(failed)?;
+    }
+    let mut maturin = workspace.command(python::program(packer, "maturin"));
+    maturin
+        .args(["build", "--manifest-path", "python/Cargo.toml"])
+        .args(["--profile", workspace.host_profile()])
+        // Otherwise cargo downloads the crates of every other system, to list them.
+        .args(["--target", &toolchain::machine(workspace)?])
+        // A repair would change the library that cargo has built.
+        .args(["--auditwheel", "check"])
+        .arg("--interpreter")
+        .arg(python::program(packer, "python3"))
+        .arg("--out")
+        .arg(folder);
+    stand_in::give_to(&mut maturin, build);
+    run(maturin)?;
+    let files = fs::read_dir(folder).map_err(failed)?;
+    let mut files = files.flatten().map(|file| file.path());
+    let wheel = files.find(|file| file.extension().is_some_and(|found| found == "whl"));
+    wheel.ok_or_else(|| Failure::new("maturin left no wheel"))
+}
