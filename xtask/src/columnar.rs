@@ -1,5 +1,6 @@
 //! Other readers and writers of Parquet and Arrow files, for the tests: pyarrow, DuckDB and polars,
-//! pinned, from the Python package index into a folder below `target/`.
+//! pinned, from the Python package index into a folder below `target/`. The tests of the Python package also exchange
+//! rows with them, and with pandas and pydantic.
 //!
 //! Where they cannot be had the tests that need them say that they are skipped.
 
@@ -12,7 +13,13 @@ use crate::workspace::Workspace;
 /// The interpreter that has them, as the tests read it.
 pub const VARIABLE: &str = "RAPIDBYTE_COLUMNAR_PYTHON";
 
-const PACKAGES: [&str; 3] = ["pyarrow==26.0.1", "duckdb==2.0.0", "polars==2.1.0"];
+const PACKAGES: [&str; 5] = [
+    "pyarrow==26.0.1",
+    "duckdb==2.0.0",
+    "polars==2.1.0",
+    "pandas==3.1.1",
+    "pydantic==2.14.4",
+];
 
 /// The interpreter, if it can be had.
 pub fn interpreter(workspace: &Workspace, steps: &mut Steps) -> Option<PathBuf> {
@@ -25,7 +32,7 @@ pub fn interpreter(workspace: &Workspace, steps: &mut Steps) -> Option<PathBuf> 
         Err(error) => {
             let text = &error.message;
             steps.note(&format!(
-                "tests with pyarrow, DuckDB and polars are SKIPPED: {text}"
+                "tests with pyarrow, DuckDB, polars, pandas and pydantic are SKIPPED: {text}"
             ));
             None
         }

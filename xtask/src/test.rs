@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::step::{Aside, Failure, Steps};
 use crate::workspace::Workspace;
-use crate::{build, check, columnar, javascript, pgbouncer, postgres, python};
+use crate::{build, check, columnar, javascript, pgbouncer, postgres, python, wheel};
 
 /// The options of `cargo xtask test`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -69,21 +69,14 @@ pub fn with(
         true => build::Host::Tests,
         false => build::Host::Program,
     };
-    let tools = Tools::beside(workspace, steps, |steps| {
+    let tools = Tools::beside(workspace, steps, is_all, |steps| {
         build::before_testkit(workspace, steps, host)
     })?;
     build::testkit(workspace, steps)?;
     let scratch = Scratch::in_memory();
     let seed = std::env::var(SEED).unwrap_or_else(|_| "20261121".to_owned());
-    let cargo = |targets: &[&str]| {
-        let mut program = match selection.targets.iter().any(|argument| argument == "-p") {
-            true => workspace.cargo(["test", "--profile", workspace.host_profile()]),
-            false => workspace.cargo_for_host(&["test"]),
-        };
+    let prepare = |program: &mut Command| {
         program
-            .arg("--no-fail-fast")
-            .args(&selection.targets)
-            .args(targets)
             .env("RAPIDBYTE_BIN", workspace.binary())
             .env("RAPIDBYTE_CONNECTORS", workspace.bundle())
             .env("RAPIDBYTE_TESTKIT", workspace.testkit())
@@ -96,10 +89,26 @@ pub fn with(
             .env(SEED, &seed)
             .envs(scratch.iter().map(|scratch| (TEMPORARY, &scratch.0)))
             .envs(variables.iter().map(|(name, value)| (*name, value)));
+    };
+    let cargo = |targets: &[&str]| {
+        let mut program = match selection.targets.iter().any(|argument| argument == "-p") {
+            true => workspace.cargo(["test", "--profile", workspace.host_profile()]),
+            false => workspace.cargo_for_host(&["test"]),
+        };
+        program
+            .arg("--no-fail-fast")
+            .args(&selection.targets)
+            .args(targets);
+        prepare(&mut program);
         program
     };
     if is_all {
-        return all(steps, cargo);
+        let rust = all(steps, cargo);
+        let python = match &tools.packer {
+            Some(packer) => wheel::test(workspace, steps, packer, &tools.columnar, prepare),
+            None => Ok(()),
+        };
+        return rust.and(python);
     }
     let mut program = cargo(&[]);
     program.arg("--").args(&selection.filters);
@@ -154,6 +163,8 @@ fn free_kib(told: &str) -> Option<u64> {
 struct Tools {
     pooler: PathBuf,
     columnar: PathBuf,
+    /// With maturin; none unless all tests run.
+    packer: Option<PathBuf>,
     validator: PathBuf,
     componentize: PathBuf,
     javascript: [OsString; 2],
@@ -164,11 +175,12 @@ impl Tools {
     fn beside(
         workspace: &Workspace,
         steps: &mut Steps,
+        is_all: bool,
         work: impl FnOnce(&mut Steps) -> Result<(), Failure>,
     ) -> Result<Self, Failure> {
         let mut of_tools = steps.beside();
         let (tools, worked) = std::thread::scope(|scope| {
-            let tools = scope.spawn(|| Self::set_up(workspace, &mut of_tools));
+            let tools = scope.spawn(|| Self::set_up(workspace, &mut of_tools, is_all));
             let worked = work(steps);
             (tools.join(), worked)
         });
@@ -177,10 +189,11 @@ impl Tools {
         tools.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    fn set_up(workspace: &Workspace, steps: &mut Steps) -> Result<Self, Failure> {
+    fn set_up(workspace: &Workspace, steps: &mut Steps, is_all: bool) -> Result<Self, Failure> {
         Ok(Self {
             pooler: pgbouncer::program(workspace, steps).unwrap_or_default(),
             columnar: columnar::interpreter(workspace, steps).unwrap_or_default(),
+            packer: is_all.then(|| packer(workspace, steps)).flatten(),
             validator: python::validator(workspace, steps)?,
             componentize: python::tools(workspace, steps)?,
             javascript: javascript::tools(workspace, steps),
@@ -188,8 +201,18 @@ impl Tools {
     }
 }
 
-/// All tests. The tests of whole pipelines take most of the time and sometimes wait, so the others run at the same time,
-/// and one more of them than this machine has cores.
+/// The virtual environment with maturin, for the tests of the Python package.
+fn packer(workspace: &Workspace, steps: &mut Steps) -> Option<PathBuf> {
+    let packer = wheel::packer(workspace, steps);
+    if let Err(error) = &packer {
+        let text = &error.message;
+        steps.note(&format!("tests of the Python package are SKIPPED: {text}"));
+    }
+    packer.ok()
+}
+
+/// All tests of Rust programs. The tests of whole pipelines take most of the time and sometimes wait, so the others run at
+/// the same time, and one more of them than this machine has cores.
 fn all(steps: &mut Steps, cargo: impl Fn(&[&str]) -> Command) -> Result<(), Failure> {
     let others = ["--lib", "--bins", "--test", "[!e]*", "--test", "e[!2]*"];
     let others = Aside::start(&cargo(&others))?;

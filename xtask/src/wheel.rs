@@ -1,4 +1,5 @@
-//! The Python package: the engine, the bundled connectors and the command in one wheel, which maturin packs.
+//! The Python package: the engine, the bundled connectors and the command in one wheel, which maturin packs; and its
+//! tests, which are in Python.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,9 @@ use crate::{python, stand_in, toolchain};
 
 const MATURIN: &str = "maturin==1.16.0";
 
+/// Where the tests find the command that the wheel installs.
+const COMMAND: &str = "RAPIDBYTE_COMMAND";
+
 /// The oldest Python that the package supports, as in `python/pyproject.toml`.
 const OLDEST: (u32, u32) = (3, 11);
 
@@ -20,7 +24,7 @@ pub fn wheel(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     build::with_module(workspace, steps)?;
     let wheel = steps.step("wheel", || {
         let build = build::host(workspace, Host::Module);
-        pack(workspace, &packer, &build, &workspace.wheels())
+        pack(workspace, &packer, &build, &workspace.wheels(), &[])
     })?;
     let size = fs::metadata(&wheel).map_or(0, |metadata| metadata.len());
     let mib = size as f64 / f64::from(1 << 20);
@@ -29,7 +33,7 @@ pub fn wheel(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
 }
 
 /// The virtual environment that has maturin.
-fn packer(workspace: &Workspace, steps: &mut Steps) -> Result<PathBuf, Failure> {
+pub fn packer(workspace: &Workspace, steps: &mut Steps) -> Result<PathBuf, Failure> {
     let why = "maturin packs the Python package";
     let venv = python::environment(workspace, steps, &[MATURIN], why)?;
     let (major, minor) = OLDEST;
@@ -47,6 +51,7 @@ fn pack(
     packer: &Path,
     build: &Command,
     folder: &Path,
+    options: &[&str],
 ) -> Result<PathBuf, Failure> {
     let failed =
         |error: std::io::Error| Failure::new(format!("{}: {error}", workspace.shown(folder)));
@@ -61,6 +66,7 @@ fn pack(
         .args(["--target", &toolchain::machine(workspace)?])
         // A repair would change the library that cargo has built.
         .args(["--auditwheel", "check"])
+        .args(options)
         .arg("--interpreter")
         .arg(python::program(packer, "python3"))
         .arg("--out")
@@ -71,4 +77,53 @@ fn pack(
     let mut files = files.flatten().map(|file| file.path());
     let wheel = files.find(|file| file.extension().is_some_and(|found| found == "whl"));
     wheel.ok_or_else(|| Failure::new("maturin left no wheel"))
+}
+
+/// Installs a wheel of the last build where nothing else is, and runs the tests of `python/tests` with it.
+///
+/// `interpreter` has the packages that some of the tests read and write with; if it is empty, those tests skip themselves.
+pub fn test(
+    workspace: &Workspace,
+    steps: &mut Steps,
+    packer: &Path,
+    interpreter: &Path,
+    prepare: impl Fn(&mut Command),
+) -> Result<(), Failure> {
+    let venv = workspace.python().join("wheel");
+    let own = python::program(&venv, "python3");
+    steps.step("wheel: packed and installed", || {
+        let build = build::host(workspace, Host::Tests);
+        let folder = workspace.wheels_of_tests();
+        // It is read once.
+        let options = ["--compression-method", "stored"];
+        let wheel = pack(workspace, packer, &build, &folder, &options)?;
+        let mut create = workspace.command(python::program(packer, "python3"));
+        create.args(["-m", "venv", "--clear"]).arg(&venv);
+        run(create)?;
+        let mut install = workspace.command(&own);
+        install
+            .args(["-m", "pip", "install", "--quiet"])
+            .args(["--disable-pip-version-check", "--no-deps", "--no-index"])
+            .arg(wheel);
+        run(install)
+    })?;
+    let mut packages = workspace.command(&own);
+    packages.args([
+        "-c",
+        "import sysconfig; print(sysconfig.get_path('purelib'))",
+    ]);
+    let packages = capture(packages)?;
+    let interpreter = match interpreter.as_os_str().is_empty() {
+        true => &own,
+        false => interpreter,
+    };
+    let mut tests = workspace.command(interpreter);
+    tests
+        .args(["-m", "unittest", "discover", "-s", "python/tests", "-v"])
+        .env("PYTHONPATH", packages)
+        .env(COMMAND, python::program(&venv, "rapidbyte"));
+    prepare(&mut tests);
+    // The wheel has its own.
+    tests.env_remove("RAPIDBYTE_CONNECTORS");
+    steps.program("test: Python package", tests)
 }

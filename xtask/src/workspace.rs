@@ -188,6 +188,11 @@ impl Workspace {
         self.target.join("wheels")
     }
 
+    /// Where tests leave the Python package.
+    pub fn wheels_of_tests(&self) -> PathBuf {
+        self.target.join("wheels-test")
+    }
+
     /// The output of `bench`: logs, and the files of its pipelines.
     pub fn bench(&self) -> PathBuf {
         self.target.join("bench")
