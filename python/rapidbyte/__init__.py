@@ -18,6 +18,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from . import _interpreter  # noqa: F401: it refuses subinterpreters before the engine is loaded
 from . import _engine, _results, _schema
 from ._engine import Batch, Cancel, Reader
 from ._errors import (
@@ -416,7 +417,7 @@ def _load(
         path = pathlib.Path(os.fspath(to))
         name, config, use = table or path.name.split(".")[0], {"path": os.fspath(path)}, "dest-file"
     stream["name"] = name
-    if key:
+    if key and mode == "upsert":
         stream["primary_key"] = _names(key)
     document = {
         "version": 1,

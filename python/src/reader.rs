@@ -224,7 +224,8 @@ impl Reader {
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let _ = requested_schema;
-        match self.rows().take() {
+        let rows = self.rows().take();
+        match rows {
             Some(rows) => arrow::stream_capsule(py, Box::new(rows)),
             None => Err(PyRuntimeError::new_err(
                 "the rows were read before, or the reader is closed",

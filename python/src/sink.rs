@@ -178,7 +178,9 @@ impl Sink {
     }
 
     fn take(&self) -> PyResult<State> {
-        match std::mem::replace(&mut *self.state(), State::Busy) {
+        // The lock ends with this line.
+        let state = std::mem::replace(&mut *self.state(), State::Busy);
+        match state {
             State::Busy => Err(
                 Refusal::config("sink_busy", "another thread uses this sink")
                     .hint("give each thread a sink of its own, or take turns by a lock")

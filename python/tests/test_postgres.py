@@ -20,29 +20,29 @@ class Postgres(Folder):
         return [row for batch in rb.read(self.url, query=query) for row in batch.to_pylist()]
 
     def test_rows_are_appended_replaced_and_upserted(self) -> None:
-        rb.write([{"id": 1, "name": "Ada"}, {"id": 2, "name": "Bo"}], self.url, table="people", mode="replace")
-        rb.write([{"id": 3, "name": "Cy"}], self.url, table="people")
+        rb.write([{"id": 1, "name": "Ada"}, {"id": 2, "name": "Bo"}], self.url, table="crew", mode="replace")
+        rb.write([{"id": 3, "name": "Cy"}], self.url, table="crew")
         rb.write([{"id": 9, "name": "only"}], self.url, table="other", mode="upsert", key="id")
         rb.write([{"id": 9, "name": "new"}, {"id": 8, "name": "more"}], self.url, table="other", mode="upsert", key="id")
         self.assertEqual(
-            [row["name"] for row in self.rows("select * from people order by id")], ["Ada", "Bo", "Cy"]
+            [row["name"] for row in self.rows("select * from public.crew order by id")], ["Ada", "Bo", "Cy"]
         )
-        self.assertEqual([row["name"] for row in self.rows("select * from other order by id")], ["more", "new"])
+        self.assertEqual([row["name"] for row in self.rows("select * from public.other order by id")], ["more", "new"])
 
     def test_a_table_is_read_in_part(self) -> None:
         made = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
         rows = [{"id": n, "total": Decimal("1.10") * n, "at": made, "more": {"n": n}} for n in range(10)]
-        rb.write(rows, self.url, table="orders", mode="replace")
-        reader = rb.read(self.url, table="orders", columns=["id", "more"], where="id >= 8")
+        rb.write(rows, self.url, table="parcels", mode="replace")
+        reader = rb.read(self.url, table="parcels", columns=["id", "more"], where="id >= 8")
         self.assertEqual(reader.columns, [("id", "int64"), ("more", "json")])
         self.assertEqual(
             sorted((row["id"], row["more"]["n"]) for batch in reader for row in batch.to_pylist()), [(8, 8), (9, 9)]
         )
-        first = self.rows("select total, at from orders where id = 1")
+        first = self.rows("select total, at from public.parcels where id = 1")
         self.assertEqual(first, [{"total": Decimal("1.10"), "at": made}])
 
     def test_a_sink_shows_its_rows_at_its_end(self) -> None:
-        with rb.sink(self.url, table="events", key="id", mode="upsert") as sink:
+        with rb.sink(self.url, table="clicks", key="id", mode="upsert") as sink:
             self.assertEqual(sink.write([{"id": 1, "name": "a"}]), 1)
             self.assertEqual(sink.write('{"id": 2, "name": "b"}\n{"name": null, "id": 3}'), 2)
             with self.assertRaises(rb.DataError):
@@ -50,7 +50,7 @@ class Postgres(Folder):
             self.assertEqual(sink.write([{"id": 4}]), 1)
         assert sink.report
         self.assertEqual(sink.report.rows, 4)
-        self.assertEqual(len(self.rows("select * from events")), 4)
+        self.assertEqual(len(self.rows("select * from public.clicks")), 4)
         with self.assertRaises(rb.ConfigError):
             sink.write([{"id": 5}])
 
@@ -59,7 +59,7 @@ class Postgres(Folder):
         with self.assertRaises(ZeroDivisionError), rb.sink(self.url, table="kept") as sink:
             sink.write({"id": number} for number in range(100_000))
             raise ZeroDivisionError
-        self.assertEqual(len(self.rows("select * from kept")), 1)
+        self.assertEqual(len(self.rows("select * from public.kept")), 1)
 
     def test_errors_of_the_server_say_what_happened(self) -> None:
         cases = [

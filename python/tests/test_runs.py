@@ -44,7 +44,7 @@ class Runs(Folder):
         plan = rb.plan(COPY)
         self.assertEqual([column.type for column in plan.streams[0].columns], ["int64", "string"])
         self.assertTrue(all(check.ok for check in rb.check(COPY)))
-        self.assertEqual(rb.discover(COPY)[0].columns[0], rb.Column("id", "int64", "csv", True))
+        self.assertEqual(rb.discover(COPY)[0].columns[0], rb.Column("id", "int64", "csv text", True))
         seen: list[rb.Progress] = []
         report = rb.run(COPY, on_progress=seen.append)
         self.assertEqual((report.rows, report.streams[0].name, seen[-1].rows), (2, "in", 2))
