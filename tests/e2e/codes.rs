@@ -9,7 +9,11 @@ fn root() -> PathBuf {
 
 /// The Rust files that the program and the bundled connectors are made of, without their tests.
 fn sources() -> Vec<(PathBuf, String)> {
-    let mut folders = vec![root().join("crates"), root().join("connectors")];
+    let mut folders = vec![
+        root().join("crates"),
+        root().join("connectors"),
+        root().join("python/src"),
+    ];
     let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).expect("a folder") {
@@ -46,6 +50,9 @@ const TEMPLATES: [&str; 10] = [
     "javascript/source/rapidbyte/glue.js",
     "javascript/transform/rapidbyte/glue.js",
 ];
+
+/// The files of the Python package that make errors.
+const PACKAGE: [&str; 2] = ["python/rapidbyte/__init__.py", "python/rapidbyte/_schema.py"];
 
 /// Each text in quotes that could be a code, and what stands before it on one line.
 fn literals(source: &str) -> Vec<(String, String)> {
@@ -117,9 +124,10 @@ fn codes() -> BTreeMap<String, PathBuf> {
 }
 
 fn scripts() -> impl Iterator<Item = (PathBuf, String)> {
-    TEMPLATES.iter().map(|file| {
-        let path = root().join("templates").join(file);
-        let text = std::fs::read_to_string(&path).expect("a part of a template");
+    let templates = TEMPLATES.map(|file| root().join("templates").join(file));
+    let package = PACKAGE.map(|file| root().join(file));
+    templates.into_iter().chain(package).map(|path| {
+        let text = std::fs::read_to_string(&path).expect("a script");
         (path, text)
     })
 }
@@ -136,7 +144,11 @@ fn codes_of_scripts() -> BTreeMap<String, PathBuf> {
                 codes.insert(code.clone(), path.clone());
             }
         }
+        let named = literals(&text).into_iter();
+        let named = named.filter(|(_, before)| before.ends_with("code="));
+        codes.extend(named.map(|(code, _)| (code, path.clone())));
     }
+    assert!(codes.contains_key("no_table"), "{codes:?}");
     assert!(codes.contains_key("not_a_batch"), "{codes:?}");
     codes
 }
