@@ -52,7 +52,10 @@ const TEMPLATES: [&str; 10] = [
 ];
 
 /// The files of the Python package that make errors.
-const PACKAGE: [&str; 2] = ["python/rapidbyte/__init__.py", "python/rapidbyte/_schema.py"];
+const PACKAGE: [&str; 2] = [
+    "python/rapidbyte/__init__.py",
+    "python/rapidbyte/_schema.py",
+];
 
 /// Each text in quotes that could be a code, and what stands before it on one line.
 fn literals(source: &str) -> Vec<(String, String)> {

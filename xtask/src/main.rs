@@ -46,8 +46,9 @@ Commands:
                            show the first rows, write a report page
   run <pipeline> [flags]   build, then `rapidbyte run <pipeline> [flags]`
   test [options] [filter]  build, then every test; a filter picks tests by a part of their name
-                           options: -p <package>, --test <target>, or --lint alone, which also checks the
-                           code: formatting, clippy, documentation, cargo-deny
+                           options: -p <package>, --test <target>, --python (those of the Python package), or
+                           --lint without a filter, which also checks the code: formatting, clippy,
+                           documentation, cargo-deny
   faults [options]         build, then kill the program at every named point and run it again
                            options: --cases <n>, --seed <n>; or --random <rounds> (kill it at
                            random moments), --drift <rounds> (the same while the columns of the source change),

@@ -17,6 +17,8 @@ struct Selection {
     filters: Vec<String>,
     /// Whether the code is checked too.
     lints: bool,
+    /// Only the tests of the Python package.
+    python: bool,
 }
 
 /// Where proptest takes its seed from. It is fixed unless the variable is set (another number
@@ -65,6 +67,9 @@ pub fn with(
     let selection = parse(arguments)?;
     let server = postgres::programs_folder(workspace, steps)?;
     let is_all = selection.targets.is_empty() && selection.filters.is_empty();
+    if selection.python && !is_all {
+        return Err(Failure::usage("`--python` goes without other tests"));
+    }
     let host = match is_all {
         true => build::Host::Tests,
         false => build::Host::Program,
@@ -103,7 +108,10 @@ pub fn with(
         program
     };
     if is_all {
-        let rust = all(steps, cargo);
+        let rust = match selection.python {
+            true => Ok(()),
+            false => all(steps, cargo),
+        };
         let python = match &tools.packer {
             Some(packer) => wheel::test(workspace, steps, packer, &tools.columnar, prepare),
             None => Ok(()),
@@ -241,6 +249,7 @@ fn parse(arguments: &[String]) -> Result<Selection, Failure> {
             }
             "--" => selection.filters.extend(arguments.by_ref().cloned()),
             "--lint" => selection.lints = true,
+            "--python" => selection.python = true,
             flag if flag.starts_with('-') => {
                 return Err(Failure::usage(format!(
                     "`test` knows no option `{flag}` (options of the test programs follow `--`)"
