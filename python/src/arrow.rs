@@ -118,7 +118,7 @@ fn places(given: &Schema, schema: &Schema) -> Result<Vec<Option<usize>>> {
         match place.is_some() || field.is_nullable() {
             true => Ok(place),
             false => Err(Refusal::data(
-                "null_value",
+                "null_in_required_column",
                 "the rows lack a column that is declared as not null",
             )
             .in_column(field.name())),

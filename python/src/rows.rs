@@ -269,7 +269,7 @@ impl Rows {
                     .find(|row| array.is_null(*row))
                     .unwrap_or(0);
                 let text = "no value, and the column is declared as not null";
-                return Err(Refusal::data("null_value", text)
+                return Err(Refusal::data("null_in_required_column", text)
                     .in_column(&column.name)
                     .at_row(before + row as u64));
             }

@@ -115,7 +115,7 @@ impl Splitter {
                 Ok(())
             }
             false => Err(
-                Refusal::data("jsonl_malformed", "the JSON text ends too early")
+                Refusal::data("jsonl_broken_line", "the JSON text ends too early")
                     .at_row(self.records)
                     .hint("send whole documents"),
             ),
@@ -134,7 +134,7 @@ impl Splitter {
     fn unexpected(&self, bytes: &[u8], at: usize) -> Refusal {
         let rest = String::from_utf8_lossy(&bytes[at..bytes.len().min(at + 40)]).into_owned();
         let text = format!("{rest:?} stands where a JSON object was expected");
-        Refusal::data("jsonl_malformed", text)
+        Refusal::data("jsonl_broken_line", text)
             .at_row(self.records)
             .hint("rows are JSON objects: one, an array of them, or one after the other")
     }

@@ -148,8 +148,8 @@ class Values(Folder):
             ([{"a": {"b": float("nan")}}], 0, "a", "value_does_not_fit"),
             ([{"a": Decimal("NaN")}], 0, "a", "value_does_not_fit"),
             ([{"a": 10**80}], None, "a", "value_does_not_fit"),
-            (['{"a": 1}', '{"a": '], 0, None, "jsonl_malformed"),
-            ('[{"a": 1} {"a": 2}]', 1, None, "jsonl_malformed"),
+            (['{"a": 1}', '{"a": '], 0, None, "jsonl_broken_line"),
+            ('[{"a": 1} {"a": 2}]', 1, None, "jsonl_broken_line"),
         ]
         for number, (rows, row, column, code) in enumerate(cases):
             with self.subTest(code=code, number=number):
