@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import re
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -225,7 +226,8 @@ def write(
     given = {"form": "value", "content": json.dumps(document), "folder": os.getcwd(), "params": params}
     parts = _parts({name: Input(rows, schema=schema, key=key)}, None, None)
     try:
-        done = _engine.run(given, parts, _choice((), (), None, False), False, _watch(on_progress, cancel))
+        with _turn(to, table):
+            done = _engine.run(given, parts, _choice((), (), None, False), False, _watch(on_progress, cancel))
     except DataError as error:
         if error.code == "no_columns" and error.row is None and mode != "replace":
             return _results.nothing(document["pipeline"])
@@ -392,14 +394,41 @@ def _is_server(place: str | os.PathLike[str]) -> bool:
     text = os.fspath(place)
     if text.startswith(_SERVERS):
         return True
-    scheme = re.match(r"([a-z][a-z0-9+.-]*)://", text)
+    scheme = re.match(r"\s*([A-Za-z][A-Za-z0-9+.-]*):/", text)
     if scheme:
+        # Without the rest, which may have a password.
         raise ConfigError(
-            f"{scheme[1]}:// is neither a URL of PostgreSQL nor the path of a file",
+            f"{scheme[0].lstrip()}… is neither a URL of PostgreSQL nor the path of a file",
             code="unknown_place",
-            hint="for other connectors, write a pipeline and call rapidbyte.run",
+            hint="write postgres://…; for other connectors, write a pipeline and call rapidbyte.run",
         )
     return False
+
+
+def _literal(text: Any) -> str:
+    """A text in a pipeline that stays as it is: without variables."""
+    return str(text).replace("$", "$$")
+
+
+_MODES = ("append", "replace", "upsert")
+
+
+def _checked_mode(mode: str, key: str | Sequence[str]) -> str:
+    if mode not in _MODES:
+        raise ConfigError(f"mode={mode!r}", code="invalid_argument", hint=f"give one of {', '.join(_MODES)}")
+    if mode == "upsert" and not _names(key):
+        raise ConfigError("mode='upsert' needs key=", code="invalid_argument", hint="name the columns of the key")
+    return mode
+
+
+#: Writes to one place take turns: the engine would fence the earlier one.
+_turns: dict[str, threading.RLock] = {}
+_turns_guard = threading.Lock()
+
+
+def _turn(to: str | os.PathLike[str], table: str | None) -> threading.RLock:
+    with _turns_guard:
+        return _turns.setdefault(f"{os.fspath(to)}\n{table}", threading.RLock())
 
 
 def _load(
@@ -414,11 +443,13 @@ def _load(
         params["RAPIDBYTE_URL"] = os.fspath(to)
         name, config, use = table, {"url": "${RAPIDBYTE_URL}"}, "dest-postgres"
     else:
+        if table:
+            raise ConfigError("a file takes no table=", code="invalid_argument", hint="leave it out")
         path = pathlib.Path(os.fspath(to))
-        name, config, use = table or path.name.split(".")[0], {"path": os.fspath(path)}, "dest-file"
-    stream["name"] = name
-    if key and mode == "upsert":
-        stream["primary_key"] = _names(key)
+        name, config, use = path.name.split(".")[0], {"path": _literal(path)}, "dest-file"
+    stream["name"] = _literal(name)
+    if _checked_mode(mode, key) == "upsert":
+        stream["primary_key"] = [_literal(column) for column in _names(key)]
     document = {
         "version": 1,
         "pipeline": _pipeline_name("write", name),
@@ -445,17 +476,19 @@ def _extract(
         params["RAPIDBYTE_URL"] = os.fspath(source)
         config, use = {"url": "${RAPIDBYTE_URL}"}, "source-postgres"
         if query is not None:
-            stream = {"name": "query", "query": query}
+            stream = {"name": "query", "query": _literal(query)}
         else:
-            stream = {"name": table if "." in str(table) else f"public.{table}"}
+            stream = {"name": _literal(table if "." in str(table) else f"public.{table}")}
     else:
+        if table or query:
+            raise ConfigError("a file takes no table= or query=", code="invalid_argument", hint="leave it out")
         path = pathlib.Path(os.fspath(source))
-        config, use = {"path": os.fspath(path)}, "source-file"
-        stream = {"name": table or "*"}
+        config, use = {"path": _literal(path)}, "source-file"
+        stream = {"name": "*"}
     if columns is not None:
-        stream["columns"] = list(columns)
+        stream["columns"] = [_literal(column) for column in columns]
     if where is not None:
-        stream["where"] = where
+        stream["where"] = _literal(where)
     document = {
         "version": 1,
         "pipeline": _pipeline_name("read", table or "rows"),

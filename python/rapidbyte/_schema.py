@@ -34,8 +34,10 @@ _UNCLEAR = {
 
 def columns(schema: Any) -> Any:
     """What the engine takes: a dict of types, or an object with an Arrow schema."""
-    if schema is None or isinstance(schema, dict) or hasattr(schema, "__arrow_c_schema__"):
+    if schema is None or hasattr(schema, "__arrow_c_schema__"):
         return schema
+    if isinstance(schema, dict):
+        return {name: kind if isinstance(kind, str) else _column(name, kind) for name, kind in schema.items()}
     if not isinstance(schema, type):
         raise ConfigError(
             f"schema= is a {type(schema).__name__}",
@@ -61,6 +63,8 @@ def columns(schema: Any) -> Any:
 def _column(name: str, hint: Any) -> str:
     hint, nullable = _without_none(hint)
     kind = _type(name, hint)
+    if kind.endswith(" not null"):
+        return kind
     return kind if nullable else f"{kind} not null"
 
 

@@ -37,6 +37,8 @@ pub struct Stream {
     places: Option<Vec<Option<usize>>>,
     /// Rows of the last batch that were not given yet.
     rest: Option<RecordBatch>,
+    /// The rows that were given.
+    taken: u64,
 }
 
 impl Stream {
@@ -64,12 +66,27 @@ impl Stream {
             places,
             reader,
             rest: None,
+            taken: 0,
         }))
     }
 
     /// Its columns, in the types of pipelines.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
+    }
+
+    /// The rows that were given so far.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Counts these rows before its own.
+    #[must_use]
+    pub fn after(self, rows: u64) -> Self {
+        Self {
+            taken: rows,
+            ..self
+        }
     }
 
     /// The next rows. Checks them, because they come from code that this crate does not know. Needs no interpreter.
@@ -95,7 +112,12 @@ impl Stream {
             None => piece,
             Some(places) => placed(&piece, places, &self.schema)?,
         };
-        Ok(Some(portable_batch(&piece, &self.schema)?))
+        let before = self.taken;
+        self.taken += rows as u64;
+        let made = portable_batch(&piece, &self.schema);
+        Ok(Some(
+            made.map_err(|error| Refusal::from(error).after(before))?,
+        ))
     }
 }
 
@@ -147,7 +169,10 @@ fn placed(batch: &RecordBatch, places: &[Option<usize>], schema: &Schema) -> Res
 }
 
 fn foreign(error: ArrowError) -> Refusal {
-    Refusal::data("arrow_malformed", error)
+    Refusal::data("arrow_malformed", error).hint(
+        "give a table or a DataFrame; cast columns that other libraries do not have, such as those of the types Null and \
+         Int128 of polars",
+    )
 }
 
 /// The schema of an object with `__arrow_c_schema__`. `None` for other objects.

@@ -5,11 +5,11 @@ use arrow_schema::{Field, Schema, SchemaRef};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyDict, PyIterator, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyString, PyTuple};
 use rapidbyte_wire::types::parse_field;
 
 use crate::arrow::{self, Stream};
-use crate::json::{Json, Text, is_text};
+use crate::json::{Json, Text, bytes_of, is_text};
 use crate::refusal::{Refusal, Result};
 use crate::rows::Rows;
 use crate::value::{Known, fields};
@@ -73,10 +73,10 @@ impl Form {
     fn of(value: &Bound<'_, PyAny>, schema: Option<SchemaRef>) -> Result<Self> {
         let py = value.py();
         if is_text(value) {
-            let whole = match value.cast::<PyByteArray>() {
+            let whole = match bytes_of(value)? {
+                Some(_) => value.clone(),
                 // The caller may change it while it is read.
-                Ok(bytes) => PyBytes::new(py, &bytes.to_vec()).into_any(),
-                Err(_) => value.clone(),
+                None => py.get_type::<PyBytes>().call1((value,))?,
             };
             let text = Text::Whole(whole.unbind(), 0);
             return Ok(Self::Json(Box::new(Json::new(text, schema)?)));
@@ -98,9 +98,11 @@ impl Form {
             let text = Text::File(value.clone().unbind());
             return Ok(Self::Json(Box::new(Json::new(text, schema)?)));
         }
-        let Ok(items) = value.try_iter() else {
+        // A LazyFrame of polars counts as an iterator without this method, and gives no rows.
+        if !value.hasattr(intern!(py, "__iter__"))? {
             return Err(not_rows(value));
-        };
+        }
+        let items = value.try_iter()?;
         let Some(first) = items.clone().next().transpose()? else {
             return Ok(Self::Nothing(schema));
         };
@@ -144,7 +146,10 @@ impl Form {
                 let Some(item) = items.bind(py).clone().next().transpose()? else {
                     return Ok(None);
                 };
-                *stream = Stream::of(&item, Some(schema))?.ok_or_else(mixed)?;
+                let taken = stream.taken();
+                *stream = Stream::of(&item, Some(schema))?
+                    .ok_or_else(mixed)?
+                    .after(taken);
             },
             Self::Rows(rows, items, first) => {
                 let known = Known::get(py)?;
@@ -183,7 +188,9 @@ fn not_rows(value: &Bound<'_, PyAny>) -> Refusal {
     let name = value.get_type().name().map(|name| name.to_string());
     let is_async = value.hasattr("__aiter__").unwrap_or(false);
     let text = format!("{} has no rows", name.unwrap_or_default());
+    let is_lazy = value.hasattr("collect").unwrap_or(false);
     let hint = match is_async {
+        false if is_lazy => "call collect() first",
         true => {
             "collect the rows of an asynchronous iterator into a list, or write each piece to a rapidbyte.sink"
         }

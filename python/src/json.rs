@@ -7,7 +7,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyIterator, PyString};
+use pyo3::types::{PyByteArray, PyBytes, PyIterator, PyMemoryView, PyString};
 use rapidbyte_formats::{Decoder, Format, Limits};
 use rapidbyte_wire::types::parse_field;
 
@@ -62,6 +62,7 @@ pub fn is_text(value: &Bound<'_, PyAny>) -> bool {
     value.is_instance_of::<PyString>()
         || value.is_instance_of::<PyBytes>()
         || value.is_instance_of::<PyByteArray>()
+        || value.is_instance_of::<PyMemoryView>()
 }
 
 impl Json {

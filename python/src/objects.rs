@@ -2,8 +2,9 @@
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::*;
-use arrow_array::{Array, ArrayRef, RecordBatch};
-use arrow_schema::{DataType, Field, TimeUnit};
+use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch};
+use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit};
+use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use rapidbyte_formats::text::decimal::{write_i128, write_i256};
@@ -18,7 +19,8 @@ pub fn rows<'py>(py: Python<'py>, batch: &RecordBatch) -> PyResult<Bound<'py, Py
     let mut columns = Vec::with_capacity(batch.num_columns());
     for (field, array) in schema.fields().iter().zip(batch.columns()) {
         let name = PyString::new(py, field.name());
-        columns.push((name, values(&makers, field, array)?));
+        let values = values(&makers, field, array).map_err(|error| named(py, error, field))?;
+        columns.push((name, values));
     }
     let list = PyList::empty(py);
     for row in 0..batch.num_rows() {
@@ -70,6 +72,65 @@ impl<'py> Makers<'py> {
     fn delta(&self, micros: i64) -> PyResult<Bound<'py, PyAny>> {
         self.timedelta.call1((0, 0, micros))
     }
+}
+
+/// Microseconds of a column of times or durations.
+fn micros(array: &ArrayRef) -> PyResult<PrimitiveArray<Int64Type>> {
+    let (unit, numbers) = match array.data_type() {
+        DataType::Time32(unit) => {
+            let numbers = array.to_data().into_builder().data_type(DataType::Int32);
+            let numbers = numbers
+                .build()
+                .map_err(|error| no_form(&error.to_string()))?;
+            let numbers = PrimitiveArray::<Int32Type>::from(numbers);
+            (*unit, numbers.unary(i64::from))
+        }
+        DataType::Time64(unit) | DataType::Timestamp(unit, _) | DataType::Duration(unit) => {
+            let numbers = array.to_data().into_builder().data_type(DataType::Int64);
+            let numbers = numbers
+                .build()
+                .map_err(|error| no_form(&error.to_string()))?;
+            (*unit, PrimitiveArray::<Int64Type>::from(numbers))
+        }
+        other => return Err(no_form(&other.to_string()).into()),
+    };
+    let converted = numbers.try_unary(|number| match unit {
+        TimeUnit::Second => number.checked_mul(1_000_000).ok_or(()),
+        TimeUnit::Millisecond => number.checked_mul(1_000).ok_or(()),
+        TimeUnit::Microsecond => Ok(number),
+        TimeUnit::Nanosecond => match number % 1_000 {
+            0 => Ok(number / 1_000),
+            _ => Err(()),
+        },
+    });
+    converted.map_err(|()| no_form("a time that microseconds do not hold").into())
+}
+
+fn exact_micros(nanos: i64, what: &str) -> PyResult<i64> {
+    match nanos % 1_000 {
+        0 => Ok(nanos / 1_000),
+        _ => Err(no_form(&format!("{what} with nanoseconds")).into()),
+    }
+}
+
+fn no_form(what: &str) -> Refusal {
+    Refusal::data("unsupported_value", format!("{what} has no form in Python"))
+        .hint("read the batch with an Arrow library, such as pyarrow or polars")
+}
+
+/// An error of the library of Python, such as a date before the year 1, with its column.
+fn named(py: Python<'_>, error: PyErr, field: &Field) -> PyErr {
+    if error.is_instance_of::<PyOverflowError>(py) || error.is_instance_of::<PyValueError>(py) {
+        return no_form(&format!("a value of {} ({error})", type_name(field)))
+            .in_column(field.name())
+            .into();
+    }
+    let value = error.value(py);
+    if value.getattr("column").is_ok_and(|column| column.is_none()) {
+        // Without it the error is told all the same.
+        let _ = value.setattr("column", field.name());
+    }
+    error
 }
 
 /// The values of a column, in order.
@@ -144,25 +205,31 @@ fn values<'py>(makers: &Makers<'py>, field: &Field, array: &ArrayRef) -> PyResul
                 makers.decimal.call1((String::from_utf8_lossy(&text),))
             })
         }
+        DataType::Interval(IntervalUnit::MonthDayNano) => {
+            each!(array.as_primitive::<IntervalMonthDayNanoType>(), |value| {
+                let micros = exact_micros(value.nanoseconds, "an interval")?;
+                match value.months {
+                    0 => makers.timedelta.call1((value.days, 0, micros)),
+                    _ => Err(no_form("an interval with months").into()),
+                }
+            })
+        }
         DataType::Date32 => each!(array.as_primitive::<Date32Type>(), |value| {
             makers.day.add(makers.timedelta.call1((value,))?)
         }),
-        DataType::Time64(TimeUnit::Microsecond) => {
-            each!(array.as_primitive::<Time64MicrosecondType>(), |value| {
-                makers.epoch.add(makers.delta(value)?)?.call_method0("time")
-            })
-        }
-        DataType::Timestamp(TimeUnit::Microsecond, None) => {
-            each!(array.as_primitive::<TimestampMicrosecondType>(), |value| {
-                makers.epoch.add(makers.delta(value)?)
-            })
-        }
-        DataType::Timestamp(TimeUnit::Microsecond, Some(zone)) => {
+        DataType::Time32(_) | DataType::Time64(_) => each!(micros(array)?, |value| {
+            let moment = makers.epoch.add(makers.delta(value)?)?;
+            moment.call_method0("time")
+        }),
+        DataType::Timestamp(_, None) => each!(micros(array)?, |value| {
+            makers.epoch.add(makers.delta(value)?)
+        }),
+        DataType::Timestamp(_, Some(zone)) => {
             let zone = match &**zone {
                 "UTC" | "+00:00" | "Etc/UTC" => None,
                 name => Some(makers.zone.call1((name,))?),
             };
-            each!(array.as_primitive::<TimestampMicrosecondType>(), |value| {
+            each!(micros(array)?, |value| {
                 let moment = makers.epoch_utc.add(makers.delta(value)?)?;
                 match &zone {
                     Some(zone) => moment.call_method1("astimezone", (zone,)),
@@ -170,11 +237,7 @@ fn values<'py>(makers: &Makers<'py>, field: &Field, array: &ArrayRef) -> PyResul
                 }
             })
         }
-        DataType::Duration(TimeUnit::Microsecond) => {
-            each!(array.as_primitive::<DurationMicrosecondType>(), |value| {
-                makers.delta(value)
-            })
-        }
+        DataType::Duration(_) => each!(micros(array)?, |value| makers.delta(value)),
         DataType::List(item) => each!(array.as_list::<i32>(), |value| {
             Ok(PyList::new(py, values(makers, item, &value)?)?.into_any())
         }),

@@ -198,8 +198,9 @@ impl Reader {
             .collect()
     }
 
-    /// Ends the read. Rows that were not read are not read any more.
+    /// Ends the read. Rows that were not read are not read any more. A thread that waits for rows gets `Cancelled`.
     fn close(&self, py: Python<'_>) {
+        self.cancel.cancel();
         let rows = self.rows().take();
         py.detach(|| drop(rows));
     }

@@ -242,6 +242,9 @@ impl Rows {
     /// The rows so far as a batch. From now on the columns stay as they are.
     pub fn take(&mut self) -> Result<RecordBatch> {
         self.sample = Vec::new();
+        if self.columns.is_empty() {
+            return Err(Refusal::data("no_columns", "the rows have no columns").at_row(self.before));
+        }
         let schema = match &self.schema {
             Some(schema) => Arc::clone(schema),
             None => {

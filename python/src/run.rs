@@ -142,6 +142,17 @@ impl Source {
                 .hint("declare the columns with schema=, or leave out what is empty")
                 .into());
         };
+        if let Some(missing) = key.iter().find(|name| schema.index_of(name).is_err()) {
+            let columns = schema.fields().iter().map(|field| field.name().as_str());
+            let text = format!(
+                "the key {missing:?} is not among the columns {}",
+                columns.collect::<Vec<_>>().join(", ")
+            );
+            return Err(Refusal::config("unknown_column", text)
+                .in_column(missing)
+                .hint("name columns that the rows have")
+                .into());
+        }
         let number = state.feeds.len();
         if !can_repeat && let Some(stream) = feed.take_stream() {
             state.feeds.push(None);

@@ -181,11 +181,12 @@ impl Sink {
         // The lock ends with this line.
         let state = std::mem::replace(&mut *self.state(), State::Busy);
         match state {
-            State::Busy => Err(
-                Refusal::config("sink_busy", "another thread uses this sink")
-                    .hint("give each thread a sink of its own, or take turns by a lock")
-                    .into(),
-            ),
+            State::Busy => Err(Refusal::config(
+                "sink_busy",
+                "the sink is at work, for another thread or for the rows that it takes",
+            )
+            .hint("give each thread a sink of its own, or take turns by a lock")
+            .into()),
             State::Closed => {
                 *self.state() = State::Closed;
                 Err(Refusal::config("sink_closed", "the sink is closed")

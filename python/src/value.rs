@@ -185,20 +185,72 @@ fn of_other_type<'a, 'py>(value: &'a Bound<'py, PyAny>, known: &Known) -> Result
     if let Some(dict) = fields(value, known)? {
         return Ok(Found::Instead(dict.into_any()));
     }
-    // Scalars of NumPy become Python's, and its arrays lists.
-    for method in [intern!(py, "item"), intern!(py, "tolist")] {
-        let is_array = method == "tolist";
-        if is_array != value.hasattr(intern!(py, "__len__"))? || !value.hasattr(method)? {
-            continue;
-        }
-        let plain = value.call_method0(method)?;
-        if !plain.get_type().is(value.get_type()) {
-            return Ok(Found::Instead(plain));
-        }
+    if let Some(plain) = of_numpy(value)? {
+        return Ok(Found::Instead(plain));
     }
     let text = format!("a value of the type {name}, for which there is no column type");
     Err(Refusal::data("unsupported_value", text)
         .hint("convert it first: docs/python.md lists the types that are taken"))
+}
+
+/// The value of Python for a scalar or an array of NumPy. `None` for other values.
+fn of_numpy<'py>(value: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, PyAny>>> {
+    let py = value.py();
+    let Ok(kind) = value
+        .getattr(intern!(py, "dtype"))
+        .and_then(|kind| kind.getattr("kind"))
+    else {
+        return Ok(None);
+    };
+    let is_array = value.hasattr(intern!(py, "__len__"))?;
+    let is_moment = matches!(kind.extract::<String>().as_deref(), Ok("M" | "m"));
+    let plain = match (is_array, is_moment) {
+        // As a list, an array of times would have numbers.
+        (true, true) => {
+            PyList::new(py, value.try_iter()?.collect::<PyResult<Vec<_>>>()?)?.into_any()
+        }
+        (true, false) => value.call_method0(intern!(py, "tolist"))?,
+        (false, true) => return moment_of_numpy(value).map(Some),
+        (false, false) => value.call_method0(intern!(py, "item"))?,
+    };
+    // A type beyond those of Python gives itself.
+    Ok((!plain.get_type().is(value.get_type())).then_some(plain))
+}
+
+/// The `datetime`, `date` or `timedelta` for one of NumPy, which has a unit of its own.
+fn moment_of_numpy<'py>(value: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    let py = value.py();
+    let kind: String = value.getattr("dtype")?.getattr("kind")?.extract()?;
+    let refused = |why: &str| -> Result<Bound<'py, PyAny>> {
+        let text = format!("{}, {why}", value.repr()?);
+        Err(Refusal::data("value_does_not_fit", text).hint(
+            "convert it first, for example to datetime64[us], or send the rows as a DataFrame",
+        ))
+    };
+    if !value.eq(value)? {
+        // NaT, which is not equal to itself.
+        return Ok(py.None().into_bound(py));
+    }
+    let name = if kind == "M" {
+        "datetime64"
+    } else {
+        "timedelta64"
+    };
+    let micros = match value.call_method1("astype", (format!("{name}[us]"),)) {
+        Ok(micros) => micros,
+        Err(_) => return refused("whose unit has no fixed length"),
+    };
+    match micros.eq(value) {
+        Ok(true) => {}
+        // A number that does not fit wraps around.
+        Ok(false) => return refused("which microseconds do not hold"),
+        Err(_) => return refused("whose unit has no fixed length"),
+    }
+    let plain = micros.call_method0(intern!(py, "item"))?;
+    match plain.is_instance_of::<PyInt>() {
+        true => refused("which is beyond the years of Python"),
+        false => Ok(plain),
+    }
 }
 
 /// The fields of a mapping, a dataclass, a Pydantic model or a named tuple. `None` for other values.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from decimal import Decimal
 
 import rapidbyte as rb
@@ -70,12 +71,59 @@ class Postgres(Folder):
             with self.subTest(url), self.assertRaises(kind) as raised:
                 rb.write([{"id": 1}], url, table="t")
             self.assertIn(text, str(raised.exception))
+        for url in ["Postgres://me:geheim@localhost/x", " postgres://me:geheim@localhost/x", "mysql:/me:geheim@x"]:
+            with self.subTest(url), self.assertRaises(rb.ConfigError) as raised:
+                rb.write([{"id": 1}], url, table="t")
+            self.assertEqual(raised.exception.code, "unknown_place")
+            self.assertNotIn("geheim", str(raised.exception))
+        with self.assertRaises(rb.ConfigError) as raised:
+            rb.write([{"id": 1}], self.url, table="t", mode="upsert", key="missing")
+        self.assertIn("id", str(raised.exception))
         with self.assertRaises(rb.ConfigError) as raised:
             rb.write([{"id": 1}], self.url)
         self.assertEqual(raised.exception.code, "no_table")
         with self.assertRaises(rb.Error) as secret:
             rb.write([{"id": 1}], "postgres://rapid:geheim-geheim@127.0.0.1:1/x", table="t")
         self.assertNotIn("geheim", str(secret.exception))
+
+    def test_texts_of_the_caller_have_no_variables(self) -> None:
+        rb.write([{"v": "${HOME}", "a$b": 1}], self.url, table="money$", mode="upsert", key="a$b")
+        self.assertEqual(self.rows("select v from public.\"money$\" where v = '${HOME}'"), [{"v": "${HOME}"}])
+        reader = rb.read(self.url, table="money$", columns=["a$b"], where="v = '${HOME}'")
+        self.assertEqual([batch.to_pylist() for batch in reader], [[{"a$b": 1}]])
+
+    def test_threads_that_write_to_one_table_take_turns(self) -> None:
+        failed = []
+
+        def write(number: int) -> None:
+            try:
+                rb.write([{"id": number}], self.url, table="turns")
+            except rb.Error as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=write, args=[number]) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failed, [])
+        self.assertEqual(len(self.rows("select * from public.turns")), 6)
+
+    def test_a_reader_is_closed_by_another_thread(self) -> None:
+        reader = rb.read(self.url, query="select pg_sleep(600)::text as v")
+        thread = threading.Timer(0.3, reader.close)
+        thread.start()
+        with self.assertRaises(rb.Cancelled):
+            list(reader)
+        thread.join()
+
+    def test_spans_come_back(self) -> None:
+        rows = [{"v": dt.timedelta(days=1, microseconds=5)}, {"v": None}]
+        rb.write(rows, self.url, table="spans", mode="replace")
+        self.assertEqual(self.rows("select v from public.spans order by v nulls last"), rows)
+        with self.assertRaises(rb.DataError) as raised:
+            self.rows("select interval '1 month' as v")
+        self.assertEqual(raised.exception.column, "v")
 
     def test_tables_are_verified(self) -> None:
         rb.write([{"id": n, "name": str(n)} for n in range(100)], self.url, table="source", mode="replace", key="id")

@@ -86,6 +86,7 @@ class Values(Folder):
             "file": io.BytesIO(text.encode()),
             "text file": io.StringIO(text),
             "function": lambda: iter(ROWS),
+            "memoryview": memoryview(text.encode()),
         }
         for name, rows in forms.items():
             with self.subTest(name):
@@ -112,6 +113,43 @@ class Values(Folder):
         read = rb.read("out/table.parquet")
         self.assertEqual(pa.table(read).to_pylist(), ROWS)
         self.assertEqual(pl.DataFrame(rb.read("out/table.parquet")).to_dicts(), ROWS)
+
+    def test_values_of_numpy_are_those_of_python_or_refused(self) -> None:
+        np = package("numpy")
+        row = {
+            "a": np.int32(5),
+            "b": np.float64(0.5),
+            "c": np.datetime64("2026-01-02T03:04:05.000006", "ns"),
+            "d": np.array([1, 2]),
+            "e": np.array(["2026-01-02"], dtype="M8[ns]"),
+            "f": np.timedelta64(5, "ms"),
+            "g": np.datetime64("NaT"),
+        }
+        rb.write([row], "out/numpy.parquet")
+        self.assertEqual(
+            back("out/numpy.parquet"),
+            [
+                {
+                    "a": 5,
+                    "b": 0.5,
+                    "c": dt.datetime(2026, 1, 2, 3, 4, 5, 6),
+                    "d": [1, 2],
+                    "e": [dt.datetime(2026, 1, 2)],
+                    "f": dt.timedelta(milliseconds=5),
+                    "g": None,
+                }
+            ],
+        )
+        wrong = [
+            np.datetime64("2026-01-01T00:00:00.000000001"),
+            np.timedelta64(5, "M"),
+            np.datetime64("20200-01-01"),
+            np.datetime64("2020-01-01T00:00:00.000000000001"),
+        ]
+        for value in wrong:
+            with self.subTest(value), self.assertRaises(rb.DataError) as raised:
+                rb.write([{"v": value}], "out/wrong.parquet")
+            self.assertEqual((raised.exception.code, raised.exception.row), ("value_does_not_fit", 0))
 
     def test_models_of_pydantic_are_rows_and_schemas(self) -> None:
         pydantic = package("pydantic")
@@ -190,6 +228,8 @@ class Values(Folder):
         with self.assertRaises(rb.DataError) as raised:
             rb.write([], "out/none.parquet", mode="replace")
         self.assertEqual(raised.exception.code, "no_columns")
+        with self.assertRaises(rb.DataError):
+            rb.write([{}, {}], "out/none.parquet")
         for value in [5, None, object()]:
             with self.subTest(value), self.assertRaises(rb.ConfigError):
                 rb.write(value, "out/none.parquet")
