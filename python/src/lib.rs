@@ -5,6 +5,7 @@
 //!   rows     Python values to columns (value: one value, shape: the type that values have in common, column: builders)
 //!   json     JSON text to columns (split: text to records)
 //!   arrow    Arrow data of other libraries, in and out: the only unsafe code
+//!   stored   the types of the table that rows go to
 //! run      run, plan, check, discover, verify
 //!   desk     serves a run on the caller's thread
 //! sink     a run that takes rows as they come
@@ -33,6 +34,7 @@ mod run;
 mod shape;
 mod sink;
 mod split;
+mod stored;
 mod value;
 
 /// The module.

@@ -34,6 +34,9 @@ pub struct Given {
     pub row: Option<u64>,
 }
 
+/// The place of an error in the caller's rows, before the number of the row.
+const ROW: &str = "input row ";
+
 /// The result of work on the caller's rows.
 pub type Result<T, E = Refusal> = std::result::Result<T, E>;
 
@@ -74,11 +77,8 @@ impl Refusal {
                 return ConnectorError::new(ErrorKind::Data, "caller_raised", error);
             }
         };
-        let text = match given.row {
-            Some(row) => format!("row {row}: {}", given.message),
-            None => given.message,
-        };
-        let mut error = ConnectorError::new(ErrorKind::Data, &given.code, text);
+        let mut error = ConnectorError::new(ErrorKind::Data, &given.code, given.message);
+        error.location = given.row.map(|row| format!("{ROW}{row}"));
         error.hint = given.hint;
         error.column = given.column;
         error
@@ -179,7 +179,14 @@ pub fn of_failure(py: Python<'_>, failure: &Failure) -> PyErr {
         fields.set_item("hint", &failure.hint)?;
         fields.set_item("stream", &failure.stream)?;
         fields.set_item("column", &failure.column)?;
-        fields.set_item("location", &failure.location)?;
+        let row = failure
+            .location
+            .as_ref()
+            .and_then(|place| place.strip_prefix(ROW));
+        match row.and_then(|row| row.parse::<u64>().ok()) {
+            Some(row) => fields.set_item("row", row)?,
+            None => fields.set_item("location", &failure.location)?,
+        }
         let details = serde_json::json!({
             "failure": failure, "streams": failure.streams.reports,
         });

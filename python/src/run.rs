@@ -18,6 +18,7 @@ use crate::desk::{Answer, Calls, Desk, State};
 use crate::engine::{Choice, Given, engine};
 use crate::feed::{Feed, declared, is_function};
 use crate::refusal::{Refusal, of_failure};
+use crate::stored::converter;
 
 /// What `use: python` means on both sides of a pipeline.
 pub const NAME: &str = "python";
@@ -156,19 +157,21 @@ impl Source {
         let number = state.feeds.len();
         if !can_repeat && let Some(stream) = feed.take_stream() {
             state.feeds.push(None);
-            return Ok(input.once(&self.name, schema, &key, arrow_batches(stream)));
+            let input = input.once(&self.name, schema, &key, arrow_batches(stream));
+            return Ok(inferred(input, declared.as_ref()));
         }
         state.feeds.push(Some(feed));
         let calls = calls.clone();
         if !can_repeat {
             let batches = Pulled::new(calls, number);
-            return Ok(input.once(&self.name, schema, &key, Box::new(batches)));
+            let input = input.once(&self.name, schema, &key, Box::new(batches));
+            return Ok(inferred(input, declared.as_ref()));
         }
         let function = Arc::new(self.rows);
         // The first read takes the rows whose columns were looked at.
         let is_open = std::sync::atomic::AtomicBool::new(true);
         let columns = Arc::clone(&schema);
-        Ok(input.again(&self.name, schema, &key, move || {
+        let input = input.again(&self.name, schema, &key, move || {
             if !is_open.swap(false, std::sync::atomic::Ordering::SeqCst) {
                 let (function, columns) = (Arc::clone(&function), Arc::clone(&columns));
                 calls.ask(move |py, state| {
@@ -178,7 +181,16 @@ impl Source {
                 })?;
             }
             Ok(Box::new(Pulled::new(calls.clone(), number)) as Batches)
-        }))
+        });
+        Ok(inferred(input, declared.as_ref()))
+    }
+}
+
+/// Where the caller has declared no columns, those of an existing target decide.
+pub fn inferred(input: Input, declared: Option<&SchemaRef>) -> Input {
+    match declared {
+        Some(_) => input,
+        None => input.inferred(converter()),
     }
 }
 

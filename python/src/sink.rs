@@ -14,7 +14,7 @@ use crate::desk::{Running, SIGNAL_PAUSE, is_main_thread};
 use crate::engine::{Given, engine};
 use crate::feed::{Feed, declared};
 use crate::refusal::{Refusal, of_failure};
-use crate::run::NAME;
+use crate::run::{NAME, inferred};
 
 /// Takes rows from one thread at a time and loads them. All become visible when it is closed.
 #[pyclass(frozen, module = "rapidbyte", name = "Sink")]
@@ -54,7 +54,7 @@ impl Plan {
             pipeline,
             table,
             key,
-            ..
+            schema: declared,
         } = self;
         // One batch waits while the engine works on the one before it.
         let (rows, taken) = bounded(1);
@@ -66,6 +66,7 @@ impl Plan {
             let pipeline = pipeline.read()?;
             let key: Vec<&str> = key.iter().map(String::as_str).collect();
             let input = Input::new().once(&table, columns, &key, given(taken, stop));
+            let input = inferred(input, declared.as_ref());
             let engine = engine()?.with_connectors([input.source(NAME)]);
             let options = RunOptions {
                 history: History::Off,

@@ -30,6 +30,26 @@ class Postgres(Folder):
         )
         self.assertEqual([row["name"] for row in self.rows("select * from public.other order by id")], ["more", "new"])
 
+    def test_an_existing_table_keeps_its_types(self) -> None:
+        types = {"a": "int32", "b": "float64", "c": "decimal(5, 2)", "d": "float32", "e": "string", "f": "int16"}
+        rb.write([], self.url, table="typed", mode="replace", schema=types)
+        row = {"a": 1, "b": 2, "c": 3.25, "d": 0.1, "e": "x", "f": 7}
+        rb.write([row], self.url, table="typed")
+        rb.write('{"a": 2, "e": {"n": [1]}}', self.url, table="typed")
+        with rb.sink(self.url, table="typed") as sink:
+            sink.write([{"a": 3, "c": 4}])
+        rows = self.rows("select a, b, c, d::text as d, e, f from public.typed order by a")
+        self.assertEqual(rows[0], {**row, "b": 2.0, "c": Decimal("3.25"), "d": "0.1"})
+        self.assertEqual((rows[1]["e"], rows[2]["c"]), ('{"n": [1]}', Decimal("4.00")))
+        wrong = [{"a": 2**31}, {"b": 2**53 + 1}, {"c": 0.125}, {"d": 0.1234567890123}, {"a": 1.5}]
+        for row in wrong:
+            with self.subTest(row), self.assertRaises(rb.DataError) as raised:
+                rb.write([{"e": "y"}, row], self.url, table="typed")
+            self.assertEqual((raised.exception.row, raised.exception.column), (1, next(iter(row))))
+        self.assertEqual(len(self.rows("select * from public.typed")), 3)
+        reader = rb.read(self.url, table="typed")
+        self.assertEqual([kind for _, kind in reader.columns], list(types.values()))
+
     def test_a_table_is_read_in_part(self) -> None:
         made = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
         rows = [{"id": n, "total": Decimal("1.10") * n, "at": made, "more": {"n": n}} for n in range(10)]

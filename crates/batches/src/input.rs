@@ -22,6 +22,10 @@ pub type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ConnectorError>> 
 /// Begins a read.
 type Open = dyn Fn() -> Result<Batches, ConnectorError> + Send + Sync;
 
+/// Gives the rows of a batch the columns of another schema, which has the same names.
+type Convert =
+    dyn Fn(&RecordBatch, &SchemaRef) -> Result<RecordBatch, ConnectorError> + Send + Sync;
+
 /// Streams of batches by name.
 #[derive(Clone, Default)]
 pub struct Input(Vec<Arc<Given>>);
@@ -31,6 +35,8 @@ struct Given {
     schema: SchemaRef,
     key: Vec<String>,
     rows: Rows,
+    /// Set if the types may become those of the target.
+    convert: Option<Arc<Convert>>,
 }
 
 enum Rows {
@@ -70,7 +76,25 @@ impl Input {
             schema,
             key: key.iter().map(|column| (*column).to_owned()).collect(),
             rows,
+            convert: None,
         }));
+        self
+    }
+
+    /// The same, whose last stream has inferred types: where an existing target has other ones, `convert` gives each batch
+    /// the types of the target, or an error for a value that does not fit.
+    #[must_use]
+    pub fn inferred(
+        mut self,
+        convert: impl Fn(&RecordBatch, &SchemaRef) -> Result<RecordBatch, ConnectorError>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        // Nobody else has it yet.
+        if let Some(last) = self.0.last_mut().and_then(Arc::get_mut) {
+            last.convert = Some(Arc::new(convert));
+        }
         self
     }
 
@@ -126,7 +150,15 @@ impl Given {
             cursor_fields: Vec::new(),
             estimated_rows: None,
             estimated_bytes: None,
-            inferred: Vec::new(),
+            inferred: match self.convert {
+                Some(_) => self
+                    .schema
+                    .fields()
+                    .iter()
+                    .map(|field| field.name().clone())
+                    .collect(),
+                None => Vec::new(),
+            },
             notes: Vec::new(),
         })
     }
@@ -159,6 +191,8 @@ struct Read {
     given: Arc<Given>,
     columns: Vec<usize>,
     encoder: Encoder,
+    /// The columns of the target, if they differ.
+    stored: Option<SchemaRef>,
     batches: Batches,
     /// Rows of the last batch that did not fit.
     rest: Option<RecordBatch>,
@@ -264,9 +298,15 @@ impl SourceSession for Reading {
 impl Read {
     fn begin(given: Arc<Given>, request: &ReadRequest) -> Result<Self, ConnectorError> {
         let columns = given.projection(request.columns.as_deref())?;
-        let schema = given.schema.project(&columns).map_err(broken)?;
+        let asked = ipc::decode_schema(&request.schema).map_err(broken)?;
+        let is_other = given.convert.is_some() && asked.fields() != given.schema.fields();
+        let schema = match is_other {
+            true => asked.project(&columns).map_err(broken)?,
+            false => given.schema.project(&columns).map_err(broken)?,
+        };
         Ok(Self {
             encoder: Encoder::new(&schema).map_err(broken)?,
+            stored: is_other.then(|| Arc::new(schema)),
             batches: given.open()?,
             columns,
             given,
@@ -295,7 +335,11 @@ impl Read {
                 };
                 self.refuse_other_columns(&batch)?;
                 if batch.num_rows() > 0 {
-                    break batch.project(&self.columns).map_err(broken)?;
+                    let batch = batch.project(&self.columns).map_err(broken)?;
+                    break match (&self.stored, &self.given.convert) {
+                        (Some(stored), Some(convert)) => convert(&batch, stored)?,
+                        _ => batch,
+                    };
                 }
             },
         };
