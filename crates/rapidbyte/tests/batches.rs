@@ -7,7 +7,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use rapidbyte::batches::{Batches, ConnectorError, ErrorKind, Input, Output, Taken};
+use rapidbyte::batches::{Batches, ConnectorError, ErrorKind, Function, Input, Output, Taken};
 use rapidbyte::memory::Tables;
 use rapidbyte::{
     Cancel, Class, Control, Engine, Environment, Failure, NativeConnector, Pipeline, Report,
@@ -280,4 +280,57 @@ fn one_reader_reads_one_stream() {
     });
     let failure = ended.expect_err("two streams");
     assert_eq!(failure.code, "several_streams", "{failure:?}");
+}
+
+/// Doubles `id` and drops `name`; batches after the first have another column if `is_wrong`.
+fn doubling(is_wrong: bool) -> Function {
+    let columns = |_: &str, before: &SchemaRef| {
+        let columns = before.project(&[0]);
+        Ok(Arc::new(columns.map_err(|error| {
+            ConnectorError::new(ErrorKind::Schema, "unknown_column", error)
+        })?))
+    };
+    Function::new(columns, move |stream, batch| {
+        assert_eq!(stream, "items");
+        let ids = batch.column(0).as_primitive::<Int64Type>();
+        let is_first = ids.value(0) == 0;
+        let ids: Int64Array = ids.unary(|id| 2 * id);
+        let made = RecordBatch::try_new(
+            Arc::new(schema().project(&[0]).expect("a column")),
+            vec![Arc::new(ids)],
+        );
+        let made = made.expect("a batch");
+        match is_wrong && !is_first {
+            true => Ok(vec![batch]),
+            // A function may make several batches of one, and empty ones.
+            false => Ok(vec![
+                made.slice(0, 1),
+                made.slice(0, 0),
+                made.slice(1, made.num_rows() - 1),
+            ]),
+        }
+    })
+}
+
+#[test]
+fn a_function_makes_batches_of_batches_and_no_other_columns() {
+    let transformed = |is_wrong| {
+        let tables = Tables::new();
+        let input = Input::new().once("items", schema(), &["id"], batches(250, &Arc::default()));
+        let connectors = [
+            input.source("python"),
+            doubling(is_wrong).transform("double"),
+            tables.destination("tables"),
+        ];
+        let streams = "{ name: items, transforms: [{ use: double }] }";
+        let ended = run(connectors, &text(streams, "tables"), &Control::default());
+        (ended, tables)
+    };
+    let (ended, tables) = transformed(false);
+    assert_eq!(ended.expect("it ends well").rows, 250);
+    let stored = tables.get("items").expect("a table");
+    assert_eq!(stored[0].num_columns(), 1);
+    assert_eq!(ids(&stored), (0..250).map(|id| 2 * id).collect::<Vec<_>>());
+    let failure = transformed(true).0.expect_err("other columns");
+    assert_eq!(failure.code, "other_columns", "{failure:?}");
 }
