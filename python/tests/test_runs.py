@@ -155,6 +155,60 @@ class Runs(Folder):
         self.assertEqual((told, process.returncode), ("interrupted\n", 0))
         self.assertFalse((self.folder / "out/rows.jsonl").exists())
 
+    def test_a_connector_that_traps_is_an_error_also_with_faulthandler(self) -> None:
+        kit = os.environ.get("RAPIDBYTE_TESTKIT")
+        if not kit:
+            self.skipTest("RAPIDBYTE_TESTKIT does not name the components of the tests")
+        program = textwrap.dedent(f"""\
+            import faulthandler
+            faulthandler.enable()
+            import rapidbyte as rb
+            for how in ["trap", "stack", "panic"]:
+                pipeline = {{
+                    "version": 1,
+                    "pipeline": "trap",
+                    "source": {{
+                        "use": {os.path.join(kit, "source-misbehave.wasm")!r},
+                        "config": {{"how": how}},
+                        "streams": ["rows"],
+                    }},
+                    "destination": {{"use": "python", "write_mode": "append"}},
+                }}
+                try:
+                    rb.run(pipeline, output=lambda batch: None)
+                except rb.InternalError as error:
+                    print(error.code)
+            """)
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        self.assertEqual((done.stdout.split(), done.returncode), (["trapped", "trapped", "panicked"], 0), done.stderr)
+
+    def test_memory_is_bounded_and_nothing_leaks(self) -> None:
+        program = textwrap.dedent("""\
+            import resource
+            import rapidbyte as rb
+
+            def rows(count):
+                return ({"id": number, "text": "x" * 1000} for number in range(count))
+
+            def most():
+                return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+            rb.write(rows(1000), "out/small.csv")
+            before = most()
+            rb.write(rows(200_000), "out/large.csv", resources={"memory": "64mb"})
+            print(most() - before)
+            before = most()
+            for _ in range(100):
+                rb.write(rows(1), "out/one.jsonl", mode="replace")
+                list(rb.read("out/one.jsonl"))
+            print(most() - before)
+            """)
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        grown, leaked = map(int, done.stdout.split())
+        # 200 MB of rows went through.
+        self.assertLess(grown, 64)
+        self.assertLess(leaked, 16)
+
     def test_threads_and_processes_run_at_the_same_time(self) -> None:
         numbers: list[int] = []
         threads = [threading.Thread(target=lambda n=n: numbers.append(written(n))) for n in range(8)]
