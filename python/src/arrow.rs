@@ -1,7 +1,7 @@
 //! Arrow data of other libraries, by the C data interface and its Python protocol.
 //!
 //! Sources: "The Arrow C data interface", "The Arrow C stream interface" and "The Arrow PyCapsule Interface" in the Arrow
-//! documentation. All unsafe code of this crate is here. What it relies on is what these documents promise.
+//! documentation. All unsafe code of this crate is here. It relies on the promises of these documents.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -26,7 +26,7 @@ const STREAM: &CStr = c"arrow_array_stream";
 const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
 
-/// A library may give a table as one batch. It is converted in pieces of so many rows, which take little memory.
+/// A library may give a table as one batch. The conversion takes pieces of this many rows, so that it needs little memory.
 const PIECE_ROWS: usize = 1 << 16;
 
 /// Batches of another library.
@@ -46,6 +46,13 @@ impl Stream {
     /// columns of that schema by their names: it has all that the object has, and others are NULL.
     pub fn of(value: &Bound<'_, PyAny>, schema: Option<&SchemaRef>) -> Result<Option<Self>> {
         let py = value.py();
+        let plain = match is_of_polars(value)? {
+            true => py
+                .import("rapidbyte._frames")?
+                .call_method1("plain", (value,))?,
+            false => value.clone(),
+        };
+        let value = &plain;
         let reader: Box<dyn RecordBatchReader + Send> =
             if value.hasattr(intern!(py, "__arrow_c_stream__"))? {
                 Box::new(stream(value)?)
@@ -121,6 +128,14 @@ impl Stream {
     }
 }
 
+/// Polars gives columns of the type Null in a form that Arrow's own libraries refuse.
+fn is_of_polars(value: &Bound<'_, PyAny>) -> Result<bool> {
+    let module = value.get_type().module()?;
+    Ok(module
+        .to_str()
+        .is_ok_and(|module| module.starts_with("polars.")))
+}
+
 fn places(given: &Schema, schema: &Schema) -> Result<Vec<Option<usize>>> {
     if let Some(field) = given
         .fields()
@@ -170,8 +185,7 @@ fn placed(batch: &RecordBatch, places: &[Option<usize>], schema: &Schema) -> Res
 
 fn foreign(error: ArrowError) -> Refusal {
     Refusal::data("arrow_malformed", error).hint(
-        "give a table or a DataFrame; cast columns that other libraries do not have, such as those of the types Null and \
-         Int128 of polars",
+        "give a table or a DataFrame; cast columns of types that other libraries do not have, such as Int128 of polars",
     )
 }
 

@@ -30,7 +30,7 @@ type Work = Box<dyn FnOnce(Python<'_>, &mut State) -> Result<(), Refusal> + Send
 #[derive(Clone)]
 pub struct Calls(Sender<Work>);
 
-/// What the caller's code works on, which only its thread touches.
+/// The caller's rows. Only the caller's thread touches them.
 #[derive(Default)]
 pub struct State {
     /// Open rows, by the number of their stream.
@@ -161,7 +161,7 @@ impl Desk {
             }
             if let Err(raised) = served {
                 cancel.cancel();
-                // Whoever waits for an answer gets none.
+                // Threads that wait for an answer get none.
                 drop(waiting);
                 state.feeds.clear();
                 // The run has nothing left to do but to end.
@@ -214,7 +214,7 @@ impl<T: Send + 'static> Running<T> {
 
     /// Waits for its end, whatever it is.
     pub fn join(self) {
-        // A panic has no result, and that is what is said then.
+        // After a panic there is no result, and the error says so.
         let _ = self.thread.join();
     }
 }

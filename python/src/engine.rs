@@ -42,7 +42,7 @@ pub fn engine() -> Result<Engine, Failure> {
         })
         .build()?;
     let before = held(&ENGINE).replace((process, engine.clone()));
-    // What another process began cannot be ended here.
+    // Its threads belong to the other process, and cannot be joined here.
     std::mem::forget(before);
     Ok(engine)
 }
@@ -63,7 +63,7 @@ pub struct Given {
     /// Where relative paths begin.
     #[pyo3(item)]
     folder: PathBuf,
-    /// Values of variables, before those of the environment.
+    /// Values of variables. They come before the environment.
     #[pyo3(item)]
     params: HashMap<String, String>,
 }

@@ -1,4 +1,4 @@
-//! Whatever has rows: a list, an iterator, JSON text, a file, or Arrow data.
+//! Objects with rows: lists, iterators, JSON text, files, and Arrow data.
 
 use arrow_array::RecordBatch;
 use arrow_schema::{Field, Schema, SchemaRef};
@@ -180,7 +180,7 @@ impl Form {
 }
 
 fn mixed() -> Refusal {
-    let text = "an iterator of Arrow data gave a value that is none";
+    let text = "an iterator of Arrow data gave a value that is not Arrow data";
     Refusal::data("mixed_rows", text).hint("give rows of one form")
 }
 
@@ -220,7 +220,7 @@ pub fn declared(value: &Bound<'_, PyAny>) -> Result<SchemaRef> {
         let field = parse_field(&name, &kind, nullable).map_err(|error| {
             Refusal::config("invalid_schema", error)
                 .in_column(&name)
-                .hint("the types are those of a pipeline's `schema:`, such as int64, string or \"decimal(18, 2)\"")
+                .hint("write types as in `schema:` of a pipeline, such as int64, string or \"decimal(18, 2)\"")
         })?;
         fields.push(field);
     }

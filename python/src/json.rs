@@ -14,9 +14,9 @@ use rapidbyte_wire::types::parse_field;
 use crate::refusal::{Refusal, Result};
 use crate::split::Splitter;
 
-/// Text is taken in pieces of so many bytes, and read from a file in these.
+/// The bytes of a piece of text, and of one read from a file.
 const PIECE_BYTES: usize = 1 << 20;
-/// The columns are inferred from so many rows at most.
+/// The most rows, and their bytes, from which columns are inferred.
 const SAMPLE_ROWS: u64 = 10_000;
 const SAMPLE_BYTES: usize = 4 << 20;
 
@@ -169,7 +169,7 @@ impl Json {
                     return Ok(());
                 };
                 let bytes = bytes_of(&item)?.ok_or_else(|| {
-                    let text = "an iterator of JSON text gave a value that is no text";
+                    let text = "an iterator of JSON text gave a value that is not text";
                     Refusal::data("mixed_rows", text).hint("give rows of one form")
                 })?;
                 split(bytes)?;

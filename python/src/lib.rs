@@ -1,7 +1,7 @@
 //! The extension module `rapidbyte._engine`: the engine and the command, for the package in `python/rapidbyte`.
 //!
 //! ```text
-//! feed     whatever has rows: lists, iterators, JSON text, files, Arrow data
+//! feed     objects with rows: lists, iterators, JSON text, files, Arrow data
 //!   rows     Python values to columns (value: one value, shape: the type that values have in common, column: builders)
 //!   json     JSON text to columns (split: text to records)
 //!   arrow    Arrow data of other libraries, in and out: the only unsafe code

@@ -33,7 +33,7 @@ pub fn rows<'py>(py: Python<'py>, batch: &RecordBatch) -> PyResult<Bound<'py, Py
     Ok(list.into_any())
 }
 
-/// What makes values of Python's library.
+/// Makers of values of Python's library.
 struct Makers<'py> {
     py: Python<'py>,
     decimal: Bound<'py, PyAny>,
@@ -127,7 +127,7 @@ fn named(py: Python<'_>, error: PyErr, field: &Field) -> PyErr {
     }
     let value = error.value(py);
     if value.getattr("column").is_ok_and(|column| column.is_none()) {
-        // Without it the error is told all the same.
+        // The error matters more than its place.
         let _ = value.setattr("column", field.name());
     }
     error

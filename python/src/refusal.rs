@@ -11,7 +11,7 @@ use rapidbyte_formats::{FormatError, Owner};
 
 /// Rows that cannot be taken, or the exception of the caller's code.
 pub enum Refusal {
-    /// What was given is wrong.
+    /// A mistake in the caller's rows or arguments.
     Given(Box<Given>),
     /// The caller's code raised it.
     Raised(PyErr),
@@ -24,7 +24,7 @@ pub struct Given {
     pub kind: &'static str,
     /// Stable and short.
     pub code: String,
-    /// What happened, without the place.
+    /// The description of the mistake, without its place.
     pub message: String,
     /// The next action.
     pub hint: Option<String>,

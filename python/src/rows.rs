@@ -16,7 +16,7 @@ use crate::refusal::{Refusal, Result};
 use crate::shape::Shape;
 use crate::value::{Known, key_text};
 
-/// A batch is full with so many bytes or rows.
+/// The bytes and the rows at which a batch is full.
 const BATCH_BYTES: usize = 1 << 20;
 const BATCH_ROWS: usize = 1 << 16;
 /// More columns are refused, as PostgreSQL and most tools refuse them.

@@ -20,7 +20,7 @@ use crate::feed::{Feed, declared, is_function};
 use crate::refusal::{Refusal, of_failure};
 use crate::stored::converter;
 
-/// What `use: python` means on both sides of a pipeline.
+/// The name of the source and the destination of the program: `use: python`.
 pub const NAME: &str = "python";
 
 /// Ends calls from another thread.
@@ -186,7 +186,7 @@ impl Source {
     }
 }
 
-/// Where the caller has declared no columns, those of an existing target decide.
+/// Lets the columns of an existing target decide, unless the caller has declared columns.
 pub fn inferred(input: Input, declared: Option<&SchemaRef>) -> Input {
     match declared {
         Some(_) => input,
@@ -292,7 +292,7 @@ fn transform(function: Arc<Py<PyAny>>, calls: Calls) -> Function {
 fn no_batch() -> Refusal {
     Refusal::data(
         "no_batch",
-        "a transform returned a value that is no Arrow data",
+        "a transform returned a value that is not Arrow data",
     )
     .hint("return a record batch, a table or a DataFrame, also for a batch without rows")
 }

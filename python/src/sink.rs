@@ -31,7 +31,7 @@ enum State {
     Closed,
 }
 
-/// What the run will do.
+/// The run before its first row.
 struct Plan {
     pipeline: Given,
     table: String,

@@ -110,6 +110,12 @@ class Values(Folder):
             with self.subTest(name):
                 rb.write(rows, f"out/{name}.parquet")
                 self.assertEqual(back(f"out/{name}.parquet"), ROWS)
+        rb.write(pl.DataFrame({"a": [1], "n": [None]}), "out/null.parquet")
+        self.assertEqual(back("out/null.parquet"), [{"a": 1, "n": None}])
+        for value in [pl.LazyFrame({"a": [1]}), pd.Series([1]), pa.array([1])]:
+            with self.subTest(type(value)), self.assertRaises(rb.Error) as raised:
+                rb.write(value, "out/wrong.parquet")
+            self.assertIsNotNone(raised.exception.hint)
         read = rb.read("out/table.parquet")
         self.assertEqual(pa.table(read).to_pylist(), ROWS)
         self.assertEqual(pl.DataFrame(rb.read("out/table.parquet")).to_dicts(), ROWS)

@@ -15,7 +15,7 @@ use rapidbyte_wire::types::type_name;
 
 use crate::spec;
 
-/// Batches that the function makes are passed on in pieces of so many bytes.
+/// The most bytes of a batch that the transform gives, unless a row is larger.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Gives the columns after the transform of the stream with this name.
