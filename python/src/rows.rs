@@ -86,7 +86,7 @@ impl Rows {
         let at = self.columns.len();
         if at == MAX_COLUMNS {
             let text = format!("more than {MAX_COLUMNS} columns");
-            return Err(Refusal::data("too_many_columns", text)
+            return Err(Refusal::data("too_many_keys", text)
                 .hint("put what varies into one nested value, which becomes a document"));
         }
         let mut values = Values::of(&shape);
