@@ -49,7 +49,7 @@ pub fn bytes_of<'a>(value: &'a Bound<'_, PyAny>) -> Result<Option<&'a [u8]>> {
         Ok(text) => match text.to_str() {
             Ok(text) => Ok(Some(text.as_bytes())),
             Err(_) => Err(Refusal::data(
-                "invalid_text",
+                "not_unicode",
                 "a string that is not Unicode",
             )),
         },

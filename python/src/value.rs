@@ -300,7 +300,7 @@ pub fn fields<'py>(value: &Bound<'py, PyAny>, known: &Known) -> Result<Option<Bo
 fn text_of<'a, 'py>(text: &'a Bound<'py, PyString>) -> Result<Found<'a, 'py>> {
     let text = text.to_str().map_err(|_| {
         Refusal::data(
-            "invalid_text",
+            "not_unicode",
             "a string with half a surrogate pair, which is not Unicode",
         )
         .hint("decode the bytes with errors=\"replace\", or send bytes")
@@ -508,7 +508,7 @@ pub fn key_text<'a>(key: &'a Bound<'_, PyAny>) -> Result<&'a str> {
     let text = key.cast::<PyString>().ok().map(|key| key.to_str());
     match text {
         Some(Ok(text)) => Ok(text),
-        Some(Err(_)) => Err(Refusal::data("invalid_text", "a key that is not Unicode")),
+        Some(Err(_)) => Err(Refusal::data("not_unicode", "a key that is not Unicode")),
         None => {
             let text = format!("the key {} is not a string", key.repr()?);
             Err(Refusal::data("invalid_key", text).hint("name columns and members by strings"))
