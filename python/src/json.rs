@@ -48,10 +48,7 @@ pub fn bytes_of<'a>(value: &'a Bound<'_, PyAny>) -> Result<Option<&'a [u8]>> {
     match value.cast::<PyString>() {
         Ok(text) => match text.to_str() {
             Ok(text) => Ok(Some(text.as_bytes())),
-            Err(_) => Err(Refusal::data(
-                "not_unicode",
-                "a string that is not Unicode",
-            )),
+            Err(_) => Err(Refusal::data("not_unicode", "a string that is not Unicode")),
         },
         Err(_) => Ok(None),
     }
