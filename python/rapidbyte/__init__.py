@@ -223,7 +223,7 @@ def write(
     document, params, name = _load(to, table, mode, key, settings)
     if not callable(rows):
         document.setdefault("retry", {"max_attempts": 1})
-    given = {"form": "value", "content": json.dumps(document), "folder": os.getcwd(), "params": params}
+    given = _given(document, params)
     parts = _parts({name: Input(rows, schema=schema, key=key)}, None, None)
     try:
         with _turn(to, table):
@@ -288,7 +288,7 @@ def sink(
     """
     document, params, name = _load(to, table, mode, key, settings)
     document.setdefault("retry", {"max_attempts": 1})
-    given = {"form": "value", "content": json.dumps(document), "folder": os.getcwd(), "params": params}
+    given = _given(document, params)
     inner = _engine.Sink(given, name, _names(key), _schema.columns(schema))
     return Sink(inner, document["pipeline"])
 
@@ -310,7 +310,7 @@ def read(
     of several (``*.parquet``).
     """
     document, params = _extract(source, table, query, columns, where, settings)
-    given = {"form": "value", "content": json.dumps(document), "folder": os.getcwd(), "params": params}
+    given = _given(document, params)
     return _engine.read(given, _choice((), (), limit, False))
 
 

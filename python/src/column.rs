@@ -141,7 +141,6 @@ impl Values {
             }
             (Self::List(item, ends, are_valid), Found::List(items)) => {
                 let mut bytes = 5;
-                let before = item.len();
                 for one in items.try_iter()? {
                     match item.push(&one?, known)? {
                         Some(more) => bytes += more,
@@ -149,8 +148,7 @@ impl Values {
                         None => return Ok(None),
                     }
                 }
-                let end = before + (item.len() - before);
-                let end = i32::try_from(end)
+                let end = i32::try_from(item.len())
                     .map_err(|_| Refusal::data("record_too_large", "a list of too many values"))?;
                 ends.push(end);
                 are_valid.push(true);
@@ -332,33 +330,35 @@ fn timestamps(values: TimestampMicrosecondArray, to: &DataType) -> Result<ArrayR
 }
 
 fn decimals(digits: &[Option<String>], field: &Field) -> Result<ArrayRef> {
-    let wrong = |row: usize, text: &str, why: &str| {
-        Refusal::data("value_does_not_fit", format!("{text} {why}")).at_row(row as u64)
-    };
-    let read = digits.iter().enumerate();
+    let internal = |error| Refusal::data("internal", error);
     Ok(match field.data_type() {
         DataType::Decimal128(precision, scale) => {
-            let read = read.map(|(row, text)| match text {
-                Some(text) => parse_i128(text.as_bytes(), *precision, *scale)
-                    .map(Some)
-                    .map_err(|why| wrong(row, text, why)),
-                None => Ok(None),
-            });
-            let values = read.collect::<Result<Vec<_>>>()?;
+            let values = read(digits, |text| parse_i128(text, *precision, *scale))?;
             let array = Decimal128Array::from(values).with_precision_and_scale(*precision, *scale);
-            Arc::new(array.map_err(|error| Refusal::data("internal", error))?)
+            Arc::new(array.map_err(internal)?)
         }
         DataType::Decimal256(precision, scale) => {
-            let read = read.map(|(row, text)| match text {
-                Some(text) => parse_i256(text.as_bytes(), *precision, *scale)
-                    .map(Some)
-                    .map_err(|why| wrong(row, text, why)),
-                None => Ok(None),
-            });
-            let values = read.collect::<Result<Vec<_>>>()?;
+            let values = read(digits, |text| parse_i256(text, *precision, *scale))?;
             let array = Decimal256Array::from(values).with_precision_and_scale(*precision, *scale);
-            Arc::new(array.map_err(|error| Refusal::data("internal", error))?)
+            Arc::new(array.map_err(internal)?)
         }
         other => return Err(Refusal::data("internal", format!("decimals in {other}"))),
     })
+}
+
+/// Reads each text; one that cannot be read is an error at its row.
+fn read<T>(
+    digits: &[Option<String>],
+    parse: impl Fn(&[u8]) -> std::result::Result<T, &'static str>,
+) -> Result<Vec<Option<T>>> {
+    let values = digits.iter().enumerate().map(|(row, text)| {
+        let value = text.as_ref().map(|text| {
+            parse(text.as_bytes()).map_err(|why| {
+                let text = format!("{text} {why}");
+                Refusal::data("value_does_not_fit", text).at_row(row as u64)
+            })
+        });
+        value.transpose()
+    });
+    values.collect()
 }

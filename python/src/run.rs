@@ -61,7 +61,7 @@ pub struct Source {
 }
 
 /// The caller's part of a pipeline.
-#[derive(FromPyObject)]
+#[derive(FromPyObject, Default)]
 pub struct Parts {
     #[pyo3(item)]
     inputs: Vec<Source>,
@@ -376,16 +376,11 @@ pub fn verify(
     repairs: bool,
     watch: Watch,
 ) -> PyResult<String> {
-    let parts = Parts {
-        inputs: Vec::new(),
-        output: None,
-        transforms: Vec::new(),
-    };
     let sample = Share::of_percent(&sample.to_string()).ok_or_else(|| {
         let text = format!("sample: {sample} is not a percentage above 0 and at most 100");
         PyErr::from(Refusal::config("invalid_argument", text).hint("give percent, such as 0.5"))
     })?;
-    call(py, parts, watch, move |engine, control| {
+    call(py, Parts::default(), watch, move |engine, control| {
         let pipeline = pipeline.read()?;
         let options = VerifyOptions {
             narrowing: choice.narrowing(),

@@ -160,10 +160,9 @@ impl Open {
             }
             if takes_signals && let Err(raised) = py.check_signals() {
                 cancel.cancel();
-                return match py.detach(|| running.result()) {
-                    // The commit came first.
-                    Ok(_) | Err(_) => Err(raised),
-                };
+                // The commit may have come first.
+                py.detach(|| running.join());
+                return Err(raised);
             }
         }
         match py.detach(|| running.result()) {

@@ -11,9 +11,8 @@ use rapidbyte_runtime::{
 };
 use rapidbyte_wire::ipc::{self, Decoder, Encoder};
 use rapidbyte_wire::size::front;
-use rapidbyte_wire::types::type_name;
 
-use crate::spec;
+use crate::{columns, spec};
 
 /// The most bytes of a batch that the transform gives, unless a row is larger.
 const PIECE_BYTES: usize = 1 << 20;
@@ -177,15 +176,10 @@ impl TransformSession for Applying {
             let rows = stream.decoder.decode(batch.data.clone()).map_err(broken)?;
             for made in (function.apply)(&stream.name, rows)? {
                 if made.schema().fields() != stream.schema.fields() {
-                    let names = |schema: &SchemaRef| {
-                        let columns = schema.fields().iter();
-                        let columns = columns.map(|f| format!("{} {}", f.name(), type_name(f)));
-                        columns.collect::<Vec<_>>().join(", ")
-                    };
                     let text = format!(
                         "the function made the columns {}, and planned were {}",
-                        names(&made.schema()),
-                        names(&stream.schema)
+                        columns(&made.schema()),
+                        columns(&stream.schema)
                     );
                     return Err(
                         ConnectorError::new(ErrorKind::Schema, "other_columns", text)

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::SchemaRef;
 use rapidbyte_runtime::{
     Batch, CheckItem, ConnectorError, ErrorKind, Event, Native, NativeConnector, NativeSession,
     Phase, Position, ReadRequest, Result, Selection, SourceSession, Spec, Stream, SyncMode, broken,
@@ -14,7 +14,7 @@ use rapidbyte_wire::ipc::{self, Encoder};
 use rapidbyte_wire::size::front;
 use rapidbyte_wire::types::type_name;
 
-use crate::spec;
+use crate::{columns, spec};
 
 /// The batches of one stream, in order. An error ends the run.
 pub type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ConnectorError>> + Send>;
@@ -362,13 +362,4 @@ impl Read {
         let hint = "give all batches of a stream the same columns and types";
         Err(ConnectorError::new(ErrorKind::Schema, "other_columns", text).hint(hint))
     }
-}
-
-fn columns(schema: &Schema) -> String {
-    let fields = schema.fields().iter();
-    let columns = fields.map(|field| {
-        let may_be_null = if field.is_nullable() { "" } else { " not null" };
-        format!("{} {}{may_be_null}", field.name(), type_name(field))
-    });
-    columns.collect::<Vec<_>>().join(", ")
 }

@@ -20,8 +20,20 @@ pub use input::{Batches, Input};
 pub use output::{Output, Received, Taken};
 pub use rapidbyte_runtime::{ConnectorError, ErrorKind};
 
+use arrow_schema::Schema;
 use rapidbyte_runtime::{NO_SETTINGS, Spec};
+use rapidbyte_wire::types::type_name;
 
 fn spec(name: &str, description: &str) -> Spec {
     Spec::plain(name, env!("CARGO_PKG_VERSION"), description, NO_SETTINGS)
+}
+
+/// The columns of a schema, for an error.
+fn columns(schema: &Schema) -> String {
+    let fields = schema.fields().iter();
+    let columns = fields.map(|field| {
+        let may_be_null = if field.is_nullable() { "" } else { " not null" };
+        format!("{} {}{may_be_null}", field.name(), type_name(field))
+    });
+    columns.collect::<Vec<_>>().join(", ")
 }
