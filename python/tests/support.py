@@ -34,17 +34,18 @@ class Folder(unittest.TestCase):
 
 
 class Server:
-    """A PostgreSQL server for the whole run of the tests."""
+    """A PostgreSQL server, stopped when the interpreter ends."""
 
     _started: Server | None = None
 
     @classmethod
     def get(cls) -> Server:
+        """The server of the whole run of the tests."""
         if cls._started is None:
-            cls._started = cls()
+            cls._started = cls({"fsync": "off"})
         return cls._started
 
-    def __init__(self) -> None:
+    def __init__(self, settings: dict[str, str]) -> None:
         programs = os.environ.get("RAPIDBYTE_POSTGRES_BIN")
         if not programs:
             raise unittest.SkipTest("RAPIDBYTE_POSTGRES_BIN does not name the server's programs")
@@ -63,7 +64,9 @@ class Server:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        options = f"-p {self.port} -k {self.folder} -c fsync=off -c listen_addresses=127.0.0.1"
+        settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": str(self.folder), **settings}
+        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        options += f" -p {self.port}"
         self._run("pg_ctl", "-D", str(data), "-l", str(self.folder / "log"), "-o", options, "-w", "start")
         atexit.register(self._stop)
         self.url = f"postgres://rapid@127.0.0.1:{self.port}/postgres"

@@ -20,6 +20,7 @@ mod figure;
 mod flat;
 pub mod peers;
 pub mod postgres;
+pub mod python;
 
 use figure::{Figure, Goal, Unit, quoted, table};
 use flat::Flat;

@@ -77,6 +77,10 @@ Commands:
                            versions from the Python package index, pgcopydb from Debian's
   bench-engine [options]   build, then measure what needs no server against the goals
                            options: --rows <n>, --iters <n>, --no-build
+  bench-python [options] [group…]
+                           build the wheel, then measure it beside ADBC, DuckDB, polars and connectorx;
+                           groups: write, read, documents, threads, small; options: --rows <n>,
+                           --rounds <n>, --no-build
   components <folder>      put the bundled connectors into a folder
   lint                     formatting, clippy for the host and for the connectors, documentation,
                            cargo-deny
@@ -140,6 +144,7 @@ fn dispatch(
         "bench-compare" => return bench::compare::compare(workspace, steps, arguments),
         "bench-parts" => return bench::postgres::parts(workspace, steps, arguments),
         "bench-profile" => return bench::postgres::profile(workspace, steps, arguments),
+        "bench-python" => return bench::python::python(workspace, steps, arguments),
         "bench-engine" => return bench::bench(workspace, steps, arguments),
         _ => {}
     }

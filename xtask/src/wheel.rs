@@ -15,21 +15,90 @@ const MATURIN: &str = "maturin==1.16.0";
 /// Where the tests find the command that the wheel installs.
 const COMMAND: &str = "RAPIDBYTE_COMMAND";
 
+/// The environment of the release build's wheel.
+const RELEASED: &str = "wheel-release";
+
 /// The oldest Python that the package supports, as in `python/pyproject.toml`.
 const OLDEST: (u32, u32) = (3, 11);
 
 /// Builds everything in release, and leaves the wheel in `target/wheels`.
 pub fn wheel(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     let packer = packer(workspace, steps)?;
-    build::with_module(workspace, steps)?;
-    let wheel = steps.step("wheel", || {
-        let build = build::host(workspace, Host::Module);
-        pack(workspace, &packer, &build, &workspace.wheels(), &[])
-    })?;
+    let wheel = released(workspace, steps, &packer)?;
     let size = fs::metadata(&wheel).map_or(0, |metadata| metadata.len());
     let mib = size as f64 / f64::from(1 << 20);
     eprintln!("    {}: {mib:.1} MiB", workspace.shown(&wheel));
     Ok(())
+}
+
+/// The wheel of a release build.
+fn released(workspace: &Workspace, steps: &mut Steps, packer: &Path) -> Result<PathBuf, Failure> {
+    build::with_module(workspace, steps)?;
+    steps.step("wheel", || {
+        let build = build::host(workspace, Host::Module);
+        pack(workspace, packer, &build, &workspace.wheels(), &[])
+    })
+}
+
+/// Builds the wheel in release, and gives the folder of packages that it is installed in.
+pub fn released_packages(workspace: &Workspace, steps: &mut Steps) -> Result<PathBuf, Failure> {
+    let packer = packer(workspace, steps)?;
+    let wheel = released(workspace, steps, &packer)?;
+    let installed = steps.step("wheel: installed", || {
+        Installed::of(workspace, &packer, &wheel, RELEASED)
+    })?;
+    Ok(installed.packages)
+}
+
+/// The same folder, as the last build has left it.
+pub fn released_before(workspace: &Workspace) -> Result<PathBuf, Failure> {
+    let venv = workspace.python().join(RELEASED);
+    match venv.is_dir() {
+        true => packages(workspace, &python::program(&venv, "python3")),
+        false => Err(Failure::new(
+            "no wheel is installed: build without `--no-build`",
+        )),
+    }
+}
+
+/// The folder of an interpreter's packages.
+fn packages(workspace: &Workspace, interpreter: &Path) -> Result<PathBuf, Failure> {
+    let mut told = workspace.command(interpreter);
+    told.args([
+        "-c",
+        "import sysconfig; print(sysconfig.get_path('purelib'))",
+    ]);
+    Ok(capture(told)?.into())
+}
+
+/// A wheel in a virtual environment where nothing else is.
+struct Installed {
+    interpreter: PathBuf,
+    command: PathBuf,
+    /// The folder of packages, for `PYTHONPATH` of another interpreter.
+    packages: PathBuf,
+}
+
+impl Installed {
+    /// Installs the wheel without an index. `name` names the environment.
+    fn of(workspace: &Workspace, packer: &Path, wheel: &Path, name: &str) -> Result<Self, Failure> {
+        let venv = workspace.python().join(name);
+        let interpreter = python::program(&venv, "python3");
+        let mut create = workspace.command(python::program(packer, "python3"));
+        create.args(["-m", "venv", "--clear"]).arg(&venv);
+        run(create)?;
+        let mut install = workspace.command(&interpreter);
+        install
+            .args(["-m", "pip", "install", "--quiet"])
+            .args(["--disable-pip-version-check", "--no-deps", "--no-index"])
+            .arg(wheel);
+        run(install)?;
+        Ok(Self {
+            packages: packages(workspace, &interpreter)?,
+            command: python::program(&venv, "rapidbyte"),
+            interpreter,
+        })
+    }
 }
 
 /// The virtual environment that has maturin.
@@ -89,30 +158,15 @@ pub fn test(
     interpreter: &Path,
     prepare: impl Fn(&mut Command),
 ) -> Result<(), Failure> {
-    let venv = workspace.python().join("wheel");
-    let own = python::program(&venv, "python3");
-    steps.step("wheel: packed and installed", || {
-        let build = build::host(workspace, Host::Tests);
-        let folder = workspace.wheels_of_tests();
-        // It is read once.
-        let options = ["--compression-method", "stored"];
+    let build = build::host(workspace, Host::Tests);
+    let folder = workspace.wheels_of_tests();
+    // It is read once.
+    let options = ["--compression-method", "stored"];
+    let installed = steps.step("wheel: packed and installed", || {
         let wheel = pack(workspace, packer, &build, &folder, &options)?;
-        let mut create = workspace.command(python::program(packer, "python3"));
-        create.args(["-m", "venv", "--clear"]).arg(&venv);
-        run(create)?;
-        let mut install = workspace.command(&own);
-        install
-            .args(["-m", "pip", "install", "--quiet"])
-            .args(["--disable-pip-version-check", "--no-deps", "--no-index"])
-            .arg(wheel);
-        run(install)
+        Installed::of(workspace, packer, &wheel, "wheel")
     })?;
-    let mut packages = workspace.command(&own);
-    packages.args([
-        "-c",
-        "import sysconfig; print(sysconfig.get_path('purelib'))",
-    ]);
-    let packages = capture(packages)?;
+    let own = installed.interpreter;
     let interpreter = match interpreter.as_os_str().is_empty() {
         true => &own,
         false => interpreter,
@@ -120,8 +174,8 @@ pub fn test(
     let mut tests = workspace.command(interpreter);
     tests
         .args(["-m", "unittest", "discover", "-s", "python/tests", "-v"])
-        .env("PYTHONPATH", packages)
-        .env(COMMAND, python::program(&venv, "rapidbyte"));
+        .env("PYTHONPATH", installed.packages)
+        .env(COMMAND, installed.command);
     prepare(&mut tests);
     // The wheel has its own.
     tests.env_remove("RAPIDBYTE_CONNECTORS");

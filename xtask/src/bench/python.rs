@@ -1,0 +1,44 @@
+//! A program in Python, `benches/python`, measures the Python package beside others.
+
+use crate::step::{Failure, Steps};
+use crate::workspace::Workspace;
+use crate::{python, wheel};
+
+const NO_BUILD: &str = "--no-build";
+
+/// psycopg prepares the tables, and pyarrow holds the rows; the others are measured.
+const PACKAGES: [&str; 9] = [
+    "connectorx==0.4.6",
+    "psycopg[binary]==3.3.9",
+    "pyarrow==26.0.1",
+    "polars==2.1.0",
+    "pandas==3.1.1",
+    "sqlalchemy==2.0.44",
+    "adbc-driver-postgresql==1.13.0",
+    "duckdb==1.5.5",
+    "duckdb-extension-postgres-scanner==1.5.5",
+];
+
+/// Builds and installs the wheel, then has the program start a server and measure.
+pub fn python(
+    workspace: &Workspace,
+    steps: &mut Steps,
+    arguments: &[String],
+) -> Result<(), Failure> {
+    let server = crate::postgres::programs_folder(workspace, steps)?;
+    let why = "the bench compares with packages that need it";
+    let venv = python::environment(workspace, steps, &PACKAGES, why)?;
+    let packages = match arguments.iter().any(|argument| argument == NO_BUILD) {
+        true => wheel::released_before(workspace)?,
+        false => wheel::released_packages(workspace, steps)?,
+    };
+    let mut program = workspace.command(python::program(&venv, "python3"));
+    program
+        .arg("benches/python/bench.py")
+        .arg("--log")
+        .arg(workspace.bench())
+        .args(arguments.iter().filter(|argument| *argument != NO_BUILD))
+        .env("PYTHONPATH", packages)
+        .env(crate::postgres::VARIABLE, server);
+    steps.program("bench: Python package", program)
+}
