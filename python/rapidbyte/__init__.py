@@ -10,17 +10,16 @@
 
 from __future__ import annotations
 
-import asyncio
+import importlib
 import json
 import os
-import pathlib
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from . import _interpreter  # noqa: F401: it refuses subinterpreters before the engine is loaded
-from . import _engine, _results, _schema
+from . import _engine
 from ._engine import Batch, Cancel, Reader
 from ._errors import (
     AuthError,
@@ -37,7 +36,10 @@ from ._errors import (
     SupersededError,
     TransientError,
 )
-from ._results import Check, Column, Plan, Progress, Report, Stream, Verified
+
+if TYPE_CHECKING:
+    from ._asyncio import aread, arun, awrite
+    from ._results import Check, Column, Plan, Progress, Report, Stream, Verified
 
 __version__ = _engine.version()
 
@@ -80,6 +82,24 @@ __all__ = [
     "verify",
     "write",
 ]
+
+#: What takes long to import is imported with its first use.
+_LATER = {
+    "_asyncio": ("aread", "arun", "awrite"),
+    "_results": ("Check", "Column", "Plan", "Progress", "Report", "Stream", "Verified"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _LATER.items():
+        if name in names:
+            return getattr(importlib.import_module(f".{module}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 #: A pipeline: the path of a file, the text of one, or its document.
 Pipeline = str | os.PathLike[str] | Mapping[str, Any]
@@ -136,7 +156,7 @@ def run(
         given["content"] = json.dumps(_without_retries(json.loads(given["content"]), inputs, output))
     choice = _choice(select, exclude, limit, full_refresh)
     parts = _parts(inputs, output, transforms)
-    return _results.report(_engine.run(given, parts, choice, given["form"] == "file", _watch(on_progress, cancel)))
+    return _result("report", _engine.run(given, parts, choice, given["form"] == "file", _watch(on_progress, cancel)))
 
 
 def plan(
@@ -153,7 +173,7 @@ def plan(
     """Plan a run: what it would move, into which types, by which statements. Nothing is written."""
     choice = _choice(select, exclude, None, False)
     parts = _parts(inputs, output, transforms)
-    return _results.plan(_engine.plan(_given(pipeline, params), parts, choice, _watch(None, cancel)))
+    return _result("plan", _engine.plan(_given(pipeline, params), parts, choice, _watch(None, cancel)))
 
 
 def check(
@@ -166,7 +186,7 @@ def check(
 ) -> list[Check]:
     """Check everything that a run needs: servers, privileges, types."""
     parts = _parts(inputs, None, transforms)
-    return _results.checks(_engine.check(_given(pipeline, params), parts, _watch(None, cancel)))
+    return _result("checks", _engine.check(_given(pipeline, params), parts, _watch(None, cancel)))
 
 
 def discover(
@@ -178,7 +198,7 @@ def discover(
 ) -> list[Stream]:
     """List the streams that the source has, with their columns."""
     parts = _parts(inputs, None, None)
-    return _results.streams(_engine.discover(_given(pipeline, params), parts, _watch(None, cancel)))
+    return _result("streams", _engine.discover(_given(pipeline, params), parts, _watch(None, cancel)))
 
 
 def verify(
@@ -194,7 +214,7 @@ def verify(
     """Compare the rows of targets with their sources. With ``repair`` rows that differ are moved again."""
     choice = _choice(select, exclude, None, False)
     watch = _watch(None, cancel)
-    return _results.verified(_engine.verify(_given(pipeline, params), choice, float(sample), repair, watch))
+    return _result("verified", _engine.verify(_given(pipeline, params), choice, float(sample), repair, watch))
 
 
 def write(
@@ -230,9 +250,9 @@ def write(
             done = _engine.run(given, parts, _choice((), (), None, False), False, _watch(on_progress, cancel))
     except DataError as error:
         if error.code == "no_columns" and error.row is None and mode != "replace":
-            return _results.nothing(document["pipeline"])
+            return _result("nothing", document["pipeline"])
         raise
-    return _results.report(done)
+    return _result("report", done)
 
 
 class Sink:
@@ -256,7 +276,7 @@ class Sink:
         """Commit the rows."""
         if self.report is None:
             done = self._inner.close()
-            self.report = _results.nothing(self._name) if done is None else _results.report(done)
+            self.report = _result("nothing", self._name) if done is None else _result("report", done)
         return self.report
 
     def abandon(self) -> None:
@@ -289,7 +309,7 @@ def sink(
     document, params, name = _load(to, table, mode, key, settings)
     document.setdefault("retry", {"max_attempts": 1})
     given = _given(document, params)
-    inner = _engine.Sink(given, name, _names(key), _schema.columns(schema))
+    inner = _engine.Sink(given, name, _names(key), _columns(schema))
     return Sink(inner, document["pipeline"])
 
 
@@ -312,40 +332,6 @@ def read(
     document, params = _extract(source, table, query, columns, where, settings)
     given = _given(document, params)
     return _engine.read(given, _choice((), (), limit, False))
-
-
-async def arun(pipeline: Pipeline, **arguments: Any) -> Report:
-    """:func:`run` for asyncio, in another thread. If the task is cancelled, the run is."""
-    return await _apart(run, pipeline, **arguments)
-
-
-async def awrite(rows: Any, to: str | os.PathLike[str], **arguments: Any) -> Report:
-    """:func:`write` for asyncio, in another thread. If the task is cancelled, the write is."""
-    return await _apart(write, rows, to, **arguments)
-
-
-async def aread(source: str | os.PathLike[str], **arguments: Any) -> AsyncIterator[Batch]:
-    """:func:`read` for asyncio: an asynchronous iterator of batches."""
-    reader = await asyncio.to_thread(read, source, **arguments)
-    try:
-        while (batch := await asyncio.to_thread(next, reader, None)) is not None:
-            yield batch
-    finally:
-        await asyncio.shield(asyncio.to_thread(reader.close))
-
-
-async def _apart(call: Callable[..., Report], *arguments: Any, **named: Any) -> Report:
-    cancel = named.pop("cancel", None) or Cancel()
-    work = asyncio.ensure_future(asyncio.to_thread(call, *arguments, cancel=cancel, **named))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        cancel.cancel()
-        # It ends soon, and nothing of it may be under way afterwards.
-        await asyncio.wait([work])
-        if not work.cancelled():
-            work.exception()
-        raise
 
 
 def _names(names: str | Sequence[str]) -> list[str]:
@@ -375,8 +361,18 @@ def _parts(inputs: Any, output: Any, transforms: Any) -> dict[str, Any]:
     streams = []
     for name, rows in (inputs or {}).items():
         one = rows if isinstance(rows, Input) else Input(rows)
-        streams.append({"name": name, "rows": one.rows, "schema": _schema.columns(one.schema), "key": one.key})
+        streams.append({"name": name, "rows": one.rows, "schema": _columns(one.schema), "key": one.key})
     return {"inputs": streams, "output": output, "transforms": list((transforms or {}).items())}
+
+
+def _result(maker: str, made: str) -> Any:
+    return getattr(importlib.import_module("._results", __name__), maker)(made)
+
+
+def _columns(schema: Any) -> Any:
+    if schema is None:
+        return None
+    return importlib.import_module("._schema", __name__).columns(schema)
 
 
 def _choice(select: Any, exclude: Any, limit: int | None, full_refresh: bool) -> dict[str, Any]:
@@ -445,8 +441,9 @@ def _load(
     else:
         if table:
             raise ConfigError("a file takes no table=", code="invalid_argument", hint="leave it out")
-        path = pathlib.Path(os.fspath(to))
-        name, config, use = path.name.split(".")[0], {"path": _literal(path)}, "dest-file"
+        path = os.fspath(to)
+        name = os.path.basename(path.rstrip("/")).split(".")[0]
+        config, use = {"path": _literal(path)}, "dest-file"
     stream["name"] = _literal(name)
     if _checked_mode(mode, key) == "upsert":
         stream["primary_key"] = [_literal(column) for column in _names(key)]
@@ -482,8 +479,7 @@ def _extract(
     else:
         if table or query:
             raise ConfigError("a file takes no table= or query=", code="invalid_argument", hint="leave it out")
-        path = pathlib.Path(os.fspath(source))
-        config, use = {"path": _literal(path)}, "source-file"
+        config, use = {"path": _literal(os.fspath(source))}, "source-file"
         stream = {"name": "*"}
     if columns is not None:
         stream["columns"] = [_literal(column) for column in columns]

@@ -208,6 +208,18 @@ class Progress:
         """Bytes of Arrow data of these rows."""
         return sum(stream.bytes for stream in self.streams)
 
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(stream.name)}</td><td>{html.escape(stream.state)}</td>"
+            f"<td style='text-align:right'>{stream.rows:,}{_total(stream.estimated_rows)}</td></tr>"
+            for stream in self.streams
+        )
+        return f"<table><thead><tr><th>stream</th><th></th><th>rows</th></tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _total(estimated: int | None) -> str:
+    return "" if estimated is None else f" of about {estimated:,}"
+
 
 def progress(run_id: str, streams: list[tuple[Any, ...]]) -> Progress:
     """Makes the progress of a run. The engine calls it."""

@@ -46,7 +46,7 @@ impl Stream {
     /// columns of that schema by their names: it has all that the object has, and others are NULL.
     pub fn of(value: &Bound<'_, PyAny>, schema: Option<&SchemaRef>) -> Result<Option<Self>> {
         let py = value.py();
-        let plain = match is_of_polars(value)? {
+        let plain = match is_frame(value)? {
             true => py
                 .import("rapidbyte._frames")?
                 .call_method1("plain", (value,))?,
@@ -128,12 +128,11 @@ impl Stream {
     }
 }
 
-/// Polars gives columns of the type Null in a form that Arrow's own libraries refuse.
-fn is_of_polars(value: &Bound<'_, PyAny>) -> Result<bool> {
+/// Whether `rapidbyte._frames` has to look at a value: it may be a DataFrame of polars or pandas.
+fn is_frame(value: &Bound<'_, PyAny>) -> Result<bool> {
     let module = value.get_type().module()?;
-    Ok(module
-        .to_str()
-        .is_ok_and(|module| module.starts_with("polars.")))
+    let package = module.to_str()?.split('.').next();
+    Ok(matches!(package, Some("polars" | "pandas")))
 }
 
 fn places(given: &Schema, schema: &Schema) -> Result<Vec<Option<usize>>> {

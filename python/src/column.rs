@@ -1,9 +1,10 @@
 //! A column under construction.
 
+use std::mem::replace;
 use std::sync::Arc;
 
 use arrow_array::builder::{
-    BinaryBuilder, BooleanBuilder, Date32Builder, DurationMicrosecondBuilder,
+    ArrayBuilder, BinaryBuilder, BooleanBuilder, Date32Builder, DurationMicrosecondBuilder,
     FixedSizeBinaryBuilder, Float64Builder, Int64Builder, StringBuilder, Time64MicrosecondBuilder,
     TimestampMicrosecondBuilder,
 };
@@ -18,11 +19,12 @@ use arrow_array::{
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType, Field, FieldRef, TimeUnit};
 use pyo3::prelude::*;
+use pyo3::types::{PyFloat, PyInt, PyString};
 use rapidbyte_formats::text::decimal::{parse_i128, parse_i256};
 
 use crate::refusal::{Refusal, Result};
 use crate::shape::{EXACT_WHOLE, Shape};
-use crate::value::{Found, Known, look, write_json};
+use crate::value::{Found, Known, characters, look, write_json};
 
 /// Bytes of a value of fixed width, its share of the bitmap included.
 const FIXED_BYTES: usize = 9;
@@ -69,6 +71,35 @@ impl Values {
 
     /// Adds a value. Gives its bytes, or `None` for a value of another type.
     pub fn push(&mut self, value: &Bound<'_, PyAny>, known: &Known) -> Result<Option<usize>> {
+        // Most values are of these types, and then nothing else has to be looked at.
+        match self {
+            Self::Text(column) => {
+                if let Ok(text) = value.cast_exact::<PyString>() {
+                    let text = characters(text)?;
+                    column.append_value(text);
+                    return Ok(Some(text.len() + 5));
+                }
+            }
+            Self::Float(column) => {
+                if let Ok(number) = value.cast_exact::<PyFloat>() {
+                    column.append_value(number.value());
+                    return Ok(Some(FIXED_BYTES));
+                }
+            }
+            Self::Int(column) => {
+                if let Ok(number) = value.cast_exact::<PyInt>()
+                    && let Ok(number) = number.extract::<i64>()
+                {
+                    column.append_value(number);
+                    return Ok(Some(FIXED_BYTES));
+                }
+            }
+            _ => {}
+        }
+        self.push_other(value, known)
+    }
+
+    fn push_other(&mut self, value: &Bound<'_, PyAny>, known: &Known) -> Result<Option<usize>> {
         let found = look(value, known)?;
         let bytes = match (&mut *self, found) {
             (_, Found::Instead(plain)) => return self.push(&plain, known),
@@ -201,7 +232,6 @@ impl Values {
     }
 
     fn len(&self) -> usize {
-        use arrow_array::builder::ArrayBuilder;
         match self {
             Self::Bool(column) => column.len(),
             Self::Int(column) => column.len(),
@@ -222,13 +252,23 @@ impl Values {
     pub fn finish(&mut self, field: &Field) -> Result<ArrayRef> {
         Ok(match self {
             Self::Bool(column) => Arc::new(column.finish()),
-            Self::Int(column) => ints(column.finish(), field.data_type())?,
-            Self::Float(column) => floats(column.finish(), field.data_type())?,
+            Self::Int(column) => {
+                let next = Int64Builder::with_capacity(column.len());
+                ints(replace(column, next).finish(), field.data_type())?
+            }
+            Self::Float(column) => {
+                let next = Float64Builder::with_capacity(column.len());
+                floats(replace(column, next).finish(), field.data_type())?
+            }
             Self::Decimal(digits) => decimals(&std::mem::take(digits), field)?,
             Self::Text(column) if *field.data_type() == DataType::LargeUtf8 => {
                 Arc::new(LargeStringArray::from_iter(column.finish().iter()))
             }
-            Self::Text(column) | Self::Json(column, _) => Arc::new(column.finish()),
+            Self::Text(column) | Self::Json(column, _) => {
+                let bytes = column.values_slice().len();
+                let next = StringBuilder::with_capacity(column.len(), bytes);
+                Arc::new(replace(column, next).finish())
+            }
             Self::Bytes(column) => Arc::new(column.finish()),
             Self::Date(column) => Arc::new(column.finish()),
             Self::Time(column) => Arc::new(column.finish()),
@@ -242,7 +282,7 @@ impl Values {
                     DataType::List(inner) => Arc::clone(inner),
                     _ => return Err(Refusal::data("internal", "a list is missing")),
                 };
-                let ends = std::mem::replace(ends, vec![0]);
+                let ends = replace(ends, vec![0]);
                 let are_valid = NullBuffer::from(std::mem::take(are_valid));
                 let items = item.finish(&inner)?;
                 let list = ListArray::try_new(

@@ -58,6 +58,7 @@ pub struct Known {
     /// 1970-01-01T00:00:00 without a zone, and in UTC.
     epoch: Py<PyAny>,
     epoch_utc: Py<PyAny>,
+    utc: Py<PyAny>,
 }
 
 impl Known {
@@ -70,7 +71,7 @@ impl Known {
             let utc = module.getattr("timezone")?.getattr("utc")?;
             let epoch = datetime.call1((1970, 1, 1))?;
             let zone = PyDict::new(py);
-            zone.set_item("tzinfo", utc)?;
+            zone.set_item("tzinfo", &utc)?;
             let epoch_utc = epoch.call_method("replace", (), Some(&zone))?;
             let of = |module: &str, name: &str| -> PyResult<Py<PyAny>> {
                 Ok(py.import(module)?.getattr(name)?.unbind())
@@ -86,6 +87,7 @@ impl Known {
                 mapping: of("collections.abc", "Mapping")?,
                 epoch: epoch.unbind(),
                 epoch_utc: epoch_utc.unbind(),
+                utc: utc.unbind(),
             })
         })
     }
@@ -94,7 +96,7 @@ impl Known {
 /// Says what a value is.
 pub fn look<'a, 'py>(value: &'a Bound<'py, PyAny>, known: &Known) -> Result<Found<'a, 'py>> {
     if let Ok(text) = value.cast_exact::<PyString>() {
-        return text_of(text);
+        return characters(text).map(Found::Text);
     }
     if let Ok(number) = value.cast_exact::<PyInt>() {
         return int(number);
@@ -155,7 +157,7 @@ fn of_other_type<'a, 'py>(value: &'a Bound<'py, PyAny>, known: &Known) -> Result
         return time(value);
     }
     if is(&known.timedelta)? {
-        return duration(value);
+        return Ok(Found::Duration(micros(value, known)?));
     }
     if is(&known.decimal)? {
         return decimal(value);
@@ -164,7 +166,7 @@ fn of_other_type<'a, 'py>(value: &'a Bound<'py, PyAny>, known: &Known) -> Result
         return uuid(value);
     }
     if let Ok(text) = value.cast::<PyString>() {
-        return text_of(text);
+        return characters(text).map(Found::Text);
     }
     if let Ok(number) = value.cast::<PyInt>() {
         return int(number);
@@ -297,7 +299,8 @@ pub fn fields<'py>(value: &Bound<'py, PyAny>, known: &Known) -> Result<Option<Bo
     Ok(None)
 }
 
-fn text_of<'a, 'py>(text: &'a Bound<'py, PyString>) -> Result<Found<'a, 'py>> {
+/// The characters of a string.
+pub fn characters<'a>(text: &'a Bound<'_, PyString>) -> Result<&'a str> {
     let text = text.to_str().map_err(|_| {
         Refusal::data(
             "not_unicode",
@@ -306,7 +309,7 @@ fn text_of<'a, 'py>(text: &'a Bound<'py, PyString>) -> Result<Found<'a, 'py>> {
         .hint("decode the bytes with errors=\"replace\", or send bytes")
     })?;
     ensure_small(text.len())?;
-    Ok(Found::Text(text))
+    Ok(text)
 }
 
 fn bytes_of<'a, 'py>(bytes: &'a [u8]) -> Result<Found<'a, 'py>> {
@@ -396,12 +399,13 @@ fn time<'a, 'py>(value: &Bound<'py, PyAny>) -> Result<Found<'a, 'py>> {
 
 fn datetime<'a, 'py>(value: &Bound<'py, PyAny>, known: &Known) -> Result<Found<'a, 'py>> {
     let py = value.py();
-    let since = |epoch: &Py<PyAny>| -> Result<i64> { micros(&value.sub(epoch)?) };
-    if value.getattr(intern!(py, "tzinfo"))?.is_none() {
+    let since = |epoch: &Py<PyAny>| -> Result<i64> { micros(&value.sub(epoch)?, known) };
+    let zone = value.getattr(intern!(py, "tzinfo"))?;
+    if zone.is_none() {
         return Ok(Found::Timestamp(since(&known.epoch)?));
     }
     // A zone that gives no offset makes a datetime without a zone.
-    if value.call_method0(intern!(py, "utcoffset"))?.is_none() {
+    if !zone.is(&known.utc) && value.call_method0(intern!(py, "utcoffset"))?.is_none() {
         let text = "a datetime whose tzinfo has no offset from UTC";
         return Err(Refusal::data("value_does_not_fit", text)
             .hint("send it without tzinfo, or with a zone"));
@@ -409,19 +413,16 @@ fn datetime<'a, 'py>(value: &Bound<'py, PyAny>, known: &Known) -> Result<Found<'
     Ok(Found::Zoned(since(&known.epoch_utc)?))
 }
 
-fn duration<'a, 'py>(value: &Bound<'py, PyAny>) -> Result<Found<'a, 'py>> {
-    Ok(Found::Duration(micros(value)?))
-}
-
 /// The microseconds of a `timedelta`.
-fn micros(delta: &Bound<'_, PyAny>) -> Result<i64> {
+fn micros(delta: &Bound<'_, PyAny>, known: &Known) -> Result<i64> {
     let py = delta.py();
     let part = |name| -> Result<i64> { Ok(delta.getattr(name)?.extract()?) };
     let days = part(intern!(py, "days"))?;
     let seconds = part(intern!(py, "seconds"))?;
     let micros = part(intern!(py, "microseconds"))?;
     // Those of pandas have nanoseconds, too.
-    if let Ok(nanos) = delta.getattr(intern!(py, "nanoseconds"))
+    if !delta.get_type().is(&known.timedelta)
+        && let Ok(nanos) = delta.getattr(intern!(py, "nanoseconds"))
         && nanos.extract::<i64>()? != 0
     {
         let text = "a time with nanoseconds, and columns of Python values have microseconds";

@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 class Documents(Folder):
     def test_the_examples_of_the_page_run_in_order(self) -> None:
-        package("polars"), package("pyarrow")
+        package("polars"), package("pyarrow"), package("pandas")
         text = (ROOT / "docs/python.md").read_text()
         names = {"url": Server.get().url}
         blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)

@@ -112,6 +112,14 @@ class Values(Folder):
                 self.assertEqual(back(f"out/{name}.parquet"), ROWS)
         rb.write(pl.DataFrame({"a": [1], "n": [None]}), "out/null.parquet")
         self.assertEqual(back("out/null.parquet"), [{"a": 1, "n": None}])
+        frame = pd.DataFrame({"n": [1, 2, 3]}, index=["x", "y", "z"])
+        for name, rows, columns in [
+            ("filtered", frame[frame["n"] > 1], ["n"]),
+            ("named", frame.rename_axis("key"), ["n", "key"]),
+            ("levels", frame.set_index([pd.Index(["a", "b", "c"], name="key"), frame["n"].array]), ["n", "key"]),
+        ]:
+            rb.write(rows, f"out/{name}.parquet")
+            self.assertEqual([column.name for column in rb.read(f"out/{name}.parquet").columns], columns)
         for value in [pl.LazyFrame({"a": [1]}), pd.Series([1]), pa.array([1])]:
             with self.subTest(type(value)), self.assertRaises(rb.Error) as raised:
                 rb.write(value, "out/wrong.parquet")

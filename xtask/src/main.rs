@@ -19,6 +19,7 @@ mod demo;
 mod dist;
 mod faults;
 mod fuzz;
+mod integrations;
 mod javascript;
 mod pgbouncer;
 mod postgres;
@@ -46,7 +47,8 @@ Commands:
                            show the first rows, write a report page
   run <pipeline> [flags]   build, then `rapidbyte run <pipeline> [flags]`
   test [options] [filter]  build, then every test; a filter picks tests by a part of their name
-                           options: -p <package>, --test <target>, --python (those of the Python package), or
+                           options: -p <package>, --test <target>, --python (those of the Python package),
+                           --with integrations (also its examples, with Airflow, Dagster, dbt, dlt and Jupyter), or
                            --lint without a filter, which also checks the code: formatting, clippy,
                            documentation, cargo-deny
   faults [options]         build, then kill the program at every named point and run it again

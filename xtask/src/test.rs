@@ -19,6 +19,8 @@ struct Selection {
     lints: bool,
     /// Only the tests of the Python package.
     python: bool,
+    /// Also those of its examples, with the tools that they are for.
+    integrations: bool,
 }
 
 /// Where proptest takes its seed from. It is fixed unless the variable is set (another number
@@ -67,8 +69,10 @@ pub fn with(
     let selection = parse(arguments)?;
     let server = postgres::programs_folder(workspace, steps)?;
     let is_all = selection.targets.is_empty() && selection.filters.is_empty();
-    if selection.python && !is_all {
-        return Err(Failure::usage("`--python` goes without other tests"));
+    if (selection.python || selection.integrations) && !is_all {
+        return Err(Failure::usage(
+            "`--python` and `--with integrations` go without a filter",
+        ));
     }
     let host = match is_all {
         true => build::Host::Tests,
@@ -113,7 +117,10 @@ pub fn with(
             false => all(steps, cargo),
         };
         let python = match &tools.packer {
-            Some(packer) => wheel::test(workspace, steps, packer, &tools.columnar, prepare),
+            Some(packer) => {
+                let more = selection.integrations;
+                wheel::test(workspace, steps, packer, &tools.columnar, more, prepare)
+            }
             None => Ok(()),
         };
         return rust.and(python);
@@ -250,6 +257,10 @@ fn parse(arguments: &[String]) -> Result<Selection, Failure> {
             "--" => selection.filters.extend(arguments.by_ref().cloned()),
             "--lint" => selection.lints = true,
             "--python" => selection.python = true,
+            "--with" => match arguments.next().map(String::as_str) {
+                Some("integrations") => selection.integrations = true,
+                _ => return Err(Failure::usage("`--with` takes `integrations`")),
+            },
             flag if flag.starts_with('-') => {
                 return Err(Failure::usage(format!(
                     "`test` knows no option `{flag}` (options of the test programs follow `--`)"
@@ -290,7 +301,14 @@ mod tests {
 
     #[test]
     fn unknown_and_unfinished_options_are_refused() {
-        for line in ["--relase", "csv -p", "--lint csv", "--lint -p wire"] {
+        for line in [
+            "--relase",
+            "csv -p",
+            "--lint csv",
+            "--lint -p wire",
+            "--with",
+            "--with more",
+        ] {
             assert_eq!(parsed(line).unwrap_err().code, 2, "{line}");
         }
     }

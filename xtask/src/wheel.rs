@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::build::{self, Host};
 use crate::step::{Failure, Steps, capture, run};
 use crate::workspace::Workspace;
-use crate::{python, stand_in, toolchain};
+use crate::{integrations, python, stand_in, toolchain};
 
 const MATURIN: &str = "maturin==1.16.0";
 
@@ -151,11 +151,13 @@ fn pack(
 /// Installs a wheel of the last build where nothing else is, and runs the tests of `python/tests` with it.
 ///
 /// `interpreter` has the packages that some of the tests read and write with; if it is empty, those tests skip themselves.
+/// The integrations have interpreters of their own.
 pub fn test(
     workspace: &Workspace,
     steps: &mut Steps,
     packer: &Path,
     interpreter: &Path,
+    with_integrations: bool,
     prepare: impl Fn(&mut Command),
 ) -> Result<(), Failure> {
     let build = build::host(workspace, Host::Tests);
@@ -166,18 +168,29 @@ pub fn test(
         let wheel = pack(workspace, packer, &build, &folder, &options)?;
         Installed::of(workspace, packer, &wheel, "wheel")
     })?;
-    let own = installed.interpreter;
     let interpreter = match interpreter.as_os_str().is_empty() {
-        true => &own,
+        true => &installed.interpreter,
         false => interpreter,
     };
-    let mut tests = workspace.command(interpreter);
-    tests
-        .args(["-m", "unittest", "discover", "-s", "python/tests", "-v"])
-        .env("PYTHONPATH", installed.packages)
-        .env(COMMAND, installed.command);
-    prepare(&mut tests);
-    // The wheel has its own.
-    tests.env_remove("RAPIDBYTE_CONNECTORS");
-    steps.program("test: Python package", tests)
+    // The integrations use what the tests share.
+    let paths = std::env::join_paths([installed.packages, workspace.path("python/tests")])
+        .map_err(|error| Failure::new(format!("the folder of packages: {error}")))?;
+    let unittest = |interpreter: &Path, arguments: &[&str]| {
+        let mut tests = workspace.command(interpreter);
+        tests
+            .args(["-m", "unittest", "-v"])
+            .args(arguments)
+            .env("PYTHONPATH", &paths)
+            .env(COMMAND, &installed.command);
+        prepare(&mut tests);
+        // The wheel has its own.
+        tests.env_remove("RAPIDBYTE_CONNECTORS");
+        tests
+    };
+    let all = unittest(interpreter, &["discover", "-s", "python/tests"]);
+    let own = steps.program("test: Python package", all);
+    match with_integrations {
+        true => own.and(integrations::test(workspace, steps, unittest)),
+        false => own,
+    }
 }
