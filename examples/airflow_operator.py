@@ -57,7 +57,7 @@ class RapidbyteOperator(BaseOperator):
             self._cancel.cancel()
 
 
-with DAG("copy_people", schedule=None) as dag:
+with DAG("copy_people", schedule=None, default_args={"retries": 2}):
     RapidbyteOperator(
         task_id="people",
         pipeline=os.environ.get("PEOPLE_PIPELINE", "pipelines/people.yaml"),

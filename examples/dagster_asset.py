@@ -1,7 +1,6 @@
 """A Dagster asset that a pipeline of Rapidbyte fills."""
 
-from __future__ import annotations
-
+# Dagster reads the annotations, so they are not postponed here.
 import os
 
 import dagster as dg

@@ -42,7 +42,9 @@ class Dbt(Folder):
         self.assertEqual([file.name for file in (self.folder / "exports").iterdir()], ["customers.parquet"])
 
     def test_nothing_is_exported_after_a_failure(self) -> None:
-        (self.project / "models" / "customers.sql").write_text("select 1 / 0 as id")
+        (self.project / "models" / "customers.sql").write_text(
+            '{{ config(materialized="table", meta={"export": "customers.parquet"}) }} select 1 / 0 as id'
+        )
         self.assertEqual(self.run_example().returncode, 1)
         self.assertFalse((self.folder / "exports").exists())
 

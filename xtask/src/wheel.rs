@@ -178,8 +178,9 @@ pub fn test(
     let unittest = |interpreter: &Path, arguments: &[&str]| {
         let mut tests = workspace.command(interpreter);
         tests
-            .args(["-m", "unittest", "-v"])
+            .args(["-m", "unittest"])
             .args(arguments)
+            .arg("-v")
             .env("PYTHONPATH", &paths)
             .env(COMMAND, &installed.command);
         prepare(&mut tests);
