@@ -267,8 +267,9 @@ class Sink:
     def write(self, rows: Any) -> int:
         """Take rows in any form of :func:`rapidbyte.write`, and return how many.
 
-        The first rows decide the columns, unless ``schema`` does. An error of rows that were not sent yet leaves the sink
-        open.
+        The first rows decide the columns, unless ``schema`` does. After an error the sink takes further rows if nothing of
+        this call was sent yet, which is so for less than a batch. Otherwise all of its rows are discarded, and ``close``
+        fails.
         """
         return self._inner.write(rows)
 
@@ -287,10 +288,11 @@ class Sink:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: object) -> None:
-        if kind is None and not self._inner.is_closed:
-            self.close()
-        else:
+        if kind is not None:
             self.abandon()
+        elif not self._inner.is_closed:
+            # After a write that failed, this is an error: its rows are lost, whether the caller caught that one or not.
+            self.close()
 
 
 def sink(

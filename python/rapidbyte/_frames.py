@@ -4,29 +4,42 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._errors import ConfigError
+
 
 def plain(frame: Any) -> Any:
-    """The frame without what is not a column, or not a column of a type."""
+    """The frame with what Arrow's libraries take. Columns whose values would become others are refused."""
     if type(frame).__module__.partition(".")[0] == "pandas":
-        return _without_numbers(frame) if hasattr(frame, "columns") else frame
-    # A LazyFrame has them, too, and is refused later.
+        return _of_pandas(frame) if hasattr(frame, "columns") else frame
+    # A LazyFrame has columns, too, and is refused later.
     if not hasattr(frame, "with_columns") or hasattr(frame, "collect"):
         return frame
-    return _with_types(frame)
+    return _of_polars(frame)
 
 
-def _with_types(frame: Any) -> Any:
-    """Strings in columns that have no value at all: polars gives those with a buffer too many."""
+def _of_polars(frame: Any) -> Any:
     import polars
 
+    for name, kind in frame.schema.items():
+        if kind == polars.Object:
+            # It would give the addresses of the objects.
+            raise _refused(name, "a column of Python objects", "cast it, or give frame.to_dicts()")
+    # Polars gives those without any value with a buffer too many.
     empty = [name for name, kind in frame.schema.items() if kind == polars.Null]
     return frame.with_columns(polars.col(empty).cast(polars.String)) if empty else frame
 
 
-def _without_numbers(frame: Any) -> Any:
-    """Without the parts of the index that have no name. pandas would give them as columns such as `__index_level_0__`."""
+def _of_pandas(frame: Any) -> Any:
+    for name, kind in frame.dtypes.items():
+        if getattr(kind, "name", "").startswith("period["):
+            # It would give the numbers of the periods.
+            raise _refused(str(name), "a column of periods", "convert it with .dt.to_timestamp() or .astype(str)")
+    # pandas would give parts of the index without a name as columns such as `__index_level_0__`, and a range not at all.
     nameless = [at for at, name in enumerate(frame.index.names) if name is None]
-    if not nameless:
-        return frame
-    every = len(nameless) == frame.index.nlevels
-    return frame.reset_index(level=None if every else nameless, drop=True)
+    if len(nameless) == frame.index.nlevels:
+        return frame.reset_index(drop=True)
+    return (frame.reset_index(level=nameless, drop=True) if nameless else frame).reset_index()
+
+
+def _refused(column: str, message: str, hint: str) -> ConfigError:
+    return ConfigError(message, code="unsupported_type", column=column, hint=hint)

@@ -82,6 +82,17 @@ impl Stream {
         &self.schema
     }
 
+    /// With the types and the order of this schema, if it has just its columns. Otherwise it stays as it is.
+    pub fn in_types_of(mut self, schema: &SchemaRef) -> Result<Self> {
+        let given = self.reader.schema();
+        let has = |field: &Arc<Field>| given.index_of(field.name()).is_ok();
+        if given.fields().len() == schema.fields().len() && schema.fields().iter().all(has) {
+            self.places = Some(places(&given, schema)?);
+            self.schema = Arc::clone(schema);
+        }
+        Ok(self)
+    }
+
     /// The rows that were given so far.
     pub fn taken(&self) -> u64 {
         self.taken

@@ -28,7 +28,11 @@ type Work = Box<dyn FnOnce(Python<'_>, &mut State) -> Result<(), Refusal> + Send
 
 /// The way of a run's threads to the caller's code.
 #[derive(Clone)]
-pub struct Calls(Sender<Work>);
+pub struct Calls {
+    to: Sender<Work>,
+    /// Of the run.
+    pub cancel: Cancel,
+}
 
 /// The caller's rows. Only the caller's thread touches them.
 #[derive(Default)]
@@ -53,7 +57,10 @@ impl Desk {
     pub fn new(py: Python<'_>, cancel: Cancel, on_progress: Option<Py<PyAny>>) -> PyResult<Self> {
         let (to, waiting) = bounded(WAITING);
         Ok(Self {
-            calls: Calls(to),
+            calls: Calls {
+                to,
+                cancel: cancel.clone(),
+            },
             waiting,
             cancel,
             on_progress,
@@ -98,7 +105,7 @@ impl Desk {
                         Ok(())
                     });
                     // Nobody listens any more where the caller was interrupted.
-                    let _ = calls.0.send(work);
+                    let _ = calls.to.send(work);
                 }
             }))
     }
@@ -161,11 +168,20 @@ impl Desk {
             }
             if let Err(raised) = served {
                 cancel.cancel();
-                // Threads that wait for an answer get none.
-                drop(waiting);
                 state.feeds.clear();
-                // The run has nothing left to do but to end.
-                py.detach(|| running.join());
+                // Threads of the run may ask until it ends. A call that is dropped gives them no answer, and they end, too.
+                py.detach(|| {
+                    loop {
+                        select! {
+                            recv(waiting) -> call => match call {
+                                Ok(call) => drop(call),
+                                Err(_) => break,
+                            },
+                            recv(running.ended) -> _ => break,
+                        }
+                    }
+                    running.join();
+                });
                 return Err(raised);
             }
         };
@@ -173,8 +189,11 @@ impl Desk {
         for call in waiting.try_iter() {
             call(py, state)?;
         }
-        if let Some(function) = &on_progress {
-            tell(py, function, &progress)?;
+        if let Some(function) = &on_progress
+            && let Err(raised) = tell(py, function, &progress)
+        {
+            // The run has ended, so an exception would hide what became of it.
+            raised.write_unraisable(py, Some(function.bind(py)));
         }
         py.detach(|| running.join());
         ended.map_err(|failure| of_failure(py, &failure))
@@ -303,7 +322,7 @@ impl Calls {
             Ok(())
         });
         // Without a desk the answer never comes, and the wait for it ends at once.
-        let _ = self.0.send(work);
+        let _ = self.to.send(work);
         Answer(answer)
     }
 }

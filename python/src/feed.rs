@@ -6,6 +6,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyString, PyTuple};
+use rapidbyte::Cancel;
 use rapidbyte_wire::types::parse_field;
 
 use crate::arrow::{self, Stream};
@@ -19,6 +20,8 @@ pub struct Feed {
     form: Form,
     /// Read to know the columns.
     first: Option<RecordBatch>,
+    /// Ends it early.
+    cancel: Cancel,
 }
 
 enum Form {
@@ -38,13 +41,23 @@ impl Feed {
         Ok(Self {
             form: Form::of(value, schema)?,
             first: None,
+            cancel: Cancel::new(),
         })
+    }
+
+    /// The same, which ends with an error when the call is cancelled.
+    #[must_use]
+    pub fn until(self, cancel: &Cancel) -> Self {
+        Self {
+            cancel: cancel.clone(),
+            ..self
+        }
     }
 
     /// The columns. Reads the first rows if that is necessary. `None` if there are no rows, so that nothing is known.
     pub fn schema(&mut self, py: Python<'_>) -> Result<Option<SchemaRef>> {
         if self.form.schema().is_none() && self.first.is_none() {
-            self.first = self.form.next(py)?;
+            self.first = self.form.next(py, &self.cancel)?;
         }
         Ok(self.form.schema().cloned())
     }
@@ -64,7 +77,7 @@ impl Feed {
     pub fn next(&mut self, py: Python<'_>) -> Result<Option<RecordBatch>> {
         match self.first.take() {
             Some(first) => Ok(Some(first)),
-            None => self.form.next(py),
+            None => self.form.next(py, &self.cancel),
         }
     }
 }
@@ -134,7 +147,7 @@ impl Form {
         }
     }
 
-    fn next(&mut self, py: Python<'_>) -> Result<Option<RecordBatch>> {
+    fn next(&mut self, py: Python<'_>, cancel: &Cancel) -> Result<Option<RecordBatch>> {
         match self {
             Self::Nothing(_) => Ok(None),
             Self::Json(json) => json.next(py),
@@ -155,6 +168,10 @@ impl Form {
                 let known = Known::get(py)?;
                 let mut items = items.as_ref().map(|items| items.bind(py).clone());
                 while !rows.is_full() {
+                    // For each row, because an iterator may be slow.
+                    if cancel.is_cancelled() {
+                        return Err(Refusal::cancelled());
+                    }
                     let row = match first.take() {
                         Some(first) => first.into_bound(py),
                         None => match items.as_mut().and_then(Iterator::next).transpose()? {

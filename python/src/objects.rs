@@ -60,13 +60,21 @@ impl<'py> Makers<'py> {
             py,
             decimal: py.import("decimal")?.getattr("Decimal")?,
             uuid: py.import("uuid")?.getattr("UUID")?,
-            loads: py.import("json")?.getattr("loads")?,
+            loads: py.import("rapidbyte._json")?.getattr("loads")?,
             timedelta: datetime.getattr("timedelta")?,
             day: datetime.getattr("date")?.call1((1970, 1, 1))?,
             epoch_utc: epoch.call_method("replace", (), Some(&zone))?,
             epoch,
             zone: py.import("zoneinfo")?.getattr("ZoneInfo")?,
         })
+    }
+
+    /// Of digits; with a negative scale as many zeros follow.
+    fn decimal(&self, mut text: Vec<u8>, scale: i8) -> PyResult<Bound<'py, PyAny>> {
+        if scale < 0 {
+            text.extend(format!("E{}", scale.unsigned_abs()).bytes());
+        }
+        self.decimal.call1((String::from_utf8_lossy(&text),))
     }
 
     fn delta(&self, micros: i64) -> PyResult<Bound<'py, PyAny>> {
@@ -193,16 +201,16 @@ fn values<'py>(makers: &Makers<'py>, field: &Field, array: &ArrayRef) -> PyResul
         DataType::Decimal128(_, scale) => {
             each!(array.as_primitive::<Decimal128Type>(), |value| {
                 let mut text = Vec::new();
-                write_i128(value, *scale, &mut text);
-                makers.decimal.call1((String::from_utf8_lossy(&text),))
+                write_i128(value, (*scale).max(0), &mut text);
+                makers.decimal(text, *scale)
             })
         }
         DataType::Decimal256(_, scale) => {
             each!(array.as_primitive::<Decimal256Type>(), |value| {
                 let mut text = Vec::new();
-                write_i256(value, *scale, &mut text)
+                write_i256(value, (*scale).max(0), &mut text)
                     .map_err(|why| PyErr::from(Refusal::data("value_does_not_fit", why)))?;
-                makers.decimal.call1((String::from_utf8_lossy(&text),))
+                makers.decimal(text, *scale)
             })
         }
         DataType::Interval(IntervalUnit::MonthDayNano) => {

@@ -51,6 +51,11 @@ impl Refusal {
         Self::new("config", code, message)
     }
 
+    /// The call was cancelled.
+    pub fn cancelled() -> Self {
+        Self::new("cancelled", "cancelled", "the call was cancelled")
+    }
+
     fn new(kind: &'static str, code: &str, message: impl fmt::Display) -> Self {
         Self::Given(Box::new(Given {
             kind,
@@ -102,6 +107,16 @@ impl Refusal {
     #[must_use]
     pub fn after(self, rows: u64) -> Self {
         self.with(|given| given.row = given.row.map(|row| row + rows))
+    }
+
+    /// Names the row in the message alone.
+    #[must_use]
+    pub fn in_words(self, words: impl FnOnce(u64) -> String) -> Self {
+        self.with(|given| {
+            if let Some(row) = given.row.take() {
+                given.message = format!("{}: {}", words(row), given.message);
+            }
+        })
     }
 
     /// Names the row, unless it is named.

@@ -14,7 +14,7 @@ use pyo3::types::{PyDict, PyString};
 use crate::column::Values;
 use crate::refusal::{Refusal, Result};
 use crate::shape::Shape;
-use crate::value::{Known, key_text};
+use crate::value::{Known, changed, key_text, members};
 
 /// The bytes and the rows at which a batch is full.
 const BATCH_BYTES: usize = 1 << 20;
@@ -124,7 +124,8 @@ impl Rows {
     fn fill(&mut self, row: &Bound<'_, PyDict>) -> Result<bool> {
         let mut next = 0;
         let mut filled = 0;
-        for (key, value) in row.iter() {
+        for member in members(row) {
+            let (key, value) = member?;
             let at = match self.columns.get(next) {
                 Some(column) if column.key.is(&key) => next,
                 _ => match self.place(&key, &value)? {
@@ -182,7 +183,8 @@ impl Rows {
         let mut names: Vec<(String, Shape)> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
         for (number, row) in sample.iter().enumerate() {
-            for (key, value) in row.bind(py).iter() {
+            for member in members(row.bind(py)) {
+                let (key, value) = member?;
                 let name = key_text(&key)?;
                 let at = *places.entry(name.to_owned()).or_insert(names.len());
                 if at == names.len() {
@@ -204,8 +206,7 @@ impl Rows {
         for (number, row) in sample.iter().enumerate() {
             let filled = self.fill(row.bind(py));
             if !filled.map_err(|error| error.at_row(number as u64))? {
-                let text = "the values of a row changed while it was read";
-                return Err(Refusal::data("rows_changed", text).at_row(number as u64));
+                return Err(changed().at_row(number as u64));
             }
         }
         self.sample = sample;

@@ -136,7 +136,8 @@ impl Source {
         let mut feed = match can_repeat {
             true => Feed::open(&rows.call0()?, declared.clone())?,
             false => Feed::open(rows, declared.clone())?,
-        };
+        }
+        .until(&calls.cancel);
         let Some(schema) = feed.schema(py)? else {
             let text = format!("{:?} has no rows, so its columns are not known", self.name);
             return Err(Refusal::data("no_columns", text)
@@ -174,9 +175,11 @@ impl Source {
         let input = input.again(&self.name, schema, &key, move || {
             if !is_open.swap(false, std::sync::atomic::Ordering::SeqCst) {
                 let (function, columns) = (Arc::clone(&function), Arc::clone(&columns));
+                let cancel = calls.cancel.clone();
                 calls.ask(move |py, state| {
                     let rows = function.bind(py).call0()?;
-                    state.feeds[number] = Some(Feed::open(&rows, Some(columns))?);
+                    let feed = Feed::open(&rows, Some(columns))?.until(&cancel);
+                    state.feeds[number] = Some(feed);
                     Ok(())
                 })?;
             }
@@ -274,13 +277,15 @@ fn transform(function: Arc<Py<PyAny>>, calls: Calls) -> Function {
             Ok(Arc::clone(made.schema()))
         })
     };
-    let apply = move |stream: &str, batch: RecordBatch| {
+    let apply = move |stream: &str, batch: RecordBatch, planned: &SchemaRef| {
         let (function, stream) = (Arc::clone(&function), stream.to_owned());
+        let planned = Arc::clone(planned);
         calls.ask(move |py, _| {
             let made = function.call1(py, (Batch::new(batch, Some(stream)),))?;
-            let mut made = Stream::of(made.bind(py), None)?.ok_or_else(no_batch)?;
+            let made = Stream::of(made.bind(py), None)?.ok_or_else(no_batch)?;
+            let mut made = made.in_types_of(&planned)?;
             let mut batches = Vec::new();
-            while let Some(batch) = py.detach(|| made.next())? {
+            while let Some(batch) = py.detach(|| made.next().map_err(of_transform))? {
                 batches.push(batch);
             }
             Ok(batches)
@@ -295,6 +300,11 @@ fn no_batch() -> Refusal {
         "a transform returned a value that is not Arrow data",
     )
     .hint("return a record batch, a table or a DataFrame, also for a batch without rows")
+}
+
+/// Rows of a transform are not those that the caller gave, so an error has no row of them.
+fn of_transform(refusal: Refusal) -> Refusal {
+    refusal.in_words(|row| format!("row {row} of a batch that the transform returned"))
 }
 
 /// Runs a pipeline. Returns the report as JSON.

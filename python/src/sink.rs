@@ -28,6 +28,8 @@ enum State {
     Open(Box<Open>),
     /// A thread works on it.
     Busy,
+    /// A write failed after a part of its rows was sent.
+    Failed,
     Closed,
 }
 
@@ -187,6 +189,13 @@ impl Sink {
             )
             .hint("give each thread a sink of its own, or take turns by a lock")
             .into()),
+            State::Failed => {
+                *self.state() = State::Failed;
+                let text = "an earlier write failed after a part of its rows was sent, so all rows of the sink are discarded";
+                Err(Refusal::data("sink_failed", text)
+                    .hint("open another sink, and write all rows again")
+                    .into())
+            }
             State::Closed => {
                 *self.state() = State::Closed;
                 Err(Refusal::config("sink_closed", "the sink is closed")
@@ -224,7 +233,7 @@ impl Sink {
         let schema = match &state {
             State::New(plan) => plan.schema.clone(),
             State::Open(open) => Some(open.schema.clone()),
-            State::Busy | State::Closed => None,
+            State::Busy | State::Failed | State::Closed => None,
         };
         // Until the first batch is sent, an error leaves the sink as it was.
         let opened = Feed::open(rows, schema).and_then(|mut feed| {
@@ -246,7 +255,7 @@ impl Sink {
         let mut open = match state {
             State::New(plan) => Box::new(plan.start(schema)?),
             State::Open(open) => open,
-            State::Busy | State::Closed => return Ok(0),
+            State::Busy | State::Failed | State::Closed => return Ok(0),
         };
         let before = open.count;
         let takes_signals = is_main_thread(py)?;
@@ -267,7 +276,7 @@ impl Sink {
             Err(raised) => {
                 // Some rows of this call may have gone: nothing of the sink becomes visible.
                 open.abandon(py);
-                *self.state() = State::Closed;
+                *self.state() = State::Failed;
                 Err(raised)
             }
         }
@@ -288,7 +297,7 @@ impl Sink {
                     None => Ok(None),
                 }
             }
-            State::Busy | State::Closed => Ok(None),
+            State::Busy | State::Failed | State::Closed => Ok(None),
         }
     }
 

@@ -489,7 +489,8 @@ fn write_json_at(
         }
         Found::Dict(dict) => {
             out.push(b'{');
-            for (at, (key, item)) in dict.iter().enumerate() {
+            for (at, member) in members(dict).enumerate() {
+                let (key, item) = member?;
                 if at > 0 {
                     out.push(b',');
                 }
@@ -502,6 +503,27 @@ fn write_json_at(
         Found::Instead(plain) => write_json_at(&plain, known, out, depth + 1)?,
     }
     ensure_small(out.len())
+}
+
+/// A key and its value.
+type Member<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
+
+/// The members of a dictionary, or an error if it changes meanwhile: code of the caller may run for a value, or in another
+/// thread.
+pub fn members<'py>(dict: &Bound<'py, PyDict>) -> impl Iterator<Item = Result<Member<'py>>> {
+    let (dict, len) = (dict.clone(), dict.len());
+    let mut items = dict.iter();
+    // Asked for one more, the iterator would panic if keys were exchanged.
+    (0..len).map_while(move |_| match dict.len() == len {
+        true => items.next().map(Ok),
+        false => Some(Err(changed())),
+    })
+}
+
+/// The error for a row that changes while it is read.
+pub fn changed() -> Refusal {
+    Refusal::data("rows_changed", "a row changed while it was read")
+        .hint("give copies of rows that another thread or their own values change")
 }
 
 /// The name that a key of a dictionary gives to a column or to a member of a JSON object.

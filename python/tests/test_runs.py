@@ -13,6 +13,7 @@ import sys
 import textwrap
 import threading
 import time
+import unittest.mock
 
 import rapidbyte as rb
 
@@ -94,6 +95,39 @@ class Runs(Folder):
         self.assertEqual(taken, [("numbers", [{"id": 0}, {"id": 2}, {"id": 4}])])
         self.assertEqual(threads, {threading.get_ident()})
 
+    def test_a_transform_gives_values_of_the_planned_types_or_is_refused(self) -> None:
+        pa = package("pyarrow")
+        taken = []
+
+        def run(values, kind) -> None:
+            def half(batch: rb.Batch):
+                if batch.num_rows == 0:
+                    return pa.table({"id": pa.array([], pa.int64()), "half": pa.array([], pa.int64())})
+                return pa.table({"half": pa.array(values, kind), "id": pa.table(batch)["id"]})
+
+            pipeline = {
+                "version": 1,
+                "pipeline": "halves",
+                "source": {"use": "python", "streams": [{"name": "numbers", "transforms": [{"use": "half"}]}]},
+                "destination": {"use": "python", "write_mode": "append"},
+            }
+            rb.run(
+                pipeline,
+                inputs={"numbers": [{"id": 1}, {"id": 2}]},
+                transforms={"half": half},
+                output=lambda batch: taken.extend(batch.to_pylist()),
+            )
+
+        for values, kind in [([7, None], pa.int32()), ([7.0, None], pa.float64())]:
+            taken.clear()
+            run(values, kind)
+            self.assertEqual(taken, [{"id": 1, "half": 7}, {"id": 2, "half": None}])
+        with self.assertRaises(rb.DataError) as raised:
+            run([7.0, 0.5], pa.float64())
+        error = raised.exception
+        self.assertEqual((error.code, error.column, error.row), ("value_does_not_fit", "half", None))
+        self.assertIn("row 1 of a batch that the transform returned", str(error))
+
     def test_an_exception_of_the_callers_code_comes_out_and_nothing_stays(self) -> None:
         def rows():
             yield from ({"id": number} for number in range(200_000))
@@ -101,6 +135,65 @@ class Runs(Folder):
 
         with self.assertRaisesRegex(LookupError, "gone"):
             rb.write(rows(), "out/rows.jsonl")
+        self.assertFalse((self.folder / "out/rows.jsonl").exists())
+
+    def test_an_exception_in_any_function_ends_the_run_whatever_waits(self) -> None:
+        def raising(batch: rb.Batch):
+            if batch.num_rows and batch.to_pylist()[0]["id"] == 2:
+                raise LookupError("gone")
+            return batch
+
+        pipeline = {
+            "version": 1,
+            "pipeline": "raising",
+            "source": {"use": "python", "streams": [{"name": "numbers", "transforms": [{"use": "f"}]}]},
+            "destination": {"use": "python", "write_mode": "append"},
+        }
+        batches = [self.batch(number) for number in range(4)]
+        for transform, output in [(raising, len), (lambda batch: batch, raising)] * 10:
+            with self.assertRaisesRegex(LookupError, "gone"):
+                rb.run(pipeline, inputs={"numbers": lambda: iter(batches)}, transforms={"f": transform}, output=output)
+
+    def batch(self, number: int):
+        rb.write([{"id": number}], f"out/{number}.arrow")
+        [batch] = rb.read(f"out/{number}.arrow")
+        return batch
+
+    def test_a_slow_iterator_does_not_keep_a_call_from_its_end(self) -> None:
+        taken = []
+
+        def rows():
+            while True:
+                taken.append(1)
+                if len(taken) == 3:
+                    cancel.cancel()
+                yield {"id": 1}
+
+        for schema in [{"id": "int64"}, None]:
+            cancel = rb.Cancel()
+            taken.clear()
+            with self.assertRaises(rb.Cancelled) as raised:
+                rb.write(rows(), "out/rows.jsonl", schema=schema, cancel=cancel)
+            self.assertEqual(raised.exception.code, "cancelled")
+            self.assertLess(len(taken), 10)
+
+    def test_an_exception_of_the_last_progress_does_not_hide_the_report(self) -> None:
+        told = []
+        with unittest.mock.patch("sys.unraisablehook", told.append):
+            self.assertEqual(rb.write([{"id": 1}], "out/rows.jsonl", on_progress=lambda progress: 1 / 0).rows, 1)
+        self.assertEqual([one.exc_type for one in told], [ZeroDivisionError])
+
+    def test_a_sink_whose_write_failed_does_not_end_well(self) -> None:
+        def rows():
+            yield from ({"id": number} for number in range(100_000))
+            raise LookupError("gone")
+
+        with self.assertRaises(rb.DataError) as raised:
+            with rb.sink("out/rows.jsonl") as sink:
+                sink.write([{"id": -1}])
+                with self.assertRaises(LookupError):
+                    sink.write(rows())
+        self.assertEqual(raised.exception.code, "sink_failed")
         self.assertFalse((self.folder / "out/rows.jsonl").exists())
 
     def test_the_log_goes_to_logging(self) -> None:

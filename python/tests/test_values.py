@@ -115,11 +115,28 @@ class Values(Folder):
         frame = pd.DataFrame({"n": [1, 2, 3]}, index=["x", "y", "z"])
         for name, rows, columns in [
             ("filtered", frame[frame["n"] > 1], ["n"]),
-            ("named", frame.rename_axis("key"), ["n", "key"]),
-            ("levels", frame.set_index([pd.Index(["a", "b", "c"], name="key"), pd.Index([7, 8, 9])]), ["n", "key"]),
+            ("named", frame.rename_axis("key"), ["key", "n"]),
+            ("range", pd.DataFrame({"n": [1]}).rename_axis("key"), ["key", "n"]),
+            ("levels", frame.set_index([pd.Index(["a", "b", "c"], name="key"), pd.Index([7, 8, 9])]), ["key", "n"]),
         ]:
             rb.write(rows, f"out/{name}.parquet")
             self.assertEqual([column for column, _ in rb.read(f"out/{name}.parquet").columns], columns)
+        objects = pl.DataFrame({"a": pl.Series([object()], dtype=pl.Object)})
+        periods = pd.DataFrame({"a": pd.period_range("2024-01", periods=2, freq="M")})
+        for value in [objects, periods]:
+            with self.subTest(type(value)), self.assertRaises(rb.ConfigError) as raised:
+                rb.write(value, "out/wrong.parquet")
+            self.assertEqual((raised.exception.code, raised.exception.column), ("unsupported_type", "a"))
+        large = pa.table({"a": pa.array([Decimal("1200")], pa.decimal128(5, -2))})
+        rb.write(large, "out/large.arrow")
+        self.assertEqual(back("out/large.arrow"), [{"a": Decimal(1200)}])
+        with rb.sink("out/sink.jsonl", mode="replace") as sink:
+            sink.write([{"a": "x"}])
+            sink.write(pd.DataFrame({"a": ["y"]}))
+        self.assertEqual(back("out/sink.jsonl"), [{"a": "x"}, {"a": "y"}])
+        rb.write('{"a": {"n": 12345678901234567890.123, "m": 0.1}}', "out/numbers.parquet")
+        [row] = back("out/numbers.parquet")
+        self.assertEqual(row["a"], {"n": Decimal("12345678901234567890.123"), "m": 0.1})
         for value in [pl.LazyFrame({"a": [1]}), pd.Series([1]), pa.array([1])]:
             with self.subTest(type(value)), self.assertRaises(rb.Error) as raised:
                 rb.write(value, "out/wrong.parquet")
@@ -127,6 +144,29 @@ class Values(Folder):
         read = rb.read("out/table.parquet")
         self.assertEqual(pa.table(read).to_pylist(), ROWS)
         self.assertEqual(pl.DataFrame(rb.read("out/table.parquet")).to_dicts(), ROWS)
+
+    def test_a_row_that_changes_while_it_is_read_is_refused(self) -> None:
+        class Greedy:
+            def keys(self):
+                row["more"] = 1
+                return []
+
+            def __getitem__(self, name):
+                raise KeyError(name)
+
+        class Fickle(Greedy):
+            def keys(self):
+                row["other"] = row.pop("last", row.pop("other", 0))
+                return []
+
+        for value in [Greedy(), Fickle()]:
+            row = {"id": 1, "value": value, "last": 2}
+            try:
+                rb.write([row], "out/rows.jsonl", mode="replace")
+            except rb.DataError as error:
+                self.assertEqual(error.code, "rows_changed")
+            else:
+                self.assertIsInstance(value, Fickle)
 
     def test_values_of_numpy_are_those_of_python_or_refused(self) -> None:
         np = package("numpy")

@@ -62,7 +62,7 @@ Commands:
                            grants, ipc, jsonl, manifest, parquet, server
   bench [options]          build, then measure INSERT and COPY between two PostgreSQL databases
                            beside psql and the same connectors natively; options: --rows <n,n>,
-                           --iters <n>, --workload <narrow,hard,wide,fat,tiny,upsert,files>,
+                           --iters <n>, --workload <narrow,hard,wide,fat,tiny,upsert,files,steps>,
                            --compression <none,lz4,zstd>, --latency <ms,ms> (each way),
                            --timeout <seconds of a run>, --peers, --no-build (measure the last build)
   bench-compare <old> <new> [rows] [--iters <n>]

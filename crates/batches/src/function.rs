@@ -19,8 +19,9 @@ const PIECE_BYTES: usize = 1 << 20;
 
 /// Gives the columns after the transform of the stream with this name.
 type Columns = dyn Fn(&str, &SchemaRef) -> Result<SchemaRef, ConnectorError> + Send + Sync;
-/// Gives the rows that come of the rows of one batch.
-type Apply = dyn Fn(&str, RecordBatch) -> Result<Vec<RecordBatch>, ConnectorError> + Send + Sync;
+/// Gives the rows that come of the rows of one batch, in the columns that were planned.
+type Apply =
+    dyn Fn(&str, RecordBatch, &SchemaRef) -> Result<Vec<RecordBatch>, ConnectorError> + Send + Sync;
 
 /// A transform of the program, not yet part of an engine.
 #[derive(Clone)]
@@ -33,11 +34,11 @@ struct Inner {
 
 impl Function {
     /// Calls `columns` with the name of a stream and its columns when the stream is planned and when its rows begin, and
-    /// `apply` with each batch, from the thread of the stage. Batches of other columns than `columns` gave are refused as
-    /// `other_columns`.
+    /// `apply` with each batch and the columns that `columns` gave, from the thread of the stage. Batches of other columns
+    /// are refused as `other_columns`.
     pub fn new(
         columns: impl Fn(&str, &SchemaRef) -> Result<SchemaRef, ConnectorError> + Send + Sync + 'static,
-        apply: impl Fn(&str, RecordBatch) -> Result<Vec<RecordBatch>, ConnectorError>
+        apply: impl Fn(&str, RecordBatch, &SchemaRef) -> Result<Vec<RecordBatch>, ConnectorError>
         + Send
         + Sync
         + 'static,
@@ -174,7 +175,7 @@ impl TransformSession for Applying {
         native.call("transformer.put", Phase::Transform, || {
             let stream = begun(stream)?;
             let rows = stream.decoder.decode(batch.data.clone()).map_err(broken)?;
-            for made in (function.apply)(&stream.name, rows)? {
+            for made in (function.apply)(&stream.name, rows, &stream.schema)? {
                 if made.schema().fields() != stream.schema.fields() {
                     let text = format!(
                         "the function made the columns {}, and planned were {}",

@@ -15,7 +15,7 @@ use crate::machine;
 use crate::measure::Series;
 use crate::peers::Peer;
 use crate::run::Programs;
-use crate::scenario::{self, copy, files, upsert};
+use crate::scenario::{self, copy, files, steps, upsert};
 use crate::settings::Settings;
 use crate::workload::Workload;
 
@@ -86,6 +86,7 @@ impl Bench {
                 match workload {
                     Workload::Upsert => upsert::run(&mut self, rows)?,
                     Workload::Files => files::run(&mut self, rows)?,
+                    Workload::Steps => steps::run(&mut self, rows)?,
                     _ => {
                         for latency in self.settings.latencies_ms.clone() {
                             copy::run(&mut self, workload, rows, latency)?;

@@ -2,6 +2,7 @@
 
 pub mod copy;
 pub mod files;
+pub mod steps;
 pub mod upsert;
 
 use rapidbyte_testkit::postgres::{Database, Options, Server};

@@ -31,13 +31,13 @@ pub struct Settings {
 
 pub const USAGE: &str = "\
 usage: rapidbyte-bench [--rows 10000,100000] [--iters 3]
-    [--workload narrow,hard,wide,fat,tiny,upsert,files] [--compression none,lz4,zstd]
+    [--workload narrow,hard,wide,fat,tiny,upsert,files,steps] [--compression none,lz4,zstd]
     [--latency 0,1,5,50] [--timeout 300] [--peers] [--log <folder>]
   --rows         sizes of the tables, one after another
   --iters        runs of each way that count
   --workload     what the tables hold; narrow when not given
-  --compression  between the stages; none when not given, and of upsert and files
-  --latency      milliseconds that each byte takes each way; 0 when not given, and of upsert and files
+  --compression  between the stages; none when not given, and of upsert, files and steps
+  --latency      milliseconds that each byte takes each way; 0 when not given, and of upsert, files and steps
   --timeout      seconds that any run may take before it is ended
   --peers        also what `cargo xtask bench-peers-setup` has installed
   --log          a folder for every value and for the chart";

@@ -23,6 +23,8 @@ pub enum Workload {
     Upsert,
     /// The narrow table from and to CSV, JSON Lines and Parquet.
     Files,
+    /// The narrow table with transforms, rejects and policies for columns.
+    Steps,
 }
 
 /// Rows of the tiny tables.
@@ -31,7 +33,7 @@ const TINY_ROWS: [u64; 6] = [1, 10, 50, 100, 500, 1000];
 const ROWS_PER_FAT_ROW: u64 = 1000;
 
 impl Workload {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Narrow,
         Self::Hard,
         Self::Wide,
@@ -39,6 +41,7 @@ impl Workload {
         Self::Tiny,
         Self::Upsert,
         Self::Files,
+        Self::Steps,
     ];
 
     /// Those that are one table, which is copied as it is.
@@ -54,6 +57,7 @@ impl Workload {
             Self::Tiny => "tiny",
             Self::Upsert => "upsert",
             Self::Files => "files",
+            Self::Steps => "steps",
         }
     }
 
@@ -119,7 +123,9 @@ impl Workload {
 
     fn columns(self) -> Vec<Column> {
         match self {
-            Self::Narrow | Self::Tiny | Self::Upsert | Self::Files => columns::narrow(),
+            Self::Narrow | Self::Tiny | Self::Upsert | Self::Files | Self::Steps => {
+                columns::narrow()
+            }
             Self::Hard => columns::hard(),
             Self::Wide => (0..100).map(columns::wide).collect(),
             Self::Fat => columns::fat(),

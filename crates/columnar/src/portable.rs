@@ -15,9 +15,9 @@ use arrow_array::types::{
     TimestampMillisecondType, TimestampSecondType,
 };
 use arrow_array::{
-    Array, ArrayRef, FixedSizeListArray, GenericByteViewArray, GenericListArray, ListArray,
-    MapArray, OffsetSizeTrait, PrimitiveArray, RecordBatch, RecordBatchOptions, RunArray,
-    StructArray, UInt64Array,
+    Array, ArrayRef, BinaryArray, FixedSizeListArray, GenericByteViewArray, GenericListArray,
+    ListArray, MapArray, OffsetSizeTrait, PrimitiveArray, RecordBatch, RecordBatchOptions,
+    RunArray, StringArray, StructArray, UInt64Array,
 };
 use arrow_buffer::{ArrowNativeType, IntervalMonthDayNano, OffsetBuffer};
 use arrow_schema::{
@@ -227,6 +227,16 @@ pub(crate) fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Arrow
             DataType::Int32 => from_runs(array.as_run::<Int32Type>(), to)?,
             _ => from_runs(array.as_run::<Int64Type>(), to)?,
         },
+        (DataType::LargeUtf8, DataType::Utf8) => {
+            let long = array.as_string::<i64>();
+            ensure_short(long.offsets())?;
+            Arc::new(long.iter().collect::<StringArray>())
+        }
+        (DataType::LargeBinary, DataType::Binary) => {
+            let long = array.as_binary::<i64>();
+            ensure_short(long.offsets())?;
+            Arc::new(long.iter().collect::<BinaryArray>())
+        }
         (DataType::Decimal32(..), DataType::Decimal128(p, s)) => {
             let short = array.as_primitive::<Decimal32Type>();
             let long: PrimitiveArray<Decimal128Type> = short.unary(i128::from);
@@ -295,6 +305,17 @@ pub(crate) fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Arrow
             }
         },
     })
+}
+
+/// Refuses an array whose values a shorter offset does not reach.
+fn ensure_short(offsets: &OffsetBuffer<i64>) -> Result<(), ArrowError> {
+    let bytes = offsets[offsets.len() - 1] - offsets[0];
+    match i32::try_from(bytes) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(ArrowError::CastError(format!(
+            "{bytes} bytes of one batch in a column of short values"
+        ))),
+    }
 }
 
 /// Whole days, of milliseconds since 1970.

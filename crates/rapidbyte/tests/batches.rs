@@ -290,8 +290,12 @@ fn doubling(is_wrong: bool) -> Function {
             ConnectorError::new(ErrorKind::Schema, "unknown_column", error)
         })?))
     };
-    Function::new(columns, move |stream, batch| {
+    Function::new(columns, move |stream, batch, planned| {
         assert_eq!(stream, "items");
+        assert_eq!(
+            planned.fields(),
+            schema().project(&[0]).expect("a column").fields()
+        );
         let ids = batch.column(0).as_primitive::<Int64Type>();
         let is_first = ids.value(0) == 0;
         let ids: Int64Array = ids.unary(|id| 2 * id);
