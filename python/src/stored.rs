@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::Float32Type;
-use arrow_array::{Array, ArrayRef, Float64Array, RecordBatch, RecordBatchOptions};
-use arrow_schema::{DataType, Schema, SchemaRef};
+use arrow_array::types::{Float32Type, Float64Type};
+use arrow_array::{Array, ArrayRef, Float32Array, Float64Array, RecordBatch, RecordBatchOptions};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use rapidbyte::batches::ConnectorError;
 use rapidbyte_formats::{Format, Limits, Picked};
-use rapidbyte_wire::types::data_type_name;
+use rapidbyte_wire::types::type_name;
 
 use crate::refusal::{Refusal, Result};
 
@@ -24,45 +24,77 @@ pub fn converter() -> impl Fn(&RecordBatch, &SchemaRef) -> Result<RecordBatch, C
 
 /// By way of JSON text, whose reader knows which values a column holds exactly.
 fn convert(batch: &RecordBatch, stored: &SchemaRef) -> Result<RecordBatch> {
-    let mut columns = batch.columns().to_vec();
-    for (column, field) in columns.iter_mut().zip(stored.fields()) {
-        if *column.data_type() == DataType::Float64 {
-            let made = float(column.as_primitive(), field.data_type());
-            if let Some(made) = made.map_err(|refusal| refusal.in_column(field.name()))? {
-                *column = made;
-            }
-        }
-    }
-    let is_other = |at: &usize| columns[*at].data_type() != stored.field(*at).data_type();
+    let given = batch.schema();
+    let is_other = |at: &usize| given.field(*at).data_type() != stored.field(*at).data_type();
     let places: Vec<usize> = (0..batch.num_columns()).filter(is_other).collect();
+    let mut columns = batch.columns().to_vec();
     if !places.is_empty() && batch.num_rows() > 0 {
-        let part = batch.project(&places).map_err(internal)?;
-        let wanted = Arc::new(stored.project(&places).map_err(internal)?);
-        let read = through_text(&part, &wanted)?;
+        let (mut fields, mut arrays, mut wanted) = (Vec::new(), Vec::new(), Vec::new());
+        for place in &places {
+            let (field, to) = (given.field(*place), stored.field(*place));
+            let finite = finite(&columns[*place], to);
+            let finite = finite.map_err(|refusal| refusal.in_column(to.name()))?;
+            let is_whole = finite.null_count() == columns[*place].null_count();
+            fields.push(field.clone().with_nullable(true));
+            wanted.push(to.clone().with_nullable(to.is_nullable() || !is_whole));
+            arrays.push(finite);
+        }
+        let part = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).map_err(internal)?;
+        let read = through_text(&part, &Arc::new(Schema::new(wanted)))?;
         for (place, column) in places.iter().zip(read.columns()) {
-            columns[*place] = Arc::clone(column);
+            let column = with_infinite(column, &columns[*place]);
+            let to = stored.field(*place);
+            if !to.is_nullable() && column.null_count() > 0 {
+                let row = (0..column.len()).position(|row| column.is_null(row));
+                let text = "no value, and the column is declared as not null";
+                return Err(Refusal::data("null_in_required_column", text)
+                    .in_column(to.name())
+                    .at_row(row.unwrap_or(0) as u64));
+            }
+            columns[*place] = column;
         }
     }
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     RecordBatch::try_new_with_options(Arc::clone(stored), columns, &options).map_err(internal)
 }
 
-/// Of floats, which JSON does not have all, as `float32`. `None` for other types.
-fn float(values: &Float64Array, to: &DataType) -> Result<Option<ArrayRef>> {
-    let does_not_fit = |value: f64| match to {
-        DataType::Float32 => value.is_finite() && !(value as f32).is_finite(),
-        _ => !value.is_finite(),
+/// The column without NaN and infinities, which JSON does not have: `float32` gets them afterwards, other types refuse them.
+fn finite(column: &ArrayRef, to: &Field) -> Result<ArrayRef> {
+    let Some(floats) = column.as_primitive_opt::<Float64Type>() else {
+        return Ok(Arc::clone(column));
     };
-    let is_wrong = |(_, value): &(usize, Option<f64>)| value.is_some_and(does_not_fit);
-    if let Some((row, value)) = values.iter().enumerate().find(is_wrong)
-        && *to != DataType::Float64
-    {
-        let (value, kind) = (value.unwrap_or_default(), data_type_name(to));
-        let text = format!("{value} does not fit into a column of {kind}");
-        return Err(Refusal::data("value_does_not_fit", text).at_row(row as u64));
+    let is_infinite = |value: Option<f64>| value.is_some_and(|value| !value.is_finite());
+    let Some(row) = floats.iter().position(is_infinite) else {
+        return Ok(Arc::clone(column));
+    };
+    if *to.data_type() == DataType::Float32 {
+        let finite = floats
+            .iter()
+            .map(|value| value.filter(|value| value.is_finite()));
+        return Ok(Arc::new(finite.collect::<Float64Array>()));
     }
-    let shorter = || values.unary::<_, Float32Type>(|value| value as f32);
-    Ok((*to == DataType::Float32).then(|| Arc::new(shorter()) as ArrayRef))
+    let text = format!(
+        "{} does not fit into a column of {}",
+        floats.value(row),
+        type_name(to)
+    );
+    Err(Refusal::data("value_does_not_fit", text).at_row(row as u64))
+}
+
+/// The read column with the NaN and infinities of the given one.
+fn with_infinite(read: &ArrayRef, given: &ArrayRef) -> ArrayRef {
+    let (read_floats, given) = (
+        read.as_primitive_opt::<Float32Type>(),
+        given.as_primitive_opt::<Float64Type>(),
+    );
+    let (Some(floats), Some(given)) = (read_floats, given) else {
+        return Arc::clone(read);
+    };
+    let values = floats.iter().zip(given).map(|(read, given)| match given {
+        Some(value) if !value.is_finite() => Some(value as f32),
+        _ => read,
+    });
+    Arc::new(values.collect::<Float32Array>())
 }
 
 fn through_text(part: &RecordBatch, wanted: &SchemaRef) -> Result<RecordBatch> {

@@ -42,11 +42,15 @@ class Postgres(Folder):
         self.assertEqual(rows[0], {**row, "b": 2.0, "c": Decimal("3.25"), "d": "0.1"})
         self.assertEqual((rows[1]["e"], rows[2]["c"]), ('{"n": [1]}', Decimal("4.00")))
         wrong = [{"a": 2**31}, {"b": 2**53 + 1}, {"c": 0.125}, {"d": 0.1234567890123}, {"a": 1.5}]
+        wrong += [{"c": float("nan")}, {"d": 1e39}]
         for row in wrong:
             with self.subTest(row), self.assertRaises(rb.DataError) as raised:
                 rb.write([{"e": "y"}, row], self.url, table="typed")
             self.assertEqual((raised.exception.row, raised.exception.column), (1, next(iter(row))))
         self.assertEqual(len(self.rows("select * from public.typed")), 3)
+        rb.write([{"d": float("nan")}, {"d": 0.1}, {}, {"d": float("-inf")}], self.url, table="typed")
+        rows = self.rows("select d::text as d from public.typed where a is null and e is null")
+        self.assertEqual(sorted(str(row["d"]) for row in rows), ["-Infinity", "0.1", "NaN", "None"])
         reader = rb.read(self.url, table="typed")
         self.assertEqual([kind for _, kind in reader.columns], list(types.values()))
 
