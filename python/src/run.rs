@@ -304,7 +304,9 @@ fn no_batch() -> Refusal {
 
 /// Rows of a transform are not those that the caller gave, so an error has no row of them.
 fn of_transform(refusal: Refusal) -> Refusal {
-    refusal.in_words(|row| format!("row {row} of a batch that the transform returned"))
+    refusal
+        .in_words(|row| format!("row {row} of a batch that the transform returned"))
+        .hint("give all batches the types that the transform gives a batch without rows: cast its columns")
 }
 
 /// Runs a pipeline. Returns the report as JSON.

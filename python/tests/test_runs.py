@@ -118,15 +118,14 @@ class Runs(Folder):
                 output=lambda batch: taken.extend(batch.to_pylist()),
             )
 
-        for values, kind in [([7, None], pa.int32()), ([7.0, None], pa.float64())]:
-            taken.clear()
-            run(values, kind)
-            self.assertEqual(taken, [{"id": 1, "half": 7}, {"id": 2, "half": None}])
+        run([7, None], pa.int32())
+        self.assertEqual(taken, [{"id": 1, "half": 7}, {"id": 2, "half": None}])
         with self.assertRaises(rb.DataError) as raised:
-            run([7.0, 0.5], pa.float64())
+            run([7.0, None], pa.float64())
         error = raised.exception
         self.assertEqual((error.code, error.column, error.row), ("value_does_not_fit", "half", None))
-        self.assertIn("row 1 of a batch that the transform returned", str(error))
+        self.assertIn("row 0 of a batch that the transform returned", str(error))
+        self.assertIn("cast its columns", str(error.hint))
 
     def test_an_exception_of_the_callers_code_comes_out_and_nothing_stays(self) -> None:
         def rows():
