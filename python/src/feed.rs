@@ -150,7 +150,7 @@ impl Form {
     fn next(&mut self, py: Python<'_>, cancel: &Cancel) -> Result<Option<RecordBatch>> {
         match self {
             Self::Nothing(_) => Ok(None),
-            Self::Json(json) => json.next(py),
+            Self::Json(json) => json.next(py, cancel),
             Self::Arrow(stream) => py.detach(|| stream.next()),
             Self::Arrows(items, stream, schema) => loop {
                 if let Some(batch) = py.detach(|| stream.next())? {

@@ -8,6 +8,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyIterator, PyMemoryView, PyString};
+use rapidbyte::Cancel;
 use rapidbyte_formats::{Decoder, Format, Limits};
 use rapidbyte_wire::types::parse_field;
 
@@ -84,13 +85,17 @@ impl Json {
     }
 
     /// The next rows.
-    pub fn next(&mut self, py: Python<'_>) -> Result<Option<RecordBatch>> {
+    pub fn next(&mut self, py: Python<'_>, cancel: &Cancel) -> Result<Option<RecordBatch>> {
         loop {
             let wanted = match &self.decoder {
                 Some(_) => PIECE_BYTES,
                 None => SAMPLE_BYTES,
             };
             while !self.is_at_end && self.lines.len() < wanted {
+                // For each piece, because an iterator or a file may be slow.
+                if cancel.is_cancelled() {
+                    return Err(Refusal::cancelled());
+                }
                 self.read(py)?;
             }
             if let Some(batch) = py.detach(|| self.decode())? {

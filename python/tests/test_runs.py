@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import multiprocessing
 import os
@@ -168,11 +169,12 @@ class Runs(Folder):
                     cancel.cancel()
                 yield {"id": 1}
 
-        for schema in [{"id": "int64"}, None]:
+        forms = {"dicts": rows, "texts": lambda: ('{"id": 1}' for _ in rows())}
+        for form, schema in itertools.product(forms.values(), [{"id": "int64"}, None]):
             cancel = rb.Cancel()
             taken.clear()
             with self.assertRaises(rb.Cancelled) as raised:
-                rb.write(rows(), "out/rows.jsonl", schema=schema, cancel=cancel)
+                rb.write(form(), "out/rows.jsonl", schema=schema, cancel=cancel)
             self.assertEqual(raised.exception.code, "cancelled")
             self.assertLess(len(taken), 10)
 
