@@ -27,7 +27,7 @@ NOWHERE = {
 
 
 def document(n: int) -> dict[str, Any]:
-    """Six fields, as those of JSON: two texts, a whole number, a number, a boolean and a time as text."""
+    """Make six fields with values of JSON: three texts, an integer, a number and a boolean."""
     return {
         "id": n,
         "name": f"customer {n}",
@@ -69,11 +69,10 @@ def convert(bench: Bench) -> None:
 
 
 def threads(bench: Bench) -> None:
-    """What the sink leaves to another thread: how much it computes, alone and beside a sink with a steady rate."""
+    """Compare how much another thread computes alone and beside a sink with a steady rate."""
     from tables import Tables
 
     tables = Tables(10)
-    tables.sql("CREATE TABLE events (id bigint, name text, amount float8, active bool, created_at text, note text)")
     alone, beside = [], []
     for _ in range(bench.rounds):
         alone.append(_computed(lambda until: time.sleep(until - time.perf_counter())))

@@ -1,4 +1,4 @@
-"""What a program waits for before its first row, and for a few rows."""
+"""The times that a program waits for the import, and for a few rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ def small(bench: Bench) -> None:
     bench.figure("import in a new interpreter", "rapidbyte alone", "ms", own, 50.0)
 
     tables = Tables(10)
-    tables.sql("CREATE TABLE events (id bigint, name text, amount float8, active bool, created_at text, note text)")
     rows = [document(n) for n in range(10)]
     writes, whole = [], []
     for _ in range(bench.rounds):

@@ -17,7 +17,7 @@ SLOW_SHARE = 10
 
 COLUMNS = """id bigint NOT NULL, name text NOT NULL, amount double precision NOT NULL, quantity integer NOT NULL,
     active boolean NOT NULL, created_at timestamptz NOT NULL, note text NOT NULL"""
-#: The same values as those of the workload `narrow` of `cargo xtask bench`.
+#: The values of the workload `narrow` of `cargo xtask bench`.
 VALUES = """SELECT i, 'customer ' || i, i * 0.37, i % 1000, i % 3 = 0,
     timestamptz '2020-01-01 00:00:00Z' + i * interval '17 seconds', substr(md5(i::text), 1, 20)
     FROM generate_series(1, {rows}) AS i"""
@@ -38,6 +38,8 @@ class Tables:
         self.sql(f"INSERT INTO source {VALUES.format(rows=rows)}")
         self.sql("VACUUM ANALYZE source")
         self.sql(f"CREATE TABLE items ({COLUMNS})")
+        # For documents.
+        self.sql("CREATE TABLE events (id bigint, name text, amount float8, active bool, created_at text, note text)")
         self.sql(f"CREATE TABLE keyed ({COLUMNS}, PRIMARY KEY (id))")
         table = pa.table(rb.read(self.url, table="source")).combine_chunks()
         self.arrow = pa.Table.from_batches(table.to_batches(max_chunksize=BATCH_ROWS))

@@ -34,7 +34,7 @@ _UNCLEAR = {
 
 def columns(schema: Any) -> Any:
     """What the engine takes: a dict of types, or an object with an Arrow schema."""
-    if schema is None or hasattr(schema, "__arrow_c_schema__"):
+    if hasattr(schema, "__arrow_c_schema__"):
         return schema
     if isinstance(schema, dict):
         return {name: kind if isinstance(kind, str) else _column(name, kind) for name, kind in schema.items()}

@@ -13,7 +13,7 @@ use arrow_array::types::{
     TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type,
 };
 use arrow_array::{
-    ArrayRef, Decimal128Array, Decimal256Array, Float64Array, Int64Array, LargeStringArray,
+    Array, ArrayRef, Decimal128Array, Decimal256Array, Float64Array, Int64Array, LargeStringArray,
     ListArray, PrimitiveArray, TimestampMicrosecondArray,
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer};
@@ -295,6 +295,18 @@ impl Values {
             }
         })
     }
+}
+
+/// Refuses a NULL in a column that is declared without, at its row in the array.
+pub fn ensure_filled(array: &ArrayRef, field: &Field) -> Result<()> {
+    if field.is_nullable() || array.null_count() == 0 {
+        return Ok(());
+    }
+    let row = (0..array.len()).find(|row| array.is_null(*row));
+    let text = "no value, and the column is declared as not null";
+    Err(Refusal::data("null_in_required_column", text)
+        .in_column(field.name())
+        .at_row(row.unwrap_or(0) as u64))
 }
 
 fn does_not_fit(row: usize, value: impl std::fmt::Display, to: &DataType) -> Refusal {

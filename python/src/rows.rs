@@ -6,12 +6,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::{Array, RecordBatch, RecordBatchOptions};
+use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{Field, Schema, SchemaRef};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use crate::column::Values;
+use crate::column::{Values, ensure_filled};
 use crate::refusal::{Refusal, Result};
 use crate::shape::Shape;
 use crate::value::{Known, changed, key_text, members};
@@ -268,15 +268,7 @@ impl Rows {
                 .values
                 .finish(field)
                 .map_err(|error| error.in_column(&column.name).after(before))?;
-            if !field.is_nullable() && array.null_count() > 0 {
-                let row = (0..array.len())
-                    .find(|row| array.is_null(*row))
-                    .unwrap_or(0);
-                let text = "no value, and the column is declared as not null";
-                return Err(Refusal::data("null_in_required_column", text)
-                    .in_column(&column.name)
-                    .at_row(before + row as u64));
-            }
+            ensure_filled(&array, field).map_err(|error| error.after(before))?;
             arrays.push(array);
         }
         let options = RecordBatchOptions::new().with_row_count(Some(len));

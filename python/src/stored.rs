@@ -11,6 +11,7 @@ use rapidbyte::batches::ConnectorError;
 use rapidbyte_formats::{Format, Limits, Picked};
 use rapidbyte_wire::types::type_name;
 
+use crate::column::ensure_filled;
 use crate::refusal::{Refusal, Result};
 
 /// Gives batches, one after the other, the columns of the target. A value that would change is refused, with its row.
@@ -43,14 +44,7 @@ fn convert(batch: &RecordBatch, stored: &SchemaRef) -> Result<RecordBatch> {
         let read = through_text(&part, &Arc::new(Schema::new(wanted)))?;
         for (place, column) in places.iter().zip(read.columns()) {
             let column = with_infinite(column, &columns[*place]);
-            let to = stored.field(*place);
-            if !to.is_nullable() && column.null_count() > 0 {
-                let row = (0..column.len()).position(|row| column.is_null(row));
-                let text = "no value, and the column is declared as not null";
-                return Err(Refusal::data("null_in_required_column", text)
-                    .in_column(to.name())
-                    .at_row(row.unwrap_or(0) as u64));
-            }
+            ensure_filled(&column, stored.field(*place))?;
             columns[*place] = column;
         }
     }

@@ -6,7 +6,7 @@ use crate::build;
 use crate::step::{Failure, Steps};
 use crate::workspace::Workspace;
 
-const NO_BUILD: &str = "--no-build";
+pub(super) const NO_BUILD: &str = "--no-build";
 
 /// Builds, then has the bench program start a server and measure.
 pub fn postgres(

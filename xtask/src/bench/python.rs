@@ -1,10 +1,9 @@
 //! A program in Python, `benches/python`, measures the Python package beside others.
 
+use super::postgres::NO_BUILD;
 use crate::step::{Failure, Steps};
 use crate::workspace::Workspace;
 use crate::{python, wheel};
-
-const NO_BUILD: &str = "--no-build";
 
 /// psycopg prepares the tables, and pyarrow holds the rows; the others are measured.
 const PACKAGES: [&str; 9] = [

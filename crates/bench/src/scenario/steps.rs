@@ -1,5 +1,4 @@
-//! What a run does to rows beside moving them: transforms, rejects, and policies for columns that change. Each way is
-//! measured beside the plain copy of the same table.
+//! Transforms, rejects and policies for columns that change, each measured beside the plain copy of the same table.
 
 use rapidbyte_engine::compress::Compression;
 
@@ -7,11 +6,11 @@ use crate::bench::{Bench, Title};
 use crate::failure::Failure;
 use crate::measure::measure;
 use crate::run::{Digest, Method, TABLE, TARGET, TARGET_SCHEMA};
-use crate::scenario::{Databases, sized};
+use crate::scenario::Databases;
 use crate::workload::Workload;
 
 const WORKLOAD: Workload = Workload::Steps;
-/// One row of so many has a note that is longer than the others.
+/// In one row of so many the note is longer than in the others.
 const LONG_EVERY: u64 = 1000;
 const NOTE_CHARACTERS: usize = 20;
 
@@ -23,7 +22,7 @@ struct Way {
     of_stream: &'static str,
     /// Keys of the pipeline.
     of_pipeline: &'static str,
-    /// What the target has beside the columns of the source.
+    /// How the target differs from the source.
     altered: Option<&'static str>,
     /// The columns that stay, and whether the rows with long notes are rejected.
     kept: &'static str,
@@ -95,7 +94,6 @@ pub fn run(bench: &mut Bench, rows: u64) -> Result<(), Failure> {
             "UPDATE {TABLE} SET note = note || '!' WHERE id % {LONG_EVERY} = 0"
         ))?;
         client.batch_execute(&format!("VACUUM (FULL, ANALYZE, FREEZE) {TABLE}"))?;
-        let size = sized(&databases.source, rows)?;
         let pair = databases.pair();
         let mut contenders = Vec::new();
         for (at, way) in WAYS.iter().enumerate() {
@@ -114,7 +112,7 @@ pub fn run(bench: &mut Bench, rows: u64) -> Result<(), Failure> {
                 Ok(run)
             },
         )?;
-        (size, series)
+        (databases.size, series)
     };
     let title = Title {
         workload: WORKLOAD.name(),
@@ -125,7 +123,7 @@ pub fn run(bench: &mut Bench, rows: u64) -> Result<(), Failure> {
 }
 
 impl Way {
-    /// The rows and columns that the target has to have afterwards.
+    /// The rows and columns that the target must have after the run.
     fn rows_of(&self, table: &str) -> String {
         let condition = match self.rejects {
             true => format!(" WHERE length(note) <= {NOTE_CHARACTERS}"),
