@@ -185,7 +185,8 @@ def check(
     cancel: Cancel | None = None,
 ) -> list[Check]:
     """Check everything that a run needs: servers, privileges, types."""
-    parts = _parts(inputs, None, transforms)
+    # `use: python` as a destination is checked without its function.
+    parts = _parts(inputs, lambda batch: None, transforms)
     return _result("checks", _engine.check(_given(pipeline, params), parts, _watch(None, cancel)))
 
 
@@ -243,7 +244,7 @@ def write(
     document, params, name = _load(to, table, mode, key, settings)
     if not callable(rows):
         document.setdefault("retry", {"max_attempts": 1})
-    given = _given(document, params)
+    given = _made(document, params)
     parts = _parts({name: Input(rows, schema=schema, key=key)}, None, None)
     try:
         with _turn(to, table):
@@ -310,7 +311,7 @@ def sink(
     """
     document, params, name = _load(to, table, mode, key, settings)
     document.setdefault("retry", {"max_attempts": 1})
-    given = _given(document, params)
+    given = _made(document, params)
     inner = _engine.Sink(given, name, _names(key), _columns(schema))
     return Sink(inner, document["pipeline"])
 
@@ -320,7 +321,7 @@ def read(
     *,
     table: str | None = None,
     query: str | None = None,
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     where: str | None = None,
     limit: int | None = None,
     **settings: Any,
@@ -332,7 +333,7 @@ def read(
     of several (``*.parquet``).
     """
     document, params = _extract(source, table, query, columns, where, settings)
-    given = _given(document, params)
+    given = _made(document, params)
     return _engine.read(given, _choice((), (), limit, False))
 
 
@@ -349,6 +350,11 @@ def _given(pipeline: Pipeline, params: Mapping[str, Any] | None) -> dict[str, An
     else:
         form, content = "file", os.fspath(pipeline)
     return {"form": form, "content": content, "folder": os.getcwd(), "params": values}
+
+
+def _made(document: dict[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    """A pipeline that a call has made of its arguments: errors name these."""
+    return {**_given(document, params), "form": "call"}
 
 
 def _without_retries(document: dict[str, Any], inputs: Any, output: Any) -> dict[str, Any]:
@@ -462,7 +468,7 @@ def _extract(
     source: str | os.PathLike[str],
     table: str | None,
     query: str | None,
-    columns: Sequence[str] | None,
+    columns: str | Sequence[str] | None,
     where: str | None,
     settings: dict[str, Any],
 ) -> tuple[dict[str, Any], dict[str, str]]:
@@ -484,7 +490,7 @@ def _extract(
         config, use = {"path": _literal(os.fspath(source))}, "source-file"
         stream = {"name": "*"}
     if columns is not None:
-        stream["columns"] = [_literal(column) for column in columns]
+        stream["columns"] = [_literal(column) for column in _names(columns)]
     if where is not None:
         stream["where"] = _literal(where)
     document = {

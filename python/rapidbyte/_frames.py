@@ -24,9 +24,23 @@ def _of_polars(frame: Any) -> Any:
         if kind == polars.Object:
             # It would give the addresses of the objects.
             raise _refused(name, "a column of Python objects", "cast it, or give frame.to_dicts()")
-    # Polars gives those without any value with a buffer too many.
-    empty = [name for name, kind in frame.schema.items() if kind == polars.Null]
-    return frame.with_columns(polars.col(empty).cast(polars.String)) if empty else frame
+    # Polars gives those without any value with a buffer too many, also inside lists and structs.
+    filled = {name: _filled(kind) for name, kind in frame.schema.items()}
+    changed = {name: kind for name, kind in filled.items() if kind != frame.schema[name]}
+    return frame.cast(changed) if changed else frame
+
+
+def _filled(kind: Any) -> Any:
+    """The type with strings for the type without values."""
+    import polars
+
+    if kind == polars.Null:
+        return polars.String
+    if isinstance(kind, polars.List):
+        return polars.List(_filled(kind.inner))
+    if isinstance(kind, polars.Struct):
+        return polars.Struct({field.name: _filled(field.dtype) for field in kind.fields})
+    return kind
 
 
 def _of_pandas(frame: Any) -> Any:

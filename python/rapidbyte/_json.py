@@ -6,10 +6,19 @@ import json
 from decimal import Decimal
 from typing import Any
 
+from ._errors import DataError
+
 
 def loads(text: str) -> Any:
     """The value of a document. Numbers that a float would round become a ``Decimal``."""
-    return json.loads(text, parse_float=_number)
+    try:
+        return json.loads(text, parse_float=_number)
+    except RecursionError:
+        raise DataError(
+            "a document nested too deeply for Python",
+            code="too_deep",
+            hint="read the batch with an Arrow library, such as pyarrow or polars: the column is text there",
+        ) from None
 
 
 def _number(text: str) -> float | Decimal:

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import importlib
 import types
 import typing
 import uuid
@@ -27,8 +28,8 @@ _TYPES = {
 }
 
 _UNCLEAR = {
-    datetime.datetime: "timestamp for times without a zone, or timestamptz",
-    decimal.Decimal: "its digits, such as decimal(18, 2)",
+    datetime.datetime: '"timestamp" for times without a zone, or "timestamptz"',
+    decimal.Decimal: 'its digits, such as "decimal(18, 2)"',
 }
 
 
@@ -55,7 +56,7 @@ def columns(schema: Any) -> Any:
     names = (
         [one.name for one in dataclasses.fields(schema)]
         if dataclasses.is_dataclass(schema)
-        else list(schema.model_fields)
+        else importlib.import_module("._models", __package__).names(schema)
     )
     return {name: _column(name, hints[name]) for name in names}
 
@@ -96,10 +97,10 @@ def _type(name: str, hint: Any) -> str:
             return kinds.pop() if len(kinds) == 1 else "json"
         if hint in _UNCLEAR:
             raise ConfigError(
-                f"the annotation {hint.__name__} leaves the type open",
+                f"{hint.__name__} leaves the type of the column open",
                 code="invalid_schema",
                 column=name,
-                hint=f'write Annotated[{hint.__name__}, "TYPE"] with {_UNCLEAR[hint]}',
+                hint=f'write {_UNCLEAR[hint]}; in a class, Annotated[{hint.__name__}, "TYPE"]',
             )
         for known in hint.__mro__:
             if known in _TYPES:

@@ -20,6 +20,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 use rapidbyte_columnar::{portable, portable_batch};
 
+use crate::documents;
 use crate::refusal::{Refusal, Result};
 
 const STREAM: &CStr = c"arrow_array_stream";
@@ -33,6 +34,8 @@ const PIECE_ROWS: usize = 1 << 16;
 pub struct Stream {
     reader: Box<dyn RecordBatchReader + Send>,
     schema: SchemaRef,
+    /// The same with the Arrow types of columns that have others in rows of Python.
+    between: SchemaRef,
     /// Where the columns of the schema are in the batches, if that is not their order.
     places: Option<Vec<Option<usize>>>,
     /// Rows of the last batch that were not given yet.
@@ -42,55 +45,78 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Of an object with `__arrow_c_stream__` or `__arrow_c_array__`. `None` for other objects. With a schema, the
-    /// columns of that schema by their names: it has all that the object has, and others are NULL.
+    /// Of an object with `__arrow_c_stream__` or `__arrow_c_array__`, in the types of rows of Python. `None` for other
+    /// objects. With a schema, the columns of that schema by their names: it has all that the object has, and others are
+    /// NULL.
     pub fn of(value: &Bound<'_, PyAny>, schema: Option<&SchemaRef>) -> Result<Option<Self>> {
-        let py = value.py();
-        let plain = match is_frame(value)? {
-            true => py
-                .import("rapidbyte._frames")?
-                .call_method1("plain", (value,))?,
-            false => value.clone(),
+        let Some(reader) = opened(value)? else {
+            return Ok(None);
         };
-        let value = &plain;
-        let reader: Box<dyn RecordBatchReader + Send> =
-            if value.hasattr(intern!(py, "__arrow_c_stream__"))? {
-                Box::new(stream(value)?)
-            } else if value.hasattr(intern!(py, "__arrow_c_array__"))? {
-                let batch = array(value)?;
-                let schema = batch.schema();
-                Box::new(RecordBatchIterator::new([Ok(batch)], schema))
-            } else {
-                return Ok(None);
+        let given = portable(&reader.schema())?;
+        Ok(Some(match schema {
+            None => Self::new(reader, &given, documents::of_rows(&given)?, None),
+            Some(schema) => {
+                let places = places(&given, schema)?;
+                Self::new(reader, &given, Arc::clone(schema), Some(places))
+            }
+        }))
+    }
+
+    /// Of such an object, which a transform gives in Arrow types. It has the types and the order of this schema, if it has
+    /// just its columns.
+    pub fn of_transform(
+        value: &Bound<'_, PyAny>,
+        schema: Option<&SchemaRef>,
+    ) -> Result<Option<Self>> {
+        let Some(reader) = opened(value)? else {
+            return Ok(None);
+        };
+        let given = portable(&reader.schema())?;
+        let has = |field: &Arc<Field>| given.index_of(field.name()).is_ok();
+        let is_same = |schema: &&SchemaRef| {
+            given.fields().len() == schema.fields().len() && schema.fields().iter().all(has)
+        };
+        Ok(Some(match schema.filter(is_same) {
+            None => Self::new(reader, &given, Arc::clone(&given), None),
+            Some(schema) => {
+                let places = places(&given, schema)?;
+                Self::new(reader, &given, Arc::clone(schema), Some(places))
+            }
+        }))
+    }
+
+    fn new(
+        reader: Box<dyn RecordBatchReader + Send>,
+        given: &SchemaRef,
+        schema: SchemaRef,
+        places: Option<Vec<Option<usize>>>,
+    ) -> Self {
+        let fields = schema.fields().iter().enumerate().map(|(at, to)| {
+            let place = match &places {
+                Some(places) => places[at],
+                None => Some(at),
             };
-        let given = reader.schema();
-        let (schema, places) = match schema {
-            None => (portable(&given)?, None),
-            Some(schema) => (Arc::clone(schema), Some(places(&given, schema)?)),
-        };
-        Ok(Some(Self {
+            let from = place.map(|place| &given.fields()[place]);
+            match from.filter(|from| documents::is_converted(from, to)) {
+                Some(from) => Arc::clone(from),
+                None => Arc::clone(to),
+            }
+        });
+        let fields: Vec<Arc<Field>> = fields.collect();
+        let between = Schema::new_with_metadata(fields, schema.metadata().clone());
+        Self {
+            reader,
+            between: Arc::new(between),
             schema,
             places,
-            reader,
             rest: None,
             taken: 0,
-        }))
+        }
     }
 
     /// Its columns, in the types of pipelines.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
-    }
-
-    /// With the types and the order of this schema, if it has just its columns. Otherwise it stays as it is.
-    pub fn in_types_of(mut self, schema: &SchemaRef) -> Result<Self> {
-        let given = self.reader.schema();
-        let has = |field: &Arc<Field>| given.index_of(field.name()).is_ok();
-        if given.fields().len() == schema.fields().len() && schema.fields().iter().all(has) {
-            self.places = Some(places(&given, schema)?);
-            self.schema = Arc::clone(schema);
-        }
-        Ok(self)
     }
 
     /// The rows that were given so far.
@@ -107,7 +133,8 @@ impl Stream {
         }
     }
 
-    /// The next rows. Checks them, because they come from code that this crate does not know. Needs no interpreter.
+    /// The next rows. Checks them, because they come from code that this crate does not know. Needs
+    /// the interpreter for documents alone.
     pub fn next(&mut self) -> Result<Option<RecordBatch>> {
         let batch = match self.rest.take() {
             Some(rest) => rest,
@@ -128,15 +155,37 @@ impl Stream {
         let piece = batch.slice(0, rows);
         let piece = match &self.places {
             None => piece,
-            Some(places) => placed(&piece, places, &self.schema)?,
+            Some(places) => placed(&piece, places, &self.between)?,
         };
         let before = self.taken;
         self.taken += rows as u64;
-        let made = portable_batch(&piece, &self.schema);
-        Ok(Some(
-            made.map_err(|error| Refusal::from(error).after(before))?,
-        ))
+        let made = portable_batch(&piece, &self.between).map_err(Refusal::from);
+        let made = made.and_then(|made| documents::converted(made, &self.schema));
+        Ok(Some(made.map_err(|error| error.after(before))?))
     }
+}
+
+/// The batches of an object with `__arrow_c_stream__` or `__arrow_c_array__`. `None` for other objects.
+fn opened(value: &Bound<'_, PyAny>) -> Result<Option<Box<dyn RecordBatchReader + Send>>> {
+    let py = value.py();
+    let plain = match is_frame(value)? {
+        true => py
+            .import("rapidbyte._frames")?
+            .call_method1("plain", (value,))?,
+        false => value.clone(),
+    };
+    if plain.hasattr(intern!(py, "__arrow_c_stream__"))? {
+        return Ok(Some(Box::new(stream(&plain)?)));
+    }
+    if plain.hasattr(intern!(py, "__arrow_c_array__"))? {
+        let batch = array(&plain)?;
+        let schema = batch.schema();
+        return Ok(Some(Box::new(RecordBatchIterator::new(
+            [Ok(batch)],
+            schema,
+        ))));
+    }
+    Ok(None)
 }
 
 /// Whether `rapidbyte._frames` has to look at a value: it may be a DataFrame of polars or pandas.

@@ -21,6 +21,7 @@ use arrow_schema::{DataType, Field, FieldRef, TimeUnit};
 use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyInt, PyString};
 use rapidbyte_formats::text::decimal::{parse_i128, parse_i256};
+use rapidbyte_wire::types::type_name;
 
 use crate::refusal::{Refusal, Result};
 use crate::shape::{EXACT_WHOLE, Shape};
@@ -385,12 +386,12 @@ fn decimals(digits: &[Option<String>], field: &Field) -> Result<ArrayRef> {
     let internal = |error| Refusal::data("internal", error);
     Ok(match field.data_type() {
         DataType::Decimal128(precision, scale) => {
-            let values = read(digits, |text| parse_i128(text, *precision, *scale))?;
+            let values = read(digits, field, |text| parse_i128(text, *precision, *scale))?;
             let array = Decimal128Array::from(values).with_precision_and_scale(*precision, *scale);
             Arc::new(array.map_err(internal)?)
         }
         DataType::Decimal256(precision, scale) => {
-            let values = read(digits, |text| parse_i256(text, *precision, *scale))?;
+            let values = read(digits, field, |text| parse_i256(text, *precision, *scale))?;
             let array = Decimal256Array::from(values).with_precision_and_scale(*precision, *scale);
             Arc::new(array.map_err(internal)?)
         }
@@ -401,13 +402,17 @@ fn decimals(digits: &[Option<String>], field: &Field) -> Result<ArrayRef> {
 /// Reads each text; one that cannot be read is an error at its row.
 fn read<T>(
     digits: &[Option<String>],
+    field: &Field,
     parse: impl Fn(&[u8]) -> std::result::Result<T, &'static str>,
 ) -> Result<Vec<Option<T>>> {
     let values = digits.iter().enumerate().map(|(row, text)| {
         let value = text.as_ref().map(|text| {
             parse(text.as_bytes()).map_err(|why| {
-                let text = format!("{text} {why}");
-                Refusal::data("value_does_not_fit", text).at_row(row as u64)
+                let kind = type_name(field);
+                let text = format!("{text} in a column of {kind}: it {why}");
+                Refusal::data("value_does_not_fit", text)
+                    .at_row(row as u64)
+                    .hint("declare a type with more digits with schema=, or round the value")
             })
         });
         value.transpose()

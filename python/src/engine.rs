@@ -8,6 +8,8 @@ use pyo3::prelude::*;
 use rapidbyte::{Engine, Environment, Failure, Narrowing, Pipeline, connector_dirs, user_cache};
 use serde_json::Value;
 
+use crate::arguments;
+
 /// Names of connectors that wait to be told.
 const TOLD: usize = 100;
 
@@ -55,7 +57,7 @@ pub fn compiles() -> VecDeque<String> {
 /// A pipeline as the caller gives it.
 #[derive(FromPyObject)]
 pub struct Given {
-    /// The file, the text of one, or a document as JSON.
+    /// The file, the text of one, a document as JSON, or a document that a call has made of its arguments.
     #[pyo3(item)]
     form: String,
     #[pyo3(item)]
@@ -69,11 +71,22 @@ pub struct Given {
 }
 
 impl Given {
-    /// Reads it.
+    /// Reads it, and works with it. Failures name arguments if a call has made the pipeline.
     ///
     /// # Errors
-    /// The first mistake.
-    pub fn read(&self) -> Result<Pipeline, Failure> {
+    /// The first mistake, and failures of the work.
+    pub fn with<T>(
+        &self,
+        work: impl FnOnce(&Pipeline) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let done = self.read().and_then(|pipeline| work(&pipeline));
+        match self.form.as_str() {
+            "call" => done.map_err(arguments::named),
+            _ => done,
+        }
+    }
+
+    fn read(&self) -> Result<Pipeline, Failure> {
         let lookup = |name: &str| match self.params.get(name) {
             Some(value) => Some(value.clone()),
             None => std::env::var(name).ok(),

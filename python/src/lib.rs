@@ -4,12 +4,13 @@
 //! feed     objects with rows: lists, iterators, JSON text, files, Arrow data
 //!   rows     Python values to columns (value: one value, shape: the type that values have in common, column: builders)
 //!   json     JSON text to columns (split: text to records)
-//!   arrow    Arrow data of other libraries, in and out: the only unsafe code
+//!   arrow    Arrow data of other libraries, in and out: the only unsafe code (documents: its structs as JSON)
 //!   stored   the types of the table that rows go to
 //! run      run, plan, check, discover, verify
 //!   desk     serves a run on the caller's thread
 //! sink     a run that takes rows as they come
 //! reader   rows while a run brings them (batch: what Python gets, objects: its values)
+//! refusal  errors as exceptions (arguments: the arguments of a call in them, instead of keys of a pipeline)
 //! ```
 
 // `cargo test --lib` makes a test program of every library, and without an interpreter this one would not link.
@@ -19,10 +20,12 @@ use std::ffi::OsString;
 
 use pyo3::prelude::*;
 
+mod arguments;
 mod arrow;
 mod batch;
 mod column;
 mod desk;
+mod documents;
 mod engine;
 mod feed;
 mod json;

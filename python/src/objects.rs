@@ -6,10 +6,11 @@ use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch};
 use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString};
 use rapidbyte_formats::text::decimal::{write_i128, write_i256};
 use rapidbyte_wire::types::{is_json, is_uuid, type_name};
 
+use crate::documents::is_bool8;
 use crate::refusal::Refusal;
 
 /// The rows of a batch as a list of dicts.
@@ -34,7 +35,7 @@ pub fn rows<'py>(py: Python<'py>, batch: &RecordBatch) -> PyResult<Bound<'py, Py
 }
 
 /// Makers of values of Python's library.
-struct Makers<'py> {
+pub struct Makers<'py> {
     py: Python<'py>,
     decimal: Bound<'py, PyAny>,
     uuid: Bound<'py, PyAny>,
@@ -44,13 +45,15 @@ struct Makers<'py> {
     day: Bound<'py, PyAny>,
     epoch: Bound<'py, PyAny>,
     epoch_utc: Bound<'py, PyAny>,
+    /// Makes the zone of a name.
     zone: Bound<'py, PyAny>,
 }
 
-type Values<'py> = Vec<Bound<'py, PyAny>>;
+pub type Values<'py> = Vec<Bound<'py, PyAny>>;
 
 impl<'py> Makers<'py> {
-    fn new(py: Python<'py>) -> PyResult<Self> {
+    /// Imports them.
+    pub fn new(py: Python<'py>) -> PyResult<Self> {
         let datetime = py.import("datetime")?;
         let utc = datetime.getattr("timezone")?.getattr("utc")?;
         let epoch = datetime.getattr("datetime")?.call1((1970, 1, 1))?;
@@ -65,7 +68,7 @@ impl<'py> Makers<'py> {
             day: datetime.getattr("date")?.call1((1970, 1, 1))?,
             epoch_utc: epoch.call_method("replace", (), Some(&zone))?,
             epoch,
-            zone: py.import("zoneinfo")?.getattr("ZoneInfo")?,
+            zone: py.import("rapidbyte._zones")?.getattr("zone")?,
         })
     }
 
@@ -142,7 +145,7 @@ fn named(py: Python<'_>, error: PyErr, field: &Field) -> PyErr {
 }
 
 /// The values of a column, in order.
-fn values<'py>(makers: &Makers<'py>, field: &Field, array: &ArrayRef) -> PyResult<Values<'py>> {
+pub fn values<'py>(makers: &Makers<'py>, field: &Field, array: &ArrayRef) -> PyResult<Values<'py>> {
     let py = makers.py;
     let none = || py.None().into_bound(py);
     /// Of an array whose values one expression makes.
@@ -174,6 +177,14 @@ fn values<'py>(makers: &Makers<'py>, field: &Field, array: &ArrayRef) -> PyResul
             each!(array.as_string::<i32>(), |value| makers
                 .loads
                 .call1((value,)))
+        }
+        _ if is_bool8(field) => {
+            each!(array.as_primitive::<Int8Type>(), |value| Ok(PyBool::new(
+                py,
+                value != 0
+            )
+            .to_owned()
+            .into_any()))
         }
         DataType::Null => Ok((0..array.len()).map(|_| none()).collect()),
         DataType::Boolean => plain!(array.as_boolean()),

@@ -86,14 +86,13 @@ pub fn read(py: Python<'_>, pipeline: Given, choice: Choice) -> PyResult<Reader>
     let run = std::thread::Builder::new()
         .name("rapidbyte".into())
         .spawn(move || {
-            let pipeline = pipeline.read()?;
             let engine = engine()?.with_connectors([output.destination(NAME)]);
             let options = RunOptions {
                 narrowing: choice.narrowing(),
                 history: History::Off,
                 ..RunOptions::default()
             };
-            engine.run(&pipeline, &options, &control)
+            pipeline.with(|pipeline| engine.run(pipeline, &options, &control))
         })?;
     let mut run = Some(run);
     let schema = wait(py, &cancel, || {

@@ -10,6 +10,7 @@ use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{Field, Schema, SchemaRef};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
+use rapidbyte_wire::types::type_name;
 
 use crate::column::{Values, ensure_filled};
 use crate::refusal::{Refusal, Result};
@@ -48,6 +49,8 @@ struct Column {
     key: Py<PyString>,
     name: String,
     shape: Shape,
+    /// The name of its type, if it is declared.
+    kind: Option<String>,
     values: Values,
     /// The rows that have a value, counted from the first row of the batch.
     filled: usize,
@@ -70,13 +73,14 @@ impl Rows {
         };
         for field in schema.iter().flat_map(|schema| schema.fields()) {
             let shape = Shape::of_field(field).ok_or_else(|| {
-                let kind = rapidbyte_wire::types::type_name(field);
+                let kind = type_name(field);
                 let text = format!("rows of Python do not fill columns of the type {kind}");
                 Refusal::config("unsupported_type", text)
                     .in_column(field.name())
                     .hint("declare another type, or give the rows as Arrow data")
             })?;
-            rows.add(PyString::new(py, field.name()), field.name(), shape)?;
+            let at = rows.add(PyString::new(py, field.name()), field.name(), shape)?;
+            rows.columns[at].kind = Some(type_name(field));
         }
         rows.schema = schema;
         Ok(rows)
@@ -95,6 +99,7 @@ impl Rows {
             key: key.unbind(),
             name: name.to_owned(),
             shape,
+            kind: None,
             values,
             filled: self.len,
         });
@@ -278,7 +283,13 @@ impl Rows {
 }
 
 fn misfit(column: &Column, value: &Bound<'_, PyAny>) -> Refusal {
-    let kind = column.shape.name();
+    let (kind, hint) = match &column.kind {
+        Some(kind) => (
+            kind.clone(),
+            "give a value of this type, or declare another one",
+        ),
+        None => (column.shape.name(), DECLARE),
+    };
     let shown = value
         .repr()
         .map(|text| text.to_string())
@@ -290,5 +301,5 @@ fn misfit(column: &Column, value: &Bound<'_, PyAny>) -> Refusal {
     let text = format!("{shown} does not fit into a column of {kind}");
     Refusal::data("value_does_not_fit", text)
         .in_column(&column.name)
-        .hint(DECLARE)
+        .hint(hint)
 }

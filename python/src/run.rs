@@ -273,8 +273,9 @@ fn transform(function: Arc<Py<PyAny>>, calls: Calls) -> Function {
         let empty = RecordBatch::new_empty(Arc::clone(before));
         to_columns.ask(move |py, _| {
             let made = function.call1(py, (Batch::new(empty, Some(stream)),))?;
-            let made = Stream::of(made.bind(py), None)?.ok_or_else(no_batch)?;
-            Ok(Arc::clone(made.schema()))
+            let made = made.bind(py);
+            let stream = Stream::of_transform(made, None)?.ok_or_else(|| no_batch(made))?;
+            Ok(Arc::clone(stream.schema()))
         })
     };
     let apply = move |stream: &str, batch: RecordBatch, planned: &SchemaRef| {
@@ -282,10 +283,11 @@ fn transform(function: Arc<Py<PyAny>>, calls: Calls) -> Function {
         let planned = Arc::clone(planned);
         calls.ask(move |py, _| {
             let made = function.call1(py, (Batch::new(batch, Some(stream)),))?;
-            let made = Stream::of(made.bind(py), None)?.ok_or_else(no_batch)?;
-            let mut made = made.in_types_of(&planned)?;
+            let made = made.bind(py);
+            let stream = Stream::of_transform(made, Some(&planned))?;
+            let mut stream = stream.ok_or_else(|| no_batch(made))?;
             let mut batches = Vec::new();
-            while let Some(batch) = py.detach(|| made.next().map_err(of_transform))? {
+            while let Some(batch) = py.detach(|| stream.next().map_err(of_transform))? {
                 batches.push(batch);
             }
             Ok(batches)
@@ -294,12 +296,14 @@ fn transform(function: Arc<Py<PyAny>>, calls: Calls) -> Function {
     Function::new(columns, apply)
 }
 
-fn no_batch() -> Refusal {
-    Refusal::data(
-        "no_batch",
-        "a transform returned a value that is not Arrow data",
+fn no_batch(made: &Bound<'_, PyAny>) -> Refusal {
+    let name = made.get_type().name().map(|name| name.to_string());
+    let name = name.unwrap_or_default();
+    let text = format!("a transform returned a value of the type {name}, which is not Arrow data");
+    Refusal::data("no_batch", text).hint(
+        "return a record batch, a table or a DataFrame, also for a batch without rows; for rows as dicts, \
+         polars.DataFrame(rows, schema=...) or pyarrow.Table.from_pylist(rows, schema=...)",
     )
-    .hint("return a record batch, a table or a DataFrame, also for a batch without rows")
 }
 
 /// Rows of a transform are not those that the caller gave, so an error has no row of them.
@@ -320,7 +324,6 @@ pub fn run(
     watch: Watch,
 ) -> PyResult<String> {
     call(py, parts, watch, move |engine, control| {
-        let pipeline = pipeline.read()?;
         let options = RunOptions {
             narrowing: choice.narrowing(),
             history: match keeps_history {
@@ -329,7 +332,7 @@ pub fn run(
             },
             ..RunOptions::default()
         };
-        let report = engine.run(&pipeline, &options, control)?;
+        let report = pipeline.with(|pipeline| engine.run(pipeline, &options, control))?;
         Ok(json!(report))
     })
 }
@@ -344,13 +347,14 @@ pub fn plan(
     watch: Watch,
 ) -> PyResult<String> {
     call(py, parts, watch, move |engine, control| {
-        let pipeline = pipeline.read()?;
-        let mut preview = engine.preview(&pipeline, &choice.narrowing(), control)?;
-        let refusals = preview.refusals()?;
-        match refusals.failure {
-            Some(failure) => Err(failure),
-            None => Ok(rapidbyte_cli::documents::plan(preview.plan())),
-        }
+        pipeline.with(|pipeline| {
+            let mut preview = engine.preview(pipeline, &choice.narrowing(), control)?;
+            let refusals = preview.refusals()?;
+            match refusals.failure {
+                Some(failure) => Err(failure),
+                None => Ok(rapidbyte_cli::documents::plan(preview.plan())),
+            }
+        })
     })
 }
 
@@ -358,9 +362,8 @@ pub fn plan(
 #[pyfunction]
 pub fn check(py: Python<'_>, pipeline: Given, parts: Parts, watch: Watch) -> PyResult<String> {
     call(py, parts, watch, move |engine, control| {
-        let pipeline = pipeline.read()?;
-        let (checks, _) = rapidbyte_cli::documents::checks(engine.check(&pipeline, control)?);
-        Ok(json!(checks))
+        let found = pipeline.with(|pipeline| engine.check(pipeline, control))?;
+        Ok(json!(rapidbyte_cli::documents::checks(found).0))
     })
 }
 
@@ -368,8 +371,7 @@ pub fn check(py: Python<'_>, pipeline: Given, parts: Parts, watch: Watch) -> PyR
 #[pyfunction]
 pub fn discover(py: Python<'_>, pipeline: Given, parts: Parts, watch: Watch) -> PyResult<String> {
     call(py, parts, watch, move |engine, control| {
-        let pipeline = pipeline.read()?;
-        let found = engine.discover(&pipeline, control)?;
+        let found = pipeline.with(|pipeline| engine.discover(pipeline, control))?;
         let shown = rapidbyte_cli::documents::discovered(&found)?;
         match found.unreadable {
             Some(failure) => Err(failure),
@@ -393,7 +395,6 @@ pub fn verify(
         PyErr::from(Refusal::config("invalid_argument", text).hint("give percent, such as 0.5"))
     })?;
     call(py, Parts::default(), watch, move |engine, control| {
-        let pipeline = pipeline.read()?;
         let options = VerifyOptions {
             narrowing: choice.narrowing(),
             sample,
@@ -402,9 +403,46 @@ pub fn verify(
                 false => Repair::Nothing,
             },
         };
-        let verified = engine.verify(&pipeline, &options, control, |_| ())?;
+        let verified =
+            pipeline.with(|pipeline| engine.verify(pipeline, &options, control, |_| ()))?;
         Ok(rapidbyte_cli::documents::verified(&verified, sample))
     })
+}
+
+/// The arguments that a call lacks.
+struct Missing {
+    inputs: bool,
+    output: bool,
+}
+
+impl Missing {
+    /// A failure that comes from a missing argument, with the argument.
+    fn named(&self, failure: Failure) -> Failure {
+        let is_of_connector = matches!(&*failure.code, "invalid_world" | "unknown_connector");
+        let key = failure.key.as_deref().filter(|_| is_of_connector);
+        let is_python = failure.message.contains(NAME);
+        let (message, hint) = match key {
+            Some("source.use") if self.inputs && is_python => (
+                "the source is python, and the call has no rows for it",
+                "give inputs={\"STREAM\": rows}",
+            ),
+            Some("destination.use") if self.output && is_python => (
+                "the destination is python, and the call has no function for it",
+                "give output=function, which is called with each batch",
+            ),
+            Some(key) if key.contains("transforms") => {
+                let hint = failure.hint.as_deref().unwrap_or_default();
+                let hint = format!("give transforms={{\"NAME\": function}}, or {hint}");
+                return failure.hint(hint);
+            }
+            _ => return failure,
+        };
+        Failure {
+            message: message.to_owned(),
+            ..failure
+        }
+        .hint(hint)
+    }
 }
 
 /// Lets the engine work on a thread of its own, and serves it on this one.
@@ -418,12 +456,18 @@ fn call(
 ) -> PyResult<String> {
     let desk = watch.desk(py)?;
     let mut state = State::default();
+    let missing = Missing {
+        inputs: parts.inputs.is_empty(),
+        output: parts.output.is_none(),
+    };
     let connectors = parts.connectors(py, &desk.calls(), &mut state)?;
     let control = desk.control(py)?;
     let engine = py
         .detach(engine)
         .map_err(|failure| of_failure(py, &failure))?;
     let engine = engine.with_connectors(connectors);
-    let done = desk.serve(py, &mut state, move || work(&engine, &control))?;
+    let done = desk.serve(py, &mut state, move || {
+        work(&engine, &control).map_err(|failure| missing.named(failure))
+    })?;
     Ok(done.to_string())
 }

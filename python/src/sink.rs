@@ -65,7 +65,6 @@ impl Plan {
         let stop = cancel.clone();
         let columns = schema.clone();
         let running = Running::start(move || {
-            let pipeline = pipeline.read()?;
             let key: Vec<&str> = key.iter().map(String::as_str).collect();
             let input = Input::new().once(&table, columns, &key, given(taken, stop));
             let input = inferred(input, declared.as_ref());
@@ -74,7 +73,7 @@ impl Plan {
                 history: History::Off,
                 ..RunOptions::default()
             };
-            engine.run(&pipeline, &options, &control)
+            pipeline.with(|pipeline| engine.run(pipeline, &options, &control))
         })?;
         Ok(Open {
             schema,

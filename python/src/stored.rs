@@ -9,7 +9,7 @@ use arrow_array::{Array, ArrayRef, Float32Array, Float64Array, RecordBatch, Reco
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use rapidbyte::batches::ConnectorError;
 use rapidbyte_formats::{Format, Limits, Picked};
-use rapidbyte_wire::types::type_name;
+use rapidbyte_wire::types::{is_uuid, type_name};
 
 use crate::column::ensure_filled;
 use crate::refusal::{Refusal, Result};
@@ -33,6 +33,7 @@ fn convert(batch: &RecordBatch, stored: &SchemaRef) -> Result<RecordBatch> {
         let (mut fields, mut arrays, mut wanted) = (Vec::new(), Vec::new(), Vec::new());
         for place in &places {
             let (field, to) = (given.field(*place), stored.field(*place));
+            refuse_text_for_bytes(&columns[*place], field, to)?;
             let finite = finite(&columns[*place], to);
             let finite = finite.map_err(|refusal| refusal.in_column(to.name()))?;
             let is_whole = finite.null_count() == columns[*place].null_count();
@@ -50,6 +51,33 @@ fn convert(batch: &RecordBatch, stored: &SchemaRef) -> Result<RecordBatch> {
     }
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     RecordBatch::try_new_with_options(Arc::clone(stored), columns, &options).map_err(internal)
+}
+
+/// Text has no bytes of its own: `\x41` may be four characters, or PostgreSQL's text of one byte.
+fn refuse_text_for_bytes(column: &ArrayRef, given: &Field, to: &Field) -> Result<()> {
+    let row = (0..column.len()).find(|row| column.is_valid(*row));
+    let Some(row) = row.filter(|_| has_bytes(to) && !has_bytes(given)) else {
+        return Ok(());
+    };
+    let text = format!(
+        "a value of {} for a column of {}",
+        type_name(given),
+        type_name(to)
+    );
+    Err(Refusal::data("value_does_not_fit", text)
+        .in_column(to.name())
+        .at_row(row as u64)
+        .hint("give bytes, such as text.encode(); JSON text has none, unless schema= declares the column as binary"))
+}
+
+/// Whether the values of a column, or of its lists, are bytes.
+fn has_bytes(field: &Field) -> bool {
+    match field.data_type() {
+        DataType::List(item) | DataType::LargeList(item) => has_bytes(item),
+        DataType::FixedSizeBinary(_) => !is_uuid(field),
+        DataType::Binary | DataType::LargeBinary => true,
+        _ => false,
+    }
 }
 
 /// The column without NaN and infinities, which JSON does not have: `float32` gets them afterwards, other types refuse them.

@@ -1,11 +1,14 @@
 //! One value of Python: what it is, and what it becomes.
 
+use std::sync::{Mutex, PoisonError};
+
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{
     PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple,
+    PyType,
 };
 use rapidbyte_formats::text::number::write_float;
 
@@ -59,6 +62,8 @@ pub struct Known {
     epoch: Py<PyAny>,
     epoch_utc: Py<PyAny>,
     utc: Py<PyAny>,
+    /// The type of the last Pydantic model, and whether its fields are all columns: rows have one type as a rule.
+    last_model: Mutex<Option<(Py<PyType>, bool)>>,
 }
 
 impl Known {
@@ -88,8 +93,29 @@ impl Known {
                 epoch: epoch.unbind(),
                 epoch_utc: epoch_utc.unbind(),
                 utc: utc.unbind(),
+                last_model: Mutex::new(None),
             })
         })
+    }
+
+    /// Whether all declared fields of a Pydantic model are columns, and there are no others.
+    fn is_plain_model(&self, kind: &Bound<'_, PyType>) -> PyResult<bool> {
+        let last = || {
+            self.last_model
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
+        if let Some((known, is_plain)) = &*last()
+            && kind.is(known)
+        {
+            return Ok(*is_plain);
+        }
+        let models = kind.py().import("rapidbyte._models")?;
+        let is_plain = models.call_method1("is_plain", (kind,))?.extract()?;
+        let before = last().replace((kind.clone().unbind(), is_plain));
+        // Code of the caller may run for it, so the lock is free.
+        drop(before);
+        Ok(is_plain)
     }
 }
 
@@ -262,18 +288,7 @@ pub fn fields<'py>(value: &Bound<'py, PyAny>, known: &Known) -> Result<Option<Bo
         return Ok(Some(dict.clone()));
     }
     let kind = value.get_type();
-    for declared in ["__dataclass_fields__", "__pydantic_fields__"] {
-        let Ok(names) = kind.getattr(declared) else {
-            continue;
-        };
-        let own = value.getattr(intern!(py, "__dict__"));
-        // Attributes that are not fields, such as cached properties, are not columns.
-        if let Ok(own) = own.and_then(|own| Ok(own.cast_into::<PyDict>()?))
-            && own.len() == names.len()?
-            && declared == "__pydantic_fields__"
-        {
-            return Ok(Some(own));
-        }
+    if let Ok(names) = kind.getattr(intern!(py, "__dataclass_fields__")) {
         let dict = PyDict::new(py);
         for name in names.try_iter()? {
             let name = name?;
@@ -284,6 +299,9 @@ pub fn fields<'py>(value: &Bound<'py, PyAny>, known: &Known) -> Result<Option<Bo
             }
         }
         return Ok(Some(dict));
+    }
+    if let Ok(names) = kind.getattr(intern!(py, "__pydantic_fields__")) {
+        return of_model(value, names.len()?, known).map(Some);
     }
     if value.is_instance_of::<PyTuple>() && value.hasattr(intern!(py, "_asdict"))? {
         let dict = value.call_method0(intern!(py, "_asdict"))?;
@@ -297,6 +315,28 @@ pub fn fields<'py>(value: &Bound<'py, PyAny>, known: &Known) -> Result<Option<Bo
         return Ok(Some(dict.cast_into::<PyDict>().map_err(PyErr::from)?));
     }
     Ok(None)
+}
+
+/// The fields of a Pydantic model that declares this many.
+fn of_model<'py>(
+    value: &Bound<'py, PyAny>,
+    declared: usize,
+    known: &Known,
+) -> Result<Bound<'py, PyDict>> {
+    let py = value.py();
+    // Attributes that are not fields, such as cached properties, are not columns.
+    let own = value
+        .getattr(intern!(py, "__dict__"))?
+        .cast_into::<PyDict>();
+    if let Ok(own) = own
+        && own.len() == declared
+        && known.is_plain_model(&value.get_type())?
+    {
+        return Ok(own);
+    }
+    let fields = py.import("rapidbyte._models")?.getattr("fields")?;
+    let fields = fields.call1((value,))?.cast_into::<PyDict>();
+    Ok(fields.map_err(PyErr::from)?)
 }
 
 /// The characters of a string.
@@ -449,7 +489,7 @@ fn write_json_at(
 ) -> Result<()> {
     if depth > MAX_DEPTH {
         let text = format!("a value nested deeper than {MAX_DEPTH}");
-        return Err(Refusal::data("too_deep", text));
+        return Err(Refusal::data("too_deep", text).hint("give fewer levels, or a string of JSON"));
     }
     match look(value, known)? {
         Found::Null => out.extend_from_slice(b"null"),

@@ -83,6 +83,10 @@ class Server:
         if done.returncode:
             raise RuntimeError(f"{program}: {done.stderr}")
 
+    def execute(self, statement: str) -> None:
+        """Run a statement."""
+        self._run("psql", self.url, "-v", "ON_ERROR_STOP=1", "-qc", statement)
+
     def _stop(self) -> None:
         try:
             self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "-w", "stop")

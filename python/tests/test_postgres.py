@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import rapidbyte as rb
 
-from support import Folder, Server
+from support import Folder, Server, package
 
 
 class Postgres(Folder):
@@ -53,6 +53,71 @@ class Postgres(Folder):
         self.assertEqual(sorted(str(row["d"]) for row in rows), ["-Infinity", "0.1", "NaN", "None"])
         reader = rb.read(self.url, table="typed")
         self.assertEqual([kind for _, kind in reader.columns], list(types.values()))
+
+    def test_text_does_not_become_bytes(self) -> None:
+        pl = package("polars")
+        schema = {"id": "int64", "b": "binary", "all": "list<binary>"}
+        rb.write([{"id": 1, "b": b"AB", "all": [b"A"]}], self.url, table="blobs", mode="replace", schema=schema)
+        forms = {
+            "rows": [{"b": None}, {"b": "\\x4142"}],
+            "json": '{"b": null} {"b": "\\\\x4142"}',
+            "frame": pl.DataFrame({"b": [None, "abc"]}),
+            "documents": [{"b": None}, {"b": {"x": 1}}],
+            "lists": [{"all": None}, {"all": ["\\x41"]}],
+        }
+        for name, rows in forms.items():
+            with self.subTest(name), self.assertRaises(rb.DataError) as raised:
+                rb.write(rows, self.url, table="blobs")
+            error = raised.exception
+            column = "all" if name == "lists" else "b"
+            self.assertEqual((error.code, error.row, error.column), ("value_does_not_fit", 1, column))
+            self.assertIn("bytes", str(error.hint))
+        with self.assertRaises(rb.SchemaError) as refused:
+            rb.write([{"b": "\\x4142"}], self.url, table="blobs", schema={"b": "string"})
+        self.assertEqual(refused.exception.column, "b")
+        rb.write('{"id": 2, "b": "\\\\x4143"}', self.url, table="blobs", schema=schema)
+        rows = self.rows("select b from public.blobs order by id")
+        self.assertEqual([row["b"] for row in rows], [b"AB", b"AC"])
+
+    def test_times_go_exactly_into_columns_with_fewer_digits(self) -> None:
+        whole = dt.datetime(2026, 1, 2, 3, 4, 5)
+        zoned = whole.replace(tzinfo=dt.timezone.utc)
+        cases = [
+            ("timestamp(0)", whole, dt.timedelta(microseconds=500_000)),
+            ("timestamp(3)", whole + dt.timedelta(milliseconds=7), dt.timedelta(microseconds=1)),
+            ("timestamptz(0)", zoned, dt.timedelta(microseconds=1)),
+        ]
+        for number, (kind, exact, more) in enumerate(cases):
+            table = f"coarse{number}"
+            self.server.execute(f"create table {table} (id bigint, v {kind}, l {kind}[], t time(0))")
+            with self.subTest(kind):
+                row = {"id": 1, "v": exact, "l": [exact, None], "t": dt.time(1, 2, 3)}
+                rb.write([row], self.url, table=table)
+                self.assertEqual(self.rows(f"select * from public.{table}"), [row])
+                for column, value in [("v", exact + more), ("l", [exact + more]), ("t", dt.time(1, 2, 3, 4))]:
+                    with self.assertRaises(rb.DataError) as raised:
+                        rb.write([row, {column: value}], self.url, table=table)
+                    error = raised.exception
+                    self.assertEqual((error.code, error.row, error.column), ("value_does_not_fit", 1, column))
+                self.assertEqual(len(self.rows(f"select id from public.{table}")), 1)
+
+    def test_structs_of_frames_are_documents_as_dicts_are(self) -> None:
+        pa, pl, pd = package("pyarrow"), package("polars"), package("pandas")
+        rows = [{"id": 1, "s": {"a": 1, "l": [{"b": None}]}, "n": [[1, 2], [3]]}, {"id": 2, "s": None, "n": []}]
+        forms = {
+            "rows": rows,
+            "pyarrow": pa.Table.from_pylist(rows),
+            "polars": pl.DataFrame(rows),
+            "pandas": pd.DataFrame(rows),
+        }
+        for name, given in forms.items():
+            with self.subTest(name):
+                schema = {"id": "int64", "s": "json", "n": "json"}
+                rb.write(given, self.url, table="documents", mode="replace", schema=schema)
+                self.assertEqual(self.rows("select * from public.documents order by id"), rows)
+                with self.assertRaises(rb.DataError) as raised:
+                    rb.write(given, self.url, table=f"uneven_{name}")
+                self.assertEqual(raised.exception.column, "n")
 
     def test_a_table_is_read_in_part(self) -> None:
         made = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
@@ -109,6 +174,40 @@ class Postgres(Folder):
         with self.assertRaises(rb.Error) as secret:
             rb.write([{"id": 1}], "postgres://rapid:geheim-geheim@127.0.0.1:1/x", table="t")
         self.assertNotIn("geheim", str(secret.exception))
+
+    def test_errors_of_calls_name_their_arguments(self) -> None:
+        rb.write([{"id": 1}], self.url, table="named", mode="replace")
+        rb.write([{"id": 1}], "out/named.parquet")
+
+        def sink() -> None:
+            with rb.sink("out/other.parquet", mode="upsert", key="id") as sink:
+                sink.write([{"id": 1}])
+
+        cases = [
+            (lambda: rb.read(self.url, table="named", columns=["x"]), "columns", "unknown_column"),
+            (lambda: rb.read(self.url, table="named", columns=[]), "columns", "invalid_value"),
+            (lambda: rb.read(self.url, table="named", where="x = 1"), "where", "invalid_where"),
+            (lambda: rb.read("out/named.parquet", where="id = 1"), "where", "unsupported_where"),
+            (lambda: rb.read(self.url, query="selec 1"), "query", "invalid_query"),
+            (lambda: rb.read(self.url, table="absent"), "table", "unknown_stream"),
+            (lambda: rb.read("out/absent.parquet"), "source", "no_file_matches"),
+            (lambda: rb.write([{"id": 1}], "out/named.parquet"), "to", "file_exists"),
+            (lambda: rb.write([{"id": 1}], "out/a.parquet", mode="upsert", key="id"), "mode", "unsupported_write_mode"),
+            (lambda: rb.write([{"id": 1}], self.url, table="t", resources={"memory": "x"}), "resources", "invalid_value"),
+            (lambda: rb.write([{"id": 1}], self.url, table="t", more=1), "more", "unknown_key"),
+            (sink, "mode", "unsupported_write_mode"),
+        ]
+        for number, (call, argument, code) in enumerate(cases):
+            with self.subTest(code, number=number), self.assertRaises(rb.Error) as raised:
+                call()
+            error = raised.exception
+            self.assertEqual((error.location, error.code), (f"argument {argument}=", code))
+            for word in ["pipeline", "write_mode", "columns:", "where:", "streams["]:
+                self.assertNotIn(word, f"{error.message} {error.hint}")
+        with self.assertRaises(rb.Error) as raised:
+            rb.write([{"id": 1}, {"id": 1}], self.url, table="twice", mode="replace", key="id")
+        self.assertIn('mode="upsert"', str(raised.exception))
+        self.assertEqual(rb.read(self.url, table="named", columns="id").columns, [("id", "int64")])
 
     def test_texts_of_the_caller_have_no_variables(self) -> None:
         rb.write([{"v": "${HOME}", "a$b": 1}], self.url, table="money$", mode="upsert", key="a$b")

@@ -96,6 +96,43 @@ class Runs(Folder):
         self.assertEqual(taken, [("numbers", [{"id": 0}, {"id": 2}, {"id": 4}])])
         self.assertEqual(threads, {threading.get_ident()})
 
+    def test_a_missing_part_of_a_pipeline_is_named(self) -> None:
+        pipeline = {
+            "version": 1,
+            "pipeline": "parts",
+            "source": {"use": "python", "streams": [{"name": "numbers", "transforms": [{"use": "double"}]}]},
+            "destination": {"use": "python", "write_mode": "append"},
+        }
+        parts = {"inputs": {"numbers": [{"id": 1}]}, "output": print, "transforms": {"double": lambda batch: batch}}
+        for left_out in parts:
+            given = {name: part for name, part in parts.items() if name != left_out}
+            with self.subTest(left_out), self.assertRaises(rb.ConfigError) as raised:
+                rb.run(pipeline, **given)
+            self.assertIn(f"{left_out}=", str(raised.exception.hint))
+        with self.assertRaises(rb.ConfigError) as raised:
+            rb.run(pipeline)
+        self.assertIn("inputs=", str(raised.exception.hint))
+        del parts["output"]
+        self.assertTrue(all(check.ok for check in rb.check(pipeline, **parts)))
+
+    def test_a_transform_that_returns_rows_is_refused_with_what_to_return(self) -> None:
+        pipeline = {
+            "version": 1,
+            "pipeline": "rows",
+            "source": {"use": "python", "streams": [{"name": "numbers", "transforms": [{"use": "rows"}]}]},
+            "destination": {"use": "python", "write_mode": "append"},
+        }
+        with self.assertRaises(rb.DataError) as raised:
+            rb.run(
+                pipeline,
+                inputs={"numbers": [{"id": 1}]},
+                transforms={"rows": lambda batch: batch.to_pylist()},
+                output=print,
+            )
+        self.assertEqual(raised.exception.code, "no_batch")
+        self.assertIn("list", str(raised.exception))
+        self.assertIn("polars.DataFrame(rows", str(raised.exception.hint))
+
     def test_a_transform_gives_values_of_the_planned_types_or_is_refused(self) -> None:
         pa = package("pyarrow")
         taken = []

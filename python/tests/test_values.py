@@ -145,6 +145,107 @@ class Values(Folder):
         self.assertEqual(pa.table(read).to_pylist(), ROWS)
         self.assertEqual(pl.DataFrame(rb.read("out/table.parquet")).to_dicts(), ROWS)
 
+    def test_extension_types_of_arrow_are_values_or_keep_their_storage(self) -> None:
+        pa = package("pyarrow")
+        number = uuid.UUID(int=7)
+        bools = pa.array([2, 0, None], pa.int8()).cast(pa.bool8())
+        table = pa.table(
+            {
+                "u": pa.array([number.bytes, None, number.bytes], pa.uuid()),
+                "j": pa.array(['{"a": [1]}', None, "5"], pa.json_()),
+                "b": bools,
+                "l": pa.ListArray.from_arrays([0, 1, 1, 3], bools),
+                "s": pa.StructArray.from_arrays([bools], ["b"]),
+                "o": pa.array([b"x", None, b"y"], pa.opaque(pa.binary(), "point", "maps")),
+            }
+        )
+        rb.write(table, "out/extensions.arrow")
+        reader = rb.read("out/extensions.arrow")
+        self.assertEqual(
+            [kind for _, kind in reader.columns],
+            ["uuid", "json", "bool", "list<bool>", "json", "binary as arrow.opaque"],
+        )
+        rows = [row for batch in reader for row in batch.to_pylist()]
+        self.assertEqual([row["u"] for row in rows], [number, None, number])
+        self.assertEqual([row["j"] for row in rows], [{"a": [1]}, None, 5])
+        self.assertEqual([row["b"] for row in rows], [True, False, None])
+        self.assertEqual([row["l"] for row in rows], [[True], [], [False, None]])
+        self.assertEqual([row["s"] for row in rows], [{"b": True}, {"b": False}, {"b": None}])
+        self.assertEqual([row["o"] for row in rows], [b"x", None, b"y"])
+
+    def test_structs_are_documents_with_the_text_of_dicts(self) -> None:
+        pa, pl = package("pyarrow"), package("polars")
+        row = {
+            "a": {
+                "moment": dt.datetime(2026, 1, 2, 3, 4, 5, 6),
+                "zoned": dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.timezone.utc),
+                "day": dt.date(2026, 1, 2),
+                "time": dt.time(1, 2),
+                "price": Decimal("1.50"),
+                "float": 0.1,
+                "text": "ß\n",
+                "flag": True,
+                "inner": {"list": [1, None], "empty": []},
+                "none": None,
+            },
+            "l": [{"n": 1}, None],
+            "t": "x",
+        }
+        rb.write([row, {"t": "y"}], "out/dicts.jsonl")
+        expected = (self.folder / "out/dicts.jsonl").read_text()
+        forms = {"pyarrow": pa.Table.from_pylist([row, {"a": None, "l": None, "t": "y"}])}
+        forms["polars"] = pl.DataFrame(forms["pyarrow"])
+        forms["batches"] = iter(forms["pyarrow"].to_batches())
+        for name, rows in forms.items():
+            with self.subTest(name):
+                rb.write(rows, f"out/{name}.jsonl")
+                self.assertEqual((self.folder / f"out/{name}.jsonl").read_text(), expected)
+        rb.write(forms["pyarrow"], "out/structs.parquet")
+        self.assertEqual(rb.read("out/structs.parquet").columns, [("a", "json"), ("l", "json"), ("t", "string")])
+        with rb.sink("out/sink.parquet") as sink:
+            sink.write([{"a": {"n": 1}}])
+            sink.write(pl.DataFrame({"a": [{"n": 2}]}))
+        self.assertEqual(back("out/sink.parquet"), [{"a": {"n": 1}}, {"a": {"n": 2}}])
+        kept = pa.table({"a": [{"n": 1}]})
+        rb.write(kept, "out/kept.parquet", schema=kept.schema)
+        self.assertEqual(rb.read("out/kept.parquet").columns, [("a", "struct<n: int64>")])
+
+    def test_values_in_structs_are_refused_as_those_in_dicts(self) -> None:
+        pa = package("pyarrow")
+        nanos = pa.array([None, 1], pa.timestamp("ns"))
+        cases = [[b"x"], [float("nan")], [dt.timedelta(1)]]
+        arrays = [pa.array([None, *values]) for values in cases] + [nanos]
+        for array in arrays:
+            table = pa.table({"a": pa.StructArray.from_arrays([array], ["v"])})
+            with self.subTest(array.type), self.assertRaises(rb.DataError) as raised:
+                rb.write(table, "out/wrong.parquet")
+            error = raised.exception
+            self.assertEqual((error.code, error.row, error.column), ("value_does_not_fit", 1, "a"))
+            self.assertIsNotNone(error.hint)
+
+    def test_zones_and_deep_documents_are_values_or_errors(self) -> None:
+        pa = package("pyarrow")
+        moment = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+        for name, offset in [("+05:30", 330), ("-08:00", -480), ("+00:00", 0), ("Europe/Berlin", 60)]:
+            rb.write(pa.table({"a": pa.array([moment], pa.timestamp("us", name))}), "out/zone.arrow", mode="replace")
+            [row] = back("out/zone.arrow")
+            self.assertEqual((row["a"], row["a"].utcoffset()), (moment, dt.timedelta(minutes=offset)))
+        unknown = pa.table({"a": pa.array([moment], pa.timestamp("us", "Nowhere/City"))})
+        rb.write(unknown, "out/unknown.arrow")
+        rb.write('{"a": ' * 3000 + "1" + "}" * 3000, "out/deep.jsonl")
+        deep: dict = {}
+        for _ in range(3000):
+            deep = {"a": deep}
+        for call, code in [
+            (lambda: back("out/unknown.arrow"), "unsupported_value"),
+            (lambda: back("out/deep.jsonl"), "too_deep"),
+            (lambda: rb.write([deep], "out/wrong.jsonl"), "too_deep"),
+        ]:
+            with self.assertRaises(rb.DataError) as raised:
+                call()
+            self.assertEqual((raised.exception.code, raised.exception.column), (code, "a"))
+            self.assertIsNotNone(raised.exception.hint)
+
     def test_a_row_that_changes_while_it_is_read_is_refused(self) -> None:
         class Greedy:
             def keys(self):
@@ -216,6 +317,26 @@ class Values(Folder):
         self.assertEqual(back("out/models.parquet"), ROWS)
         self.assertEqual(rb.read("out/models.parquet").columns, [("id", "int64"), ("name", "string")])
 
+    def test_models_of_pydantic_have_the_fields_of_model_dump(self) -> None:
+        pydantic = package("pydantic")
+
+        class Model(pydantic.BaseModel):
+            model_config = {"extra": "allow"}
+            id: int = pydantic.Field(alias="ID")
+            secret: str = pydantic.Field("s", exclude=True)
+
+        class Closed(pydantic.BaseModel):
+            id: int
+            secret: str = pydantic.Field("s", exclude=True)
+
+        rows = [Model(ID=1, more=2), Model(ID=3)]
+        rb.write(rows, "out/models.jsonl")
+        dumped = [{"id": 1, "more": 2}, {"id": 3, "more": None}]
+        self.assertEqual(back("out/models.jsonl"), dumped)
+        self.assertEqual([row.model_dump() for row in rows], [dumped[0], {"id": 3}])
+        rb.write([Closed(id=1)], "out/closed.parquet", schema=Closed)
+        self.assertEqual(back("out/closed.parquet"), [Closed(id=1).model_dump()])
+
     def test_columns_follow_the_first_rows(self) -> None:
         rows = [{"a": None}, {"a": 1}, {"a": 2.5, "b": [1]}, {"b": [None, 2.0]}]
         rb.write(rows, "out/follow.parquet")
@@ -266,6 +387,14 @@ class Values(Folder):
             self.assertIsNotNone(raised.exception.column)
         with self.assertRaises(rb.ConfigError):
             rb.write(rows, "out/wrong.parquet", schema={"id": "int33"})
+        for value in ["x", Decimal("123.4")]:
+            with self.subTest(value), self.assertRaises(rb.DataError) as named:
+                rb.write([{"a": value}], "out/wrong.parquet", schema={"a": "decimal(5, 3)"})
+            self.assertIn("decimal(5, 3)", str(named.exception))
+        for kind, form in [(Decimal, '"decimal(18, 2)"'), (dt.datetime, '"timestamptz"')]:
+            with self.subTest(kind), self.assertRaises(rb.ConfigError) as unclear:
+                rb.write([{"a": 1}], "out/wrong.parquet", schema={"a": kind})
+            self.assertIn(form, str(unclear.exception.hint))
 
     def test_a_row_that_is_one_object_for_all_is_read_when_it_comes(self) -> None:
         def rows():

@@ -47,7 +47,7 @@ pub(crate) fn column_plan(
             (Fit::Refused, Some(format!("{reason}: {hint}")))
         }
         PgFit::Refused(reason) => {
-            stored_type = there.map(|_| type_name(&form::field(column, false)));
+            stored_type = there.map(|_| held_type(column));
             let change = there.map(|name| change_of_type(name, field, column));
             let change = change.transpose()?.flatten();
             let note = change.map(|sql| format!("{reason}; {sql}"));
@@ -61,6 +61,38 @@ pub(crate) fn column_plan(
         note,
         stored_type,
     })
+}
+
+/// The type whose values a column holds exactly. Times of fewer than six digits of a second have a coarser unit.
+fn held_type(column: &Column) -> String {
+    let name = type_name(&form::field(column, false));
+    let (ty, digits) = column.stripped();
+    let (element, digits) = match &ty.kind {
+        Kind::Array { element } => element.stripped(digits),
+        _ => (ty, digits),
+    };
+    let unit = match digits {
+        0..=2 => "s",
+        3..=5 => "ms",
+        _ => return name,
+    };
+    let times = [
+        (builtin::TIME, "time", format!("time({unit})")),
+        (
+            builtin::TIMESTAMP,
+            "timestamp",
+            format!("timestamp({unit})"),
+        ),
+        (
+            builtin::TIMESTAMPTZ,
+            "timestamptz",
+            format!("timestamp({unit}, UTC)"),
+        ),
+    ];
+    match times.iter().find(|(time, ..)| time.oid == element.oid) {
+        Some((_, plain, coarse)) => name.replace(plain, coarse),
+        None => name,
+    }
 }
 
 /// The statement that gives a column the type that the stream's values have, where that would do and

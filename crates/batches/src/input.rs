@@ -12,7 +12,7 @@ use rapidbyte_runtime::{
 use rapidbyte_wire::counted;
 use rapidbyte_wire::ipc::{self, Encoder};
 use rapidbyte_wire::size::front;
-use rapidbyte_wire::types::type_name;
+use rapidbyte_wire::types::{mark_program_texts, type_name, unmark_texts};
 
 use crate::{columns, spec};
 
@@ -144,7 +144,7 @@ impl Given {
         let fields = self.schema.fields().iter();
         Ok(Stream {
             name: self.name.clone(),
-            schema: ipc::encode_schema(&self.schema).map_err(broken)?,
+            schema: ipc::encode_schema(&mark_program_texts(&self.schema)).map_err(broken)?,
             source_types: fields.map(|field| type_name(field)).collect(),
             primary_key: self.key.clone(),
             cursor_fields: Vec::new(),
@@ -299,11 +299,13 @@ impl Read {
     fn begin(given: Arc<Given>, request: &ReadRequest) -> Result<Self, ConnectorError> {
         let columns = given.projection(request.columns.as_deref())?;
         let asked = ipc::decode_schema(&request.schema).map_err(broken)?;
-        let is_other = given.convert.is_some() && asked.fields() != given.schema.fields();
+        let is_other =
+            given.convert.is_some() && unmark_texts(&asked).fields() != given.schema.fields();
         let schema = match is_other {
-            true => asked.project(&columns).map_err(broken)?,
-            false => given.schema.project(&columns).map_err(broken)?,
+            true => asked.project(&columns),
+            false => mark_program_texts(&given.schema).project(&columns),
         };
+        let schema = schema.map_err(broken)?;
         Ok(Self {
             encoder: Encoder::new(&schema).map_err(broken)?,
             stored: is_other.then(|| Arc::new(schema)),

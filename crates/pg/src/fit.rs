@@ -170,6 +170,9 @@ impl Source {
         if *field.data_type() == DataType::Null {
             return Ok((Op::Null, None));
         }
+        if wire_types::is_program_texts(field) && to.oid == builtin::BYTEA.oid {
+            return refused("text of a program does not become bytes");
+        }
         if self.is_text_cast || from.is_textual() || matches!(from.kind, Kind::Enum { .. }) {
             let version = to.oid == builtin::JSONB.oid;
             if wire_types::is_json_strings(field) && (version || to.oid == builtin::JSON.oid) {

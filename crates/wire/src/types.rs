@@ -31,6 +31,9 @@ pub const JSON: &str = "arrow.json";
 /// The key of a field's metadata that says: these strings are JSON strings. It is for columns of `string`, and of
 /// lists of them, that were read from JSON: text of another origin may be a JSON document written as text.
 const JSON_STRINGS: &str = "rapidbyte.json_strings";
+/// The key of a field's metadata that says: these strings and documents are values of a program, never the text of a value
+/// of another type, such as `\x41` for bytes.
+const PROGRAM_TEXTS: &str = "rapidbyte.program_texts";
 /// Nested types deeper than this are refused, so that no reader runs out of stack.
 pub const MAX_DEPTH: usize = 64;
 
@@ -73,6 +76,11 @@ pub fn is_json_strings(field: &Field) -> bool {
     field.metadata().contains_key(JSON_STRINGS)
 }
 
+/// True for a field whose texts are [marked](mark_program_texts) as values of a program.
+pub fn is_program_texts(field: &Field) -> bool {
+    field.metadata().contains_key(PROGRAM_TEXTS)
+}
+
 /// The key of a schema's metadata that has the values which a column that the source added later has in the rows before
 /// it: a JSON object of texts, by the column's name at the source. A host drops it in front of a transform, which may
 /// hide these values.
@@ -84,9 +92,7 @@ const STORED: &str = "rapidbyte.stored";
 /// Marks a field whose type is that of the target, and not the inferred one: every spelling of a value is read.
 #[must_use]
 pub fn mark_stored(field: Field) -> Field {
-    let mut metadata = field.metadata().clone();
-    metadata.insert(STORED.to_owned(), String::new());
-    field.with_metadata(metadata)
+    marked(field, STORED)
 }
 
 /// True for a field that is [marked](mark_stored) so.
@@ -98,22 +104,35 @@ pub fn is_stored(field: &Field) -> bool {
 /// strings. A destination with a type for JSON documents must store them as such: `"5"` is not the number 5.
 pub fn mark_json_strings(schema: &Schema) -> Schema {
     change_fields(schema, |field| match holds_strings(&field) {
-        true => {
-            let mut metadata = field.metadata().clone();
-            metadata.insert(JSON_STRINGS.to_owned(), String::new());
-            field.with_metadata(metadata)
-        }
+        true => marked(field, JSON_STRINGS),
         false => field,
     })
 }
 
-/// The schema without such marks, as a file has it.
-pub fn unmark_json_strings(schema: &Schema) -> Schema {
+/// The schema of columns that a program gives: columns of strings and of JSON documents are marked as its values.
+pub fn mark_program_texts(schema: &Schema) -> Schema {
+    change_fields(schema, |field| {
+        match holds_strings(&field) || is_json(&field) {
+            true => marked(field, PROGRAM_TEXTS),
+            false => field,
+        }
+    })
+}
+
+/// The schema without marks of either kind, as a file has it.
+pub fn unmark_texts(schema: &Schema) -> Schema {
     change_fields(schema, |field| {
         let mut metadata = field.metadata().clone();
         metadata.remove(JSON_STRINGS);
+        metadata.remove(PROGRAM_TEXTS);
         field.with_metadata(metadata)
     })
+}
+
+fn marked(field: Field, key: &str) -> Field {
+    let mut metadata = field.metadata().clone();
+    metadata.insert(key.to_owned(), String::new());
+    field.with_metadata(metadata)
 }
 
 fn change_fields(schema: &Schema, change: impl Fn(Field) -> Field) -> Schema {
@@ -565,7 +584,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_from_json_are_marked_and_unmarked() {
+    fn texts_of_json_and_of_programs_are_marked_and_unmarked() {
         let types = [
             "string",
             "large_string",
@@ -585,7 +604,14 @@ mod tests {
         );
         let names = marked.fields().iter().map(|field| type_name(field));
         assert_eq!(names.collect::<Vec<_>>(), types);
-        assert_eq!(unmark_json_strings(&marked), schema);
+        assert_eq!(unmark_texts(&marked), schema);
+        let marked = mark_program_texts(&schema);
+        let are = marked.fields().iter().map(|field| is_program_texts(field));
+        assert_eq!(
+            are.collect::<Vec<_>>(),
+            [true, true, true, true, false, false, false]
+        );
+        assert_eq!(unmark_texts(&marked), schema);
     }
 
     #[test]

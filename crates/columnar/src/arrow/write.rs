@@ -6,7 +6,7 @@ use arrow_array::RecordBatch;
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use arrow_schema::{ArrowError, SchemaRef};
-use rapidbyte_wire::types::unmark_json_strings;
+use rapidbyte_wire::types::unmark_texts;
 
 use crate::read_at::failed;
 use crate::{ColumnarError, Compression, Kind, WriteOptions};
@@ -35,8 +35,8 @@ impl<W: Write> ArrowWriter<W> {
         let options = IpcWriteOptions::default()
             .try_with_compression(compression)
             .map_err(broken)?;
-        // That strings were read from JSON stays out of the file.
-        let in_file = unmark_json_strings(&schema);
+        // Where strings come from stays out of the file.
+        let in_file = unmark_texts(&schema);
         let writer = FileWriter::try_new_with_options(sink, &in_file, options).map_err(broken)?;
         Ok(Self { writer, schema })
     }

@@ -14,7 +14,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
 use rapidbyte_wire::size::batch_bytes;
-use rapidbyte_wire::types::unmark_json_strings;
+use rapidbyte_wire::types::unmark_texts;
 
 use crate::portable::{convert_rows, reason};
 use crate::read_at::failed;
@@ -67,8 +67,8 @@ impl<W: Write + Send> ParquetWriter<W> {
             Ok(field.as_ref().clone().with_data_type(stored))
         });
         let stored = Schema::new(fields.collect::<Result<Vec<_>, ColumnarError>>()?);
-        // That strings were read from JSON stays out of the file.
-        let stored = Arc::new(unmark_json_strings(&stored));
+        // Where strings come from stays out of the file.
+        let stored = Arc::new(unmark_texts(&stored));
         let properties = WriterProperties::builder()
             .set_created_by(concat!("rapidbyte version ", env!("CARGO_PKG_VERSION")).into())
             .set_compression(codec(options.compression_for(Kind::Parquet)))
