@@ -99,14 +99,18 @@ const WORDS: [(&str, &str); 30] = [
 
 /// The failure in words of the call.
 pub fn named(mut failure: Failure) -> Failure {
-    let argument = failure.key.as_deref().map(argument);
-    if let (Some(key), Some(argument)) = (&failure.key, &argument) {
-        failure.message = failure.message.replace(key, &format!("{argument}="));
-    }
-    if let Some(argument) = &argument {
+    if let Some(key) = failure.key.take() {
+        let argument = match KEYS.iter().find(|(part, _)| is_below(&key, part)) {
+            Some((_, argument)) => {
+                failure.message = failure.message.replace(&key, &format!("{argument}="));
+                argument
+            }
+            // Further keys of the pipeline are arguments of the same name.
+            None => key.split(['.', '[']).next().unwrap_or(&key),
+        };
         failure.location = Some(format!("argument {argument}="));
+        failure.key = Some(argument.to_owned());
     }
-    failure.key = argument;
     failure.message = in_words_of_calls(failure.message);
     failure.hint = failure.hint.map(in_words_of_calls);
     let others = std::mem::take(&mut failure.streams.failures);
@@ -114,15 +118,10 @@ pub fn named(mut failure: Failure) -> Failure {
     failure
 }
 
-fn argument(key: &str) -> String {
-    let is_at = |part: &str| {
-        let rest = key.strip_prefix(part);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-    };
-    match KEYS.iter().find(|(part, _)| is_at(part)) {
-        Some((_, argument)) => (*argument).to_owned(),
-        None => key.split(['.', '[']).next().unwrap_or(key).to_owned(),
-    }
+/// Whether a key is this one or a part of it.
+fn is_below(key: &str, part: &str) -> bool {
+    let rest = key.strip_prefix(part);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 fn in_words_of_calls(text: String) -> String {

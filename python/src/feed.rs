@@ -237,7 +237,7 @@ pub fn declared(value: &Bound<'_, PyAny>) -> Result<SchemaRef> {
         let field = parse_field(&name, &kind, nullable).map_err(|error| {
             Refusal::config("invalid_schema", error)
                 .in_column(&name)
-                .hint("write types as in `schema:` of a pipeline, such as int64, string or \"decimal(18, 2)\"")
+                .hint("write a type such as int64, string or \"decimal(18, 2)\": docs/connectors/types.md has all of them")
         })?;
         fields.push(field);
     }
