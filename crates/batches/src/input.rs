@@ -12,7 +12,7 @@ use rapidbyte_runtime::{
 use rapidbyte_wire::counted;
 use rapidbyte_wire::ipc::{self, Encoder};
 use rapidbyte_wire::size::front;
-use rapidbyte_wire::types::{mark_program_texts, type_name, unmark_texts};
+use rapidbyte_wire::types::{mark_program_texts, type_name};
 
 use crate::{columns, spec};
 
@@ -299,11 +299,11 @@ impl Read {
     fn begin(given: Arc<Given>, request: &ReadRequest) -> Result<Self, ConnectorError> {
         let columns = given.projection(request.columns.as_deref())?;
         let asked = ipc::decode_schema(&request.schema).map_err(broken)?;
-        let is_other =
-            given.convert.is_some() && unmark_texts(&asked).fields() != given.schema.fields();
+        let described = mark_program_texts(&given.schema);
+        let is_other = given.convert.is_some() && asked.fields() != described.fields();
         let schema = match is_other {
             true => asked.project(&columns),
-            false => mark_program_texts(&given.schema).project(&columns),
+            false => described.project(&columns),
         };
         let schema = schema.map_err(broken)?;
         Ok(Self {

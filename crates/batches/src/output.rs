@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use arrow_schema::{Field, SchemaRef};
+use arrow_schema::{Field, Schema, SchemaRef};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, never, select_biased};
 use rapidbyte_runtime::{
     Batch, Cancel, CheckItem, ColumnPlan, ConnectorError, DestinationSession, ErrorKind, Fit,
@@ -14,7 +14,7 @@ use rapidbyte_runtime::{
 };
 use rapidbyte_wire::ipc::{self, Decoder};
 use rapidbyte_wire::size::batch_bytes;
-use rapidbyte_wire::types::type_name;
+use rapidbyte_wire::types::{is_json_strings, is_program_texts, type_name, unmark_texts};
 
 use crate::spec;
 
@@ -225,6 +225,21 @@ fn begun(load: &mut Option<Load>) -> Result<&mut Load, ConnectorError> {
     load.as_mut().ok_or_else(|| broken("begin comes first"))
 }
 
+/// The columns without the mark that [`Input`](crate::Input) gives to texts.
+fn as_given(schema: &Schema) -> Schema {
+    let plain = unmark_texts(schema);
+    let fields = schema.fields().iter().zip(plain.fields());
+    let fields =
+        fields.map(
+            |(field, plain)| match is_program_texts(field) && !is_json_strings(field) {
+                true => Arc::clone(plain),
+                false => Arc::clone(field),
+            },
+        );
+    let fields: Vec<Arc<Field>> = fields.collect();
+    Schema::new_with_metadata(fields, schema.metadata().clone())
+}
+
 impl DestinationSession for Writing {
     fn describe(&mut self) -> Result<Spec> {
         Ok(self.spec.clone())
@@ -330,7 +345,9 @@ impl DestinationSession for Writing {
         } = self;
         native.call("load.open-writer", Phase::Query, || {
             let load = begun(load)?;
-            let decoder = Decoder::new(&load.schema).map_err(broken)?;
+            let schema = ipc::decode_schema(&load.schema).map_err(broken)?;
+            let schema = ipc::encode_schema(&as_given(&schema)).map_err(broken)?;
+            let decoder = Decoder::new(&schema).map_err(broken)?;
             let schema = Arc::clone(decoder.schema());
             load.decoder = Some(decoder);
             let cancel = &native.sandbox().cancel;
