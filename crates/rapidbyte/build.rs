@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (mut entries, mut parts) = (String::new(), String::new());
     if env::var("PROFILE")? == "release" {
         let folder = match env::var_os("RAPIDBYTE_EMBED") {
-            Some(folder) => PathBuf::from(folder),
+            Some(folder) => finished(folder.into())?,
             None => build(&out)?,
         };
         for wasm in components(&folder)? {
@@ -42,6 +42,14 @@ fn main() -> Result<(), Box<dyn Error>> {
          pub const PARTS: &[(&str, &[u8])] = &[{parts}];\n"
     );
     Ok(fs::write(out.join("embedded.rs"), code)?)
+}
+
+/// Waits until `cargo xtask`, which holds a lock meanwhile, has built the connectors of a folder.
+fn finished(folder: PathBuf) -> Result<PathBuf, Box<dyn Error>> {
+    if let Ok(lock) = fs::File::open(folder.with_extension("lock")) {
+        lock.lock_shared()?;
+    }
+    Ok(folder)
 }
 
 /// Builds the connectors in a target folder of their own: the folder of the cargo that waits for us is

@@ -1,9 +1,10 @@
 //! The host and the connectors in release, ready to run any pipeline from any directory.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::step::{Beside, Failure, Steps};
+use crate::step::{Aside, Beside, Failure, Steps};
 use crate::workspace::{Component, TARGET, Workspace};
 use crate::{bundle, c_compiler, python, toolchain};
 
@@ -85,6 +86,11 @@ fn with_components(
     asked: Host,
 ) -> Result<(), Failure> {
     toolchain::setup(workspace, steps)?;
+    let name = asked.shown(workspace.is_checked());
+    let profile = workspace.host_profile();
+    let title = format!("build: {name}, profile {profile} (the first time takes minutes)");
+    let unfinished = Unfinished::begin(workspace)?;
+    let ahead = Aside::start(&host(workspace, asked))?;
     components(workspace, steps, what, all)?;
     let mut bundled = workspace.bundled()?;
     bundled.retain(|connector| all.contains(connector));
@@ -96,12 +102,28 @@ fn with_components(
             false => bundle::refresh(workspace, &bundled, &folder),
         }
     })?;
-    let name = asked.shown(workspace.is_checked());
-    let profile = workspace.host_profile();
-    steps.program(
-        &format!("build: {name}, profile {profile} (the first time takes minutes)"),
-        host(workspace, asked),
-    )
+    drop(unfinished);
+    steps.step(&title, || ahead.end())?;
+    // It may have looked at the connectors before they changed.
+    steps.program("build: host, with these connectors", host(workspace, asked))
+}
+
+/// The bundled connectors are being built. The build script that puts them into the program waits until this is dropped,
+/// so that the rest of the host is compiled meanwhile.
+struct Unfinished {
+    _lock: File,
+}
+
+impl Unfinished {
+    fn begin(workspace: &Workspace) -> Result<Self, Failure> {
+        let path = workspace.bundle().with_extension("lock");
+        let failed =
+            |error: std::io::Error| Failure::new(format!("{}: {error}", workspace.shown(&path)));
+        std::fs::create_dir_all(workspace.bundle()).map_err(failed)?;
+        let lock = File::create(&path).map_err(failed)?;
+        lock.lock().map_err(failed)?;
+        Ok(Self { _lock: lock })
+    }
 }
 
 /// Puts the compiled code of connectors into the cache: of all bundled ones when none is named.

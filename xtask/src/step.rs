@@ -1,7 +1,8 @@
 //! Steps: announced, timed, and the first that fails ends the command.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -154,11 +155,12 @@ impl Drop for Beside {
     }
 }
 
-/// A program that works beside a step, and whose output is printed after that step.
+/// A program that works beside other steps. Its output is kept until [`Aside::end`]. It is killed if nobody waits for it.
 pub struct Aside {
     line: String,
     child: Child,
-    output: JoinHandle<Vec<u8>>,
+    reading: Option<JoinHandle<()>>,
+    output: Output,
 }
 
 impl Aside {
@@ -175,25 +177,73 @@ impl Aside {
         let child = niced.spawn().map_err(failed)?;
         // The program has the last end that can be written.
         drop(niced);
-        let output = std::thread::spawn(move || {
-            let mut output = Vec::new();
-            let _ = reader.read_to_end(&mut output);
-            output
+        let output = Output::default();
+        let mut ours = output.clone();
+        let reading = std::thread::spawn(move || {
+            let _ = std::io::copy(&mut reader, &mut ours);
         });
         Ok(Self {
             line,
             child,
+            reading: Some(reading),
             output,
         })
     }
 
-    /// Waits for the end of the program, and prints its output.
+    /// Prints the output so far and what comes until the end of the program.
     pub fn end(mut self) -> Result<(), Failure> {
+        self.output.print();
         let status = self.child.wait();
-        let output = self.output.join().unwrap_or_default();
-        let _ = std::io::stderr().write_all(&output);
+        if let Some(reading) = self.reading.take() {
+            let _ = reading.join();
+        }
         let status = status.map_err(|error| not_started(&self.line, &error))?;
         ended(&self.line, status)
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        // Nobody waits for it any more, or it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Output of a program: kept until it may be printed, and then printed at once.
+#[derive(Clone, Default)]
+struct Output(Arc<Mutex<Kept>>);
+
+#[derive(Default)]
+struct Kept {
+    bytes: Vec<u8>,
+    is_printed: bool,
+}
+
+impl Output {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Prints what was kept, and from now on what comes.
+    fn print(&self) {
+        let mut kept = self.kept();
+        kept.is_printed = true;
+        let _ = std::io::stderr().write_all(&std::mem::take(&mut kept.bytes));
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let mut kept = self.kept();
+        if kept.is_printed {
+            return std::io::stderr().write(bytes);
+        }
+        kept.bytes.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 
@@ -286,6 +336,27 @@ mod tests {
             "{}",
             failure.message
         );
+    }
+
+    #[test]
+    fn a_program_beside_a_step_gives_its_exit_code_or_is_killed() {
+        let mut program = Command::new("sh");
+        program.args(["-c", "exit 7"]);
+        assert_eq!(Aside::start(&program).unwrap().end().unwrap_err().code, 7);
+        let mut program = Command::new("sleep");
+        program.arg("100000");
+        // This waits for its end.
+        drop(Aside::start(&program).unwrap());
+    }
+
+    #[test]
+    fn output_is_kept_until_it_may_be_printed() {
+        let mut output = Output::default();
+        output.write_all(b"early").unwrap();
+        assert_eq!(output.kept().bytes, b"early");
+        output.print();
+        output.write_all(b"late").unwrap();
+        assert_eq!(output.kept().bytes, b"");
     }
 
     #[test]
