@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use arrow_buffer::OffsetBuffer;
 use hmac::{Hmac, KeyInit, Mac};
 use rapidbyte_pg::form::OPAQUE;
-use rapidbyte_sdk::prelude::arrow_array::builder::StringBuilder;
 use rapidbyte_sdk::prelude::arrow_array::cast::AsArray;
 use rapidbyte_sdk::prelude::*;
 use sha2::Sha256;
 
-use super::{Columns, Problem, Run, batch_of, computed_column, positions, problem, quoted};
+use super::{Columns, Fault, Problem, Run, batch_of, computed_column, positions, problem, quoted};
 use crate::config::{Hash, Mask};
 use crate::expression::{self, Kind, Typed};
 
@@ -38,22 +38,17 @@ pub(super) fn hash(hash: &Hash, columns: &mut Columns) -> Result<Box<Run>, Probl
                 let mut keyed = keyed.clone();
                 keyed.update(bytes);
                 push_hex(&keyed.finalize().into_bytes(), out);
-            });
+            })?;
         }
         batch_of(all, schema)
     }))
 }
 
-/// Appends two lower-case hexadecimal digits for each byte. Formatting each byte takes longer than the hash.
-fn push_hex(bytes: &[u8], out: &mut String) {
-    const DIGITS: [char; 16] = [
-        '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f',
-    ];
-    out.reserve(bytes.len() * 2);
-    for byte in bytes {
-        out.push(DIGITS[usize::from(byte >> 4)]);
-        out.push(DIGITS[usize::from(byte & 15)]);
-    }
+/// Appends two lower-case hexadecimal digits for each byte.
+fn push_hex(bytes: &[u8], out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits = |byte: &u8| [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
+    out.extend(bytes.iter().flat_map(digits));
 }
 
 pub(super) fn mask(mask: &Mask, columns: &mut Columns) -> Result<Box<Run>, Problem> {
@@ -84,13 +79,13 @@ pub(super) fn mask(mask: &Mask, columns: &mut Columns) -> Result<Box<Run>, Probl
             }
             *column = changed(column, |bytes, out| {
                 hide(&String::from_utf8_lossy(bytes), &mask, out);
-            });
+            })?;
         }
         batch_of(all, schema)
     }))
 }
 
-fn hide(text: &str, mask: &Mask, out: &mut String) {
+fn hide(text: &str, mask: &Mask, out: &mut Vec<u8>) {
     let characters = text.chars().count();
     let kept = mask.keep_last.unwrap_or(0) as usize;
     let hidden = match text.rfind('@') {
@@ -99,8 +94,9 @@ fn hide(text: &str, mask: &Mask, out: &mut String) {
         _ if kept.saturating_mul(2) >= characters => characters,
         _ => characters - kept,
     };
-    out.extend(std::iter::repeat_n('*', hidden));
-    out.extend(text.chars().skip(hidden));
+    out.extend(std::iter::repeat_n(b'*', hidden));
+    let shown = text.char_indices().nth(hidden);
+    out.extend(shown.map_or("", |(at, _)| &text[at..]).as_bytes());
 }
 
 /// How the columns become texts; `None` for one of texts or bytes.
@@ -136,29 +132,29 @@ fn become_texts(columns: &mut Columns, named: &[usize]) {
     columns.set_fields(fields);
 }
 
-/// Exchanges the values of a column of texts or bytes; NULL stays NULL.
-fn changed(column: &ArrayRef, new: impl Fn(&[u8], &mut String)) -> ArrayRef {
-    let mut builder = StringBuilder::new();
-    let mut text = String::new();
-    let mut put = |value: Option<&[u8]>| match value {
-        Some(bytes) => {
-            text.clear();
-            new(bytes, &mut text);
-            builder.append_value(&text);
+/// Exchanges the values of a column of texts or bytes; NULL stays NULL. `new` appends UTF-8.
+fn changed(column: &ArrayRef, new: impl Fn(&[u8], &mut Vec<u8>)) -> Result<ArrayRef, Fault> {
+    let (mut texts, mut ends) = (Vec::new(), vec![0]);
+    let put = |value: Option<&[u8]>| {
+        if let Some(bytes) = value {
+            new(bytes, &mut texts);
         }
-        None => builder.append_null(),
+        ends.push(texts.len());
     };
     match column.data_type() {
         DataType::LargeUtf8 => {
             let texts = column.as_string::<i64>().iter();
-            texts.for_each(|text| put(text.map(str::as_bytes)));
+            texts.map(|text| text.map(str::as_bytes)).for_each(put);
         }
         DataType::Binary => column.as_binary::<i32>().iter().for_each(put),
         DataType::LargeBinary => column.as_binary::<i64>().iter().for_each(put),
         _ => {
             let texts = column.as_string::<i32>().iter();
-            texts.for_each(|text| put(text.map(str::as_bytes)));
+            texts.map(|text| text.map(str::as_bytes)).for_each(put);
         }
     }
-    Arc::new(builder.finish())
+    let ends: Result<Vec<i32>, _> = ends.into_iter().map(i32::try_from).collect();
+    let ends = OffsetBuffer::new(ends.map_err(Fault::internal)?.into());
+    let texts = StringArray::try_new(ends, texts.into(), column.nulls().cloned());
+    Ok(Arc::new(texts.map_err(Fault::internal)?))
 }
