@@ -49,7 +49,7 @@ pub struct Desk {
     on_progress: Option<Py<PyAny>>,
     /// Whether Python handles signals on this thread.
     takes_signals: bool,
-    progress: Arc<OnceLock<(Arc<Progress>, String)>>,
+    progress: Arc<Known>,
 }
 
 impl Desk {
@@ -164,7 +164,10 @@ impl Desk {
                 .filter(|_| served.is_ok() && told.elapsed() >= PROGRESS_PAUSE)
             {
                 told = Instant::now();
-                served = tell(py, function, &progress);
+                match all_are_done(&progress) {
+                    true => tell_of_end(py, function, &progress),
+                    false => served = tell(py, function, &progress),
+                }
             }
             if let Err(raised) = served {
                 cancel.cancel();
@@ -189,11 +192,8 @@ impl Desk {
         for call in waiting.try_iter() {
             call(py, state)?;
         }
-        if let Some(function) = &on_progress
-            && let Err(raised) = tell(py, function, &progress)
-        {
-            // The run has ended, so an exception would hide what became of it.
-            raised.write_unraisable(py, Some(function.bind(py)));
+        if let Some(function) = &on_progress {
+            tell_of_end(py, function, &progress);
         }
         py.detach(|| running.join());
         ended.map_err(|failure| of_failure(py, &failure))
@@ -265,11 +265,11 @@ fn tell_compiles(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-fn tell(
-    py: Python<'_>,
-    function: &Py<PyAny>,
-    progress: &OnceLock<(Arc<Progress>, String)>,
-) -> PyResult<()> {
+/// Where `on_progress` finds how far a run is, once it has begun.
+type Known = OnceLock<(Arc<Progress>, String)>;
+
+/// Calls `on_progress`.
+fn tell(py: Python<'_>, function: &Py<PyAny>, progress: &Known) -> PyResult<()> {
     let Some((progress, run_id)) = progress.get() else {
         return Ok(());
     };
@@ -294,6 +294,21 @@ fn tell(
     let progress = make.call_method1(intern!(py, "progress"), (run_id, streams))?;
     function.call1(py, (progress,))?;
     Ok(())
+}
+
+/// Whether all rows are committed.
+fn all_are_done(progress: &Known) -> bool {
+    progress.get().is_some_and(|(progress, _)| {
+        let mut streams = progress.streams.iter();
+        streams.all(|stream| stream.state() == rapidbyte::StreamState::Done)
+    })
+}
+
+/// Calls it when nothing can be stopped any more: an exception would hide what became of the run.
+fn tell_of_end(py: Python<'_>, function: &Py<PyAny>, progress: &Known) {
+    if let Err(raised) = tell(py, function, progress) {
+        raised.write_unraisable(py, Some(function.bind(py)));
+    }
 }
 
 impl Calls {
