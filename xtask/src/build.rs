@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::SystemTime;
 
 use crate::step::{Aside, Beside, Failure, Steps};
 use crate::workspace::{Component, TARGET, Workspace};
@@ -102,7 +103,7 @@ fn with_components(
             false => bundle::refresh(workspace, &bundled, &folder),
         }
     })?;
-    drop(unfinished);
+    unfinished.end(&workspace.bundle())?;
     steps.step(&title, || ahead.end())?;
     // It may have looked at the connectors before they changed.
     steps.program("build: host, with these connectors", host(workspace, asked))
@@ -112,6 +113,7 @@ fn with_components(
 /// so that the rest of the host is compiled meanwhile.
 struct Unfinished {
     _lock: File,
+    begun: SystemTime,
 }
 
 impl Unfinished {
@@ -122,8 +124,32 @@ impl Unfinished {
         std::fs::create_dir_all(workspace.bundle()).map_err(failed)?;
         let lock = File::create(&path).map_err(failed)?;
         lock.lock().map_err(failed)?;
-        Ok(Self { _lock: lock })
+        Ok(Self {
+            _lock: lock,
+            begun: SystemTime::now(),
+        })
     }
+
+    /// The connectors are in `folder`. They get the time at which their build began: cargo runs the build script again if
+    /// they are newer than its start.
+    fn end(self, folder: &Path) -> Result<(), Failure> {
+        date_back(folder, self.begun)
+            .map_err(|error| Failure::new(format!("times of connectors: {error}")))
+    }
+}
+
+/// Gives everything in a folder this time, unless it is older.
+fn date_back(path: &Path, time: SystemTime) -> std::io::Result<()> {
+    let about = std::fs::metadata(path)?;
+    if about.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            date_back(&entry?.path(), time)?;
+        }
+    }
+    if about.modified()? > time {
+        File::open(path)?.set_modified(time)?;
+    }
+    Ok(())
 }
 
 /// Puts the compiled code of connectors into the cache: of all bundled ones when none is named.
