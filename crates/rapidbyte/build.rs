@@ -109,6 +109,7 @@ fn build(out: &Path) -> Result<PathBuf, Box<dyn Error>> {
 /// The components of a folder, in order; none of one that is not there yet, as when the code is
 /// only checked.
 fn components(folder: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+    // Cargo looks at all files below it. It would never find a single one that is not there unchanged.
     println!("cargo::rerun-if-changed={}", folder.display());
     let mut files = Vec::new();
     if !folder.exists() {
@@ -130,7 +131,6 @@ fn components(folder: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
 
 /// A component that is carried as it is; nothing where it was not built, as when code is only checked.
 fn part(name: &str, file: &Path) -> Result<String, Box<dyn Error>> {
-    println!("cargo::rerun-if-changed={}", file.display());
     Ok(match file.is_file() {
         true => format!("({name:?}, include_bytes!({:?})),", file.canonicalize()?),
         false => String::new(),
