@@ -80,11 +80,26 @@ fn with_rejects<T>(
 }
 
 /// Rejects with one stream, column and code.
+#[derive(Default)]
 struct Counted {
     rejects: u64,
     first: String,
     last: String,
     last_run: String,
+}
+
+impl Counted {
+    /// Counts one more. They come in any order of their times.
+    fn add(&mut self, time: &str, run: &str) {
+        if self.rejects == 0 || time < self.first.as_str() {
+            self.first = time.to_owned();
+        }
+        if time >= self.last.as_str() {
+            self.last = time.to_owned();
+            self.last_run = run.to_owned();
+        }
+        self.rejects += 1;
+    }
 }
 
 fn list(
@@ -96,7 +111,7 @@ fn list(
     let file = pipeline.file.display();
     with_rejects(pipeline, common, output, |pipeline, rejects| {
         let mut counted: BTreeMap<(String, String, String), Counted> = BTreeMap::new();
-        let mut newest = None;
+        let mut newest: Option<KeptReject> = None;
         let mut others = BTreeSet::new();
         rejects.each(false, |kept| {
             if stream.is_some_and(|stream| stream != kept.stream) {
@@ -105,16 +120,11 @@ fn list(
             }
             let column = kept.reject.column.clone().unwrap_or_default();
             let key = (kept.stream.clone(), column, kept.reject.code.clone());
-            let one = counted.entry(key).or_insert_with(|| Counted {
-                rejects: 0,
-                first: kept.time.clone(),
-                last: String::new(),
-                last_run: String::new(),
-            });
-            one.rejects += 1;
-            one.last.clone_from(&kept.time);
-            one.last_run.clone_from(&kept.run_id);
-            newest = Some(kept);
+            let one = counted.entry(key).or_default();
+            one.add(&kept.time, &kept.run_id);
+            if newest.as_ref().is_none_or(|one| kept.time >= one.time) {
+                newest = Some(kept);
+            }
             true
         })?;
         let to = pipeline.rejects_to().unwrap_or_default();
@@ -513,6 +523,24 @@ fn numbers(text: &str) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_of_a_group_is_the_newest_in_any_order() {
+        let mut counted = Counted::default();
+        for (time, run) in [("11:02", "b"), ("11:03", "c"), ("11:01", "a")] {
+            counted.add(time, run);
+        }
+        let Counted {
+            rejects,
+            first,
+            last,
+            last_run,
+        } = counted;
+        assert_eq!(
+            (rejects, &*first, &*last, &*last_run),
+            (3, "11:01", "11:03", "c")
+        );
+    }
 
     #[test]
     fn a_repaired_record_keeps_its_text_or_is_refused() {
