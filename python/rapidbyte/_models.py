@@ -11,7 +11,7 @@ def names(kind: Any) -> list[str]:
 
 
 def is_plain(kind: Any) -> bool:
-    """Whether the values of a model are those of its declared fields."""
+    """Whether a model has just the values of its declared fields."""
     return kind.model_config.get("extra") != "allow" and len(names(kind)) == len(kind.__pydantic_fields__)
 
 

@@ -58,7 +58,7 @@ fn has_struct(field: &Field) -> bool {
     }
 }
 
-/// Whether [`converted`] has to make the values of `to` from those of `from`, of which no cast of Arrow types makes them.
+/// Whether a column needs [`converted`] to get the type of `to`: Arrow has no cast for it.
 pub fn is_converted(from: &Field, to: &Field) -> bool {
     match (from.data_type(), to.data_type()) {
         (DataType::Struct(_) | DataType::List(_) | DataType::LargeList(_), _) if is_json(to) => {
@@ -144,7 +144,7 @@ fn documents(py: Python<'_>, array: &ArrayRef, field: &Field) -> Result<ArrayRef
     Ok(Arc::new(texts.finish()))
 }
 
-/// The first row whose value has no form in Python.
+/// The first row that Python cannot hold.
 fn first_refused(makers: &Makers<'_>, field: &Field, array: &ArrayRef) -> Option<usize> {
     (0..array.len()).find(|row| values(makers, field, &array.slice(*row, 1)).is_err())
 }
