@@ -259,9 +259,10 @@ def write(
 class Sink:
     """A table or a file that takes rows as they come, and shows them all when it is closed. See :func:`sink`."""
 
-    def __init__(self, inner: Any, name: str) -> None:
+    def __init__(self, inner: Any, name: str, mode: str) -> None:
         self._inner = inner
         self._name = name
+        self._mode = mode
         #: The report, once the sink is closed.
         self.report: Report | None = None
 
@@ -278,6 +279,12 @@ class Sink:
         """Commit the rows."""
         if self.report is None:
             done = self._inner.close()
+            if done is None and self._mode == "replace":
+                raise DataError(
+                    "no rows came, so the columns are not known, and the older rows stay",
+                    code="no_columns",
+                    hint="declare the columns with schema=: the sink then leaves an empty table",
+                )
             self.report = _result("nothing", self._name) if done is None else _result("report", done)
         return self.report
 
@@ -313,7 +320,7 @@ def sink(
     document.setdefault("retry", {"max_attempts": 1})
     given = _made(document, params)
     inner = _engine.Sink(given, name, _names(key), _columns(schema))
-    return Sink(inner, document["pipeline"])
+    return Sink(inner, document["pipeline"], mode)
 
 
 def read(
@@ -483,6 +490,12 @@ def _extract(
         if query is not None:
             stream = {"name": "query", "query": _literal(query)}
         else:
+            if set("*?") & set(str(table)):
+                raise ConfigError(
+                    f"table={table!r}: `*` and `?` would also stand for other characters",
+                    code="invalid_argument",
+                    hint="read it with query='SELECT * FROM ...', which names one table",
+                )
             stream = {"name": _literal(table if "." in str(table) else f"public.{table}")}
     else:
         if table or query:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from typing import Any
 
 
@@ -12,10 +13,26 @@ def names(kind: Any) -> list[str]:
 
 def is_plain(kind: Any) -> bool:
     """Whether a model has just the values of its declared fields."""
-    return kind.model_config.get("extra") != "allow" and len(names(kind)) == len(kind.__pydantic_fields__)
+    fields = kind.__pydantic_fields__
+    return kind.model_config.get("extra") != "allow" and len(names(kind)) == len(fields) and not _nested(kind)
 
 
 def fields(model: Any) -> dict[str, Any]:
     """The values of the fields, and of the extra ones that the model allows."""
-    row = {name: getattr(model, name) for name in names(type(model)) if hasattr(model, name)}
+    kind = type(model)
+    row = {name: getattr(model, name) for name in names(kind) if hasattr(model, name)}
+    if nested := _nested(kind) & row.keys():
+        # A model may be a subclass of the declared one, with fields that are not for others.
+        row.update(model.model_dump(include=nested))
     return {**row, **(model.__pydantic_extra__ or {})}
+
+
+def _nested(kind: Any) -> set[str]:
+    """The fields with models inside."""
+    return {name for name, field in kind.__pydantic_fields__.items() if _has_models(field.annotation)}
+
+
+def _has_models(annotation: Any) -> bool:
+    if hasattr(annotation, "__pydantic_fields__"):
+        return True
+    return any(map(_has_models, typing.get_args(annotation)))

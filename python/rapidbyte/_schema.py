@@ -105,5 +105,18 @@ def _type(name: str, hint: Any) -> str:
         for known in hint.__mro__:
             if known in _TYPES:
                 return _TYPES[known]
+        if issubclass(hint, complex):
+            raise _invalid(name, hint)
+    elif hint is not Any and origin is None and not isinstance(hint, typing.TypeVar):
+        raise _invalid(name, hint)
     # Everything else is a document.
     return "json"
+
+
+def _invalid(name: str, hint: Any) -> ConfigError:
+    return ConfigError(
+        f"{hint!r} is not the type of a column",
+        code="invalid_schema",
+        column=name,
+        hint='give the name of a type, such as "int64", or a type of Python, such as int',
+    )

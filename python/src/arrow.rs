@@ -19,6 +19,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 use rapidbyte_columnar::{portable, portable_batch};
+use rapidbyte_wire::types::type_name;
 
 use crate::documents;
 use crate::refusal::{Refusal, Result};
@@ -211,6 +212,9 @@ fn places(given: &Schema, schema: &Schema) -> Result<Vec<Option<usize>>> {
     }
     let place = |field: &Arc<Field>| {
         let place = given.index_of(field.name()).ok();
+        if let Some(at) = place {
+            refuse_other_values(given.field(at), field)?;
+        }
         match place.is_some() || field.is_nullable() {
             true => Ok(place),
             false => Err(Refusal::data(
@@ -221,6 +225,32 @@ fn places(given: &Schema, schema: &Schema) -> Result<Vec<Option<usize>>> {
         }
     };
     schema.fields().iter().map(place).collect()
+}
+
+/// Bytes are not text, whatever they hold, and text is not bytes.
+fn refuse_other_values(given: &Field, to: &Field) -> Result<()> {
+    use DataType::{Binary, LargeBinary, LargeUtf8, Utf8};
+    let (is_bytes, is_text) = (
+        |kind: &DataType| matches!(kind, Binary | LargeBinary),
+        |kind: &DataType| matches!(kind, Utf8 | LargeUtf8),
+    );
+    let (from, into) = (given.data_type(), to.data_type());
+    let hint = match (
+        is_bytes(from) && is_text(into),
+        is_text(from) && is_bytes(into),
+    ) {
+        (true, _) => "decode the bytes first",
+        (_, true) => "encode the text first",
+        _ => return Ok(()),
+    };
+    let text = format!(
+        "a column of {} for a column of {}",
+        type_name(given),
+        type_name(to)
+    );
+    Err(Refusal::data("value_does_not_fit", text)
+        .in_column(to.name())
+        .hint(hint))
 }
 
 /// The columns at their places.

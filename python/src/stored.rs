@@ -55,8 +55,10 @@ fn convert(batch: &RecordBatch, stored: &SchemaRef) -> Result<RecordBatch> {
 
 /// Text has no bytes of its own: `\x41` may be four characters, or PostgreSQL's text of one byte.
 fn refuse_text_for_bytes(column: &ArrayRef, given: &Field, to: &Field) -> Result<()> {
-    let row = (0..column.len()).find(|row| column.is_valid(*row));
-    let Some(row) = row.filter(|_| has_bytes(to) && !has_bytes(given)) else {
+    if !has_bytes(to) || has_bytes(given) {
+        return Ok(());
+    }
+    let Some(row) = (0..column.len()).find(|row| has_value(&column.slice(*row, 1))) else {
         return Ok(());
     };
     let text = format!(
@@ -70,6 +72,21 @@ fn refuse_text_for_bytes(column: &ArrayRef, given: &Field, to: &Field) -> Result
         .hint("give bytes, such as text.encode(); JSON text has none, unless schema= declares the column as binary"))
 }
 
+/// Whether a value is there, in a list at any depth.
+fn has_value(column: &ArrayRef) -> bool {
+    match column.data_type() {
+        DataType::List(_) => {
+            let mut lists = column.as_list::<i32>().iter().flatten();
+            lists.any(|items| has_value(&items))
+        }
+        DataType::LargeList(_) => {
+            let mut lists = column.as_list::<i64>().iter().flatten();
+            lists.any(|items| has_value(&items))
+        }
+        _ => column.logical_null_count() < column.len(),
+    }
+}
+
 /// Whether the values of a column, or of its lists, are bytes.
 fn has_bytes(field: &Field) -> bool {
     match field.data_type() {
@@ -81,20 +98,21 @@ fn has_bytes(field: &Field) -> bool {
 }
 
 /// The column without NaN and infinities, which JSON does not have: `float32` gets them afterwards, other types refuse them.
+/// So does it get the numbers that it holds exactly, of which JSON would have more digits.
 fn finite(column: &ArrayRef, to: &Field) -> Result<ArrayRef> {
     let Some(floats) = column.as_primitive_opt::<Float64Type>() else {
         return Ok(Arc::clone(column));
     };
+    if *to.data_type() == DataType::Float32 {
+        let others = floats
+            .iter()
+            .map(|value| value.filter(|value| !is_of_float32(*value)));
+        return Ok(Arc::new(others.collect::<Float64Array>()));
+    }
     let is_infinite = |value: Option<f64>| value.is_some_and(|value| !value.is_finite());
     let Some(row) = floats.iter().position(is_infinite) else {
         return Ok(Arc::clone(column));
     };
-    if *to.data_type() == DataType::Float32 {
-        let finite = floats
-            .iter()
-            .map(|value| value.filter(|value| value.is_finite()));
-        return Ok(Arc::new(finite.collect::<Float64Array>()));
-    }
     let text = format!(
         "{} does not fit into a column of {}",
         floats.value(row),
@@ -103,7 +121,12 @@ fn finite(column: &ArrayRef, to: &Field) -> Result<ArrayRef> {
     Err(Refusal::data("value_does_not_fit", text).at_row(row as u64))
 }
 
-/// The read column with the NaN and infinities of the given one.
+/// NaN, and numbers that do not change.
+fn is_of_float32(value: f64) -> bool {
+    value.is_nan() || f64::from(value as f32) == value
+}
+
+/// The read column with the values of the given one that were left out.
 fn with_infinite(read: &ArrayRef, given: &ArrayRef) -> ArrayRef {
     let (read_floats, given) = (
         read.as_primitive_opt::<Float32Type>(),
@@ -113,7 +136,7 @@ fn with_infinite(read: &ArrayRef, given: &ArrayRef) -> ArrayRef {
         return Arc::clone(read);
     };
     let values = floats.iter().zip(given).map(|(read, given)| match given {
-        Some(value) if !value.is_finite() => Some(value as f32),
+        Some(value) if is_of_float32(value) => Some(value as f32),
         _ => read,
     });
     Arc::new(values.collect::<Float32Array>())

@@ -58,6 +58,8 @@ pub struct Known {
     uuid: Py<PyAny>,
     enumeration: Py<PyAny>,
     mapping: Py<PyAny>,
+    /// How `dataclasses.fields` knows a field.
+    dataclass_field: Py<PyAny>,
     /// 1970-01-01T00:00:00 without a zone, and in UTC.
     epoch: Py<PyAny>,
     epoch_utc: Py<PyAny>,
@@ -90,6 +92,7 @@ impl Known {
                 uuid: of("uuid", "UUID")?,
                 enumeration: of("enum", "Enum")?,
                 mapping: of("collections.abc", "Mapping")?,
+                dataclass_field: of("dataclasses", "_FIELD")?,
                 epoch: epoch.unbind(),
                 epoch_utc: epoch_utc.unbind(),
                 utc: utc.unbind(),
@@ -288,13 +291,16 @@ pub fn fields<'py>(value: &Bound<'py, PyAny>, known: &Known) -> Result<Option<Bo
         return Ok(Some(dict.clone()));
     }
     let kind = value.get_type();
-    if let Ok(names) = kind.getattr(intern!(py, "__dataclass_fields__")) {
+    if let Ok(fields) = kind.getattr(intern!(py, "__dataclass_fields__")) {
+        let fields = fields.cast_into::<PyDict>().map_err(PyErr::from)?;
         let dict = PyDict::new(py);
-        for name in names.try_iter()? {
-            let name = name?;
+        for (name, field) in fields {
             let name = name.cast::<PyString>().map_err(PyErr::from)?;
-            // Class variables are declared among the fields of a dataclass.
-            if let Ok(field) = value.getattr(name) {
+            // Class variables and arguments of the constructor are declared among the fields.
+            let is_field = field
+                .getattr(intern!(py, "_field_type"))?
+                .is(&known.dataclass_field);
+            if let (true, Ok(field)) = (is_field, value.getattr(name)) {
                 dict.set_item(name, field)?;
             }
         }

@@ -79,6 +79,35 @@ class Postgres(Folder):
         rows = self.rows("select b from public.blobs order by id")
         self.assertEqual([row["b"] for row in rows], [b"AB", b"AC"])
 
+    def test_bytes_do_not_become_text(self) -> None:
+        rb.write([{"id": 1}], self.url, table="texts", mode="replace", schema={"id": "int64", "t": "string", "j": "json"})
+        for column in ["t", "j"]:
+            with self.subTest(column), self.assertRaises(rb.SchemaError) as raised:
+                rb.write([{column: b"abc"}], self.url, table="texts")
+            self.assertEqual(raised.exception.column, column)
+        schema = {"id": "int64", "all": "list<binary>"}
+        rb.write([{"id": 1, "all": []}], self.url, table="lists", mode="replace", schema=schema)
+        rb.write([{"id": 2, "all": []}, {"id": 3, "all": [None]}], self.url, table="lists")
+        rows = self.rows('select "all" from public.lists order by id')
+        self.assertEqual([row["all"] for row in rows], [[], [], [None]])
+
+    def test_real_takes_its_own_values(self) -> None:
+        rb.write([{"v": 0.5}], self.url, table="reals", mode="replace", schema={"v": "float32"})
+        rb.write([{"v": 0.1}, {"v": 16777216.0}, {"v": float("inf")}], self.url, table="reals")
+        held = self.rows("select v from public.reals where v <> 0.5")
+        rb.write(held, self.url, table="reals")
+        found = [row["v"] for row in self.rows("select v, count(*) as n from public.reals group by v having count(*) = 2")]
+        self.assertEqual(sorted(found), sorted(row["v"] for row in held))
+        with self.assertRaises(rb.DataError) as raised:
+            rb.write([{"v": 0.5}, {"v": 16777217.0}], self.url, table="reals")
+        self.assertEqual((raised.exception.row, raised.exception.column), (1, "v"))
+
+    def test_a_name_of_a_table_is_no_pattern(self) -> None:
+        rb.write([{"id": 1}], self.url, table="gab", mode="replace")
+        with self.assertRaises(rb.ConfigError) as raised:
+            rb.read(self.url, table="g*")
+        self.assertEqual(raised.exception.code, "invalid_argument")
+
     def test_times_go_exactly_into_columns_with_fewer_digits(self) -> None:
         whole = dt.datetime(2026, 1, 2, 3, 4, 5)
         zoned = whole.replace(tzinfo=dt.timezone.utc)

@@ -7,6 +7,7 @@ import datetime as dt
 import enum
 import io
 import json
+import typing
 import uuid
 from decimal import Decimal
 from typing import NamedTuple
@@ -336,6 +337,74 @@ class Values(Folder):
         self.assertEqual([row.model_dump() for row in rows], [dumped[0], {"id": 3}])
         rb.write([Closed(id=1)], "out/closed.parquet", schema=Closed)
         self.assertEqual(back("out/closed.parquet"), [Closed(id=1).model_dump()])
+
+    def test_models_inside_models_are_those_that_are_declared(self) -> None:
+        pydantic = package("pydantic")
+
+        class Public(pydantic.BaseModel):
+            name: str
+
+        class Private(Public):
+            password: str
+
+        class Row(pydantic.BaseModel):
+            user: Public
+            users: list[Public]
+            numbers: pydantic.RootModel[list[int]]
+
+        row = Row(user=Private(name="a", password="p"), users=[Private(name="b", password="p")], numbers=[1, 2])
+        rb.write([row], "out/models.jsonl")
+        self.assertEqual(back("out/models.jsonl"), [row.model_dump()])
+        self.assertNotIn("password", (self.folder / "out/models.jsonl").read_text())
+
+    def test_class_variables_and_arguments_are_no_fields(self) -> None:
+        @dataclasses.dataclass
+        class Row:
+            a: int
+            shared: typing.ClassVar[int] = 4
+            given: dataclasses.InitVar[int] = 7
+
+        for rows in [[Row(1)], [{"a": 1}]]:
+            rb.write(rows, "out/rows.jsonl", mode="replace", schema=Row)
+            self.assertEqual(back("out/rows.jsonl"), [{"a": 1}])
+        rb.write([{"row": Row(1)}], "out/rows.jsonl", mode="replace")
+        self.assertEqual(back("out/rows.jsonl"), [{"row": {"a": 1}}])
+
+    def test_fields_of_declared_structs_go_by_name(self) -> None:
+        pa = package("pyarrow")
+        schema = {"s": "struct<a: int64, b: int64>", "l": "list<struct<a: int64, b: int64>>"}
+        for given, expected in [({"b": 1, "a": 2}, {"a": 2, "b": 1}), ({"b": 1}, {"a": None, "b": 1})]:
+            table = pa.table({"s": [given], "l": [[given]]})
+            rb.write(table, "out/structs.parquet", mode="replace", schema=schema)
+            self.assertEqual(back("out/structs.parquet"), [{"s": expected, "l": [expected]}])
+        with self.assertRaises(rb.DataError) as raised:
+            rb.write(pa.table({"s": [None, {"a": 1, "b": 2, "c": 3}]}), "out/structs.parquet", schema=schema)
+        self.assertEqual((raised.exception.code, raised.exception.column), ("value_does_not_fit", "s"))
+        self.assertIn('"c"', raised.exception.message)
+
+    def test_bytes_and_text_of_frames_do_not_mix(self) -> None:
+        pl = package("polars")
+        for first, second in [("a", b"b"), (b"a", "b")]:
+            with self.assertRaises(rb.DataError) as raised, rb.sink("out/rows.arrow") as sink:
+                sink.write([{"v": first}])
+                sink.write(pl.DataFrame({"v": [second]}))
+            self.assertEqual((raised.exception.code, raised.exception.column), ("value_does_not_fit", "v"))
+
+    def test_a_sink_that_replaces_by_nothing_is_refused(self) -> None:
+        rb.write([{"id": 1}], "out/rows.jsonl")
+        with self.assertRaises(rb.DataError) as raised, rb.sink("out/rows.jsonl", mode="replace") as sink:
+            sink.write([])
+        self.assertEqual(raised.exception.code, "no_columns")
+        self.assertEqual(back("out/rows.jsonl"), [{"id": 1}])
+        with rb.sink("out/rows.jsonl", mode="replace", schema={"id": "int64"}):
+            pass
+        self.assertEqual((self.folder / "out/rows.jsonl").read_text(), "")
+
+    def test_what_is_no_type_is_refused_in_a_schema(self) -> None:
+        for kind in [5, complex, [int]]:
+            with self.subTest(kind=kind), self.assertRaises(rb.ConfigError) as raised:
+                rb.write([{"id": 1}], "out/rows.jsonl", schema={"id": kind})
+            self.assertEqual((raised.exception.code, raised.exception.column), ("invalid_schema", "id"))
 
     def test_columns_follow_the_first_rows(self) -> None:
         rows = [{"a": None}, {"a": 1}, {"a": 2.5, "b": [1]}, {"b": [None, 2.0]}]

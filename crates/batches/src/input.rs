@@ -12,7 +12,7 @@ use rapidbyte_runtime::{
 use rapidbyte_wire::counted;
 use rapidbyte_wire::ipc::{self, Encoder};
 use rapidbyte_wire::size::front;
-use rapidbyte_wire::types::{mark_program_texts, type_name};
+use rapidbyte_wire::types::{mark_program_values, type_name};
 
 use crate::{columns, spec};
 
@@ -144,7 +144,7 @@ impl Given {
         let fields = self.schema.fields().iter();
         Ok(Stream {
             name: self.name.clone(),
-            schema: ipc::encode_schema(&mark_program_texts(&self.schema)).map_err(broken)?,
+            schema: ipc::encode_schema(&mark_program_values(&self.schema)).map_err(broken)?,
             source_types: fields.map(|field| type_name(field)).collect(),
             primary_key: self.key.clone(),
             cursor_fields: Vec::new(),
@@ -299,7 +299,7 @@ impl Read {
     fn begin(given: Arc<Given>, request: &ReadRequest) -> Result<Self, ConnectorError> {
         let columns = given.projection(request.columns.as_deref())?;
         let asked = ipc::decode_schema(&request.schema).map_err(broken)?;
-        let described = mark_program_texts(&given.schema);
+        let described = mark_program_values(&given.schema);
         let is_other = given.convert.is_some() && asked.fields() != described.fields();
         let schema = match is_other {
             true => asked.project(&columns),

@@ -14,7 +14,7 @@ use rapidbyte_runtime::{
 };
 use rapidbyte_wire::ipc::{self, Decoder};
 use rapidbyte_wire::size::batch_bytes;
-use rapidbyte_wire::types::{is_json_strings, is_program_texts, type_name, unmark_texts};
+use rapidbyte_wire::types::{is_json_strings, is_program_value, type_name, unmark_texts};
 
 use crate::spec;
 
@@ -231,7 +231,7 @@ fn as_given(schema: &Schema) -> Schema {
     let fields = schema.fields().iter().zip(plain.fields());
     let fields =
         fields.map(
-            |(field, plain)| match is_program_texts(field) && !is_json_strings(field) {
+            |(field, plain)| match is_program_value(field) && !is_json_strings(field) {
                 true => Arc::clone(plain),
                 false => Arc::clone(field),
             },

@@ -17,7 +17,7 @@ use arrow_array::types::{
 use arrow_array::{
     Array, ArrayRef, BinaryArray, FixedSizeListArray, GenericByteViewArray, GenericListArray,
     ListArray, MapArray, OffsetSizeTrait, PrimitiveArray, RecordBatch, RecordBatchOptions,
-    RunArray, StringArray, StructArray, UInt64Array,
+    RunArray, StringArray, StructArray, UInt64Array, new_null_array,
 };
 use arrow_buffer::{ArrowNativeType, IntervalMonthDayNano, OffsetBuffer};
 use arrow_schema::{
@@ -504,7 +504,28 @@ fn trimmed<O: OffsetSizeTrait>(
     (OffsetBuffer::from_lengths(lengths), values)
 }
 
+/// The fields by their names.
 fn structure(from: &StructArray, fields: &Fields) -> Result<StructArray, ArrowError> {
+    let given = from.fields();
+    let mut names = given.iter().zip(fields);
+    let is_same = given.len() == fields.len() && names.all(|(a, b)| a.name() == b.name());
+    if is_same {
+        // Two fields may have one name.
+        return by_position(from, fields);
+    }
+    if let Some(lost) = given.iter().find(|one| fields.find(one.name()).is_none()) {
+        let text = format!("a field {:?}, which the column does not have", lost.name());
+        return Err(ArrowError::CastError(text));
+    }
+    let column = |field: &FieldRef| match given.find(field.name()) {
+        Some((at, _)) => convert(from.column(at), field.data_type()),
+        None => Ok(new_null_array(field.data_type(), from.len())),
+    };
+    let columns = fields.iter().map(column).collect::<Result<_, _>>()?;
+    StructArray::try_new_with_length(fields.clone(), columns, from.nulls().cloned(), from.len())
+}
+
+fn by_position(from: &StructArray, fields: &Fields) -> Result<StructArray, ArrowError> {
     let columns = from
         .columns()
         .iter()
@@ -520,7 +541,8 @@ fn map(from: &MapArray, entries: &FieldRef, sorted: bool) -> Result<ArrayRef, Ar
     let DataType::Struct(fields) = entries.data_type() else {
         return Err(ArrowError::CastError("a map without entries".into()));
     };
-    let pairs = structure(pairs.as_struct(), fields)?;
+    // Writers name keys and values differently.
+    let pairs = by_position(pairs.as_struct(), fields)?;
     let made = MapArray::try_new(
         entries.clone(),
         offsets,

@@ -170,8 +170,8 @@ impl Source {
         if *field.data_type() == DataType::Null {
             return Ok((Op::Null, None));
         }
-        if wire_types::is_program_texts(field) && to.oid == builtin::BYTEA.oid {
-            return refused("text of a program does not become bytes");
+        if wire_types::is_program_value(field) {
+            refuse_other_values(from, to)?;
         }
         if self.is_text_cast || from.is_textual() || matches!(from.kind, Kind::Enum { .. }) {
             let version = to.oid == builtin::JSONB.oid;
@@ -272,6 +272,29 @@ impl Source {
             return Ok((Op::Text { check, limit }, note));
         }
         self.cast_into(target)
+    }
+}
+
+/// Refuses bytes of a program for text, and text for bytes: neither is the text of the other.
+fn refuse_other_values(from: &PgType, to: &PgType) -> Result<(), Fit> {
+    let is_bytes = |ty: &PgType| element(ty).oid == builtin::BYTEA.oid;
+    let is_text = |ty: &PgType| {
+        let ty = element(ty);
+        ty.is_textual() || [builtin::JSON.oid, builtin::JSONB.oid].contains(&ty.oid)
+    };
+    if is_text(from) && is_bytes(to) {
+        return refused("text of a program does not become bytes");
+    }
+    if is_bytes(from) && is_text(to) {
+        return refused("bytes of a program do not become text");
+    }
+    Ok(())
+}
+
+fn element(ty: &PgType) -> &PgType {
+    match &ty.kind {
+        Kind::Array { element: item } => element(item),
+        _ => ty,
     }
 }
 

@@ -31,9 +31,9 @@ pub const JSON: &str = "arrow.json";
 /// The key of a field's metadata that says: these strings are JSON strings. It is for columns of `string`, and of
 /// lists of them, that were read from JSON: text of another origin may be a JSON document written as text.
 const JSON_STRINGS: &str = "rapidbyte.json_strings";
-/// The key of a field's metadata that says: these strings and documents are values of a program, never the text of a value
-/// of another type, such as `\x41` for bytes.
-const PROGRAM_TEXTS: &str = "rapidbyte.program_texts";
+/// The key of a field's metadata that says: these strings, documents and bytes are values of a program. Neither is the text
+/// of the other, such as `\x41` for bytes.
+const PROGRAM_VALUES: &str = "rapidbyte.program_values";
 /// Nested types deeper than this are refused, so that no reader runs out of stack.
 pub const MAX_DEPTH: usize = 64;
 
@@ -76,9 +76,9 @@ pub fn is_json_strings(field: &Field) -> bool {
     field.metadata().contains_key(JSON_STRINGS)
 }
 
-/// True for a field whose texts are [marked](mark_program_texts) as values of a program.
-pub fn is_program_texts(field: &Field) -> bool {
-    field.metadata().contains_key(PROGRAM_TEXTS)
+/// True for a field whose values are [marked](mark_program_values) as those of a program.
+pub fn is_program_value(field: &Field) -> bool {
+    field.metadata().contains_key(PROGRAM_VALUES)
 }
 
 /// The key of a schema's metadata that has the values which a column that the source added later has in the rows before
@@ -109,11 +109,11 @@ pub fn mark_json_strings(schema: &Schema) -> Schema {
     })
 }
 
-/// The schema of columns that a program gives: columns of strings and of JSON documents are marked as its values.
-pub fn mark_program_texts(schema: &Schema) -> Schema {
+/// The schema of columns that a program gives: columns of strings, JSON documents and bytes are marked as its values.
+pub fn mark_program_values(schema: &Schema) -> Schema {
     change_fields(schema, |field| {
-        match holds_strings(&field) || is_json(&field) {
-            true => marked(field, PROGRAM_TEXTS),
+        match holds_strings(&field) || is_json(&field) || holds_bytes(&field) {
+            true => marked(field, PROGRAM_VALUES),
             false => field,
         }
     })
@@ -124,7 +124,7 @@ pub fn unmark_texts(schema: &Schema) -> Schema {
     change_fields(schema, |field| {
         let mut metadata = field.metadata().clone();
         metadata.remove(JSON_STRINGS);
-        metadata.remove(PROGRAM_TEXTS);
+        metadata.remove(PROGRAM_VALUES);
         field.with_metadata(metadata)
     })
 }
@@ -147,6 +147,15 @@ fn holds_strings(field: &Field) -> bool {
         _ if extension_name(field).is_some() => false,
         DataType::Utf8 | DataType::LargeUtf8 => true,
         DataType::List(item) | DataType::LargeList(item) => holds_strings(item),
+        _ => false,
+    }
+}
+
+fn holds_bytes(field: &Field) -> bool {
+    match field.data_type() {
+        _ if extension_name(field).is_some() => false,
+        DataType::Binary | DataType::LargeBinary | DataType::FixedSizeBinary(_) => true,
+        DataType::List(item) | DataType::LargeList(item) => holds_bytes(item),
         _ => false,
     }
 }
@@ -584,7 +593,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_of_json_and_of_programs_are_marked_and_unmarked() {
+    fn values_of_json_and_of_programs_are_marked_and_unmarked() {
         let types = [
             "string",
             "large_string",
@@ -593,6 +602,7 @@ mod tests {
             "list<json>",
             "int64",
             "uuid",
+            "list<binary>",
         ];
         let fields = types.map(|name| parse_field(name, name, true).expect(name));
         let schema = Schema::new(fields.to_vec());
@@ -600,16 +610,16 @@ mod tests {
         let are = marked.fields().iter().map(|field| is_json_strings(field));
         assert_eq!(
             are.collect::<Vec<_>>(),
-            [true, true, true, false, false, false, false]
+            [true, true, true, false, false, false, false, false]
         );
         let names = marked.fields().iter().map(|field| type_name(field));
         assert_eq!(names.collect::<Vec<_>>(), types);
         assert_eq!(unmark_texts(&marked), schema);
-        let marked = mark_program_texts(&schema);
-        let are = marked.fields().iter().map(|field| is_program_texts(field));
+        let marked = mark_program_values(&schema);
+        let are = marked.fields().iter().map(|field| is_program_value(field));
         assert_eq!(
             are.collect::<Vec<_>>(),
-            [true, true, true, true, false, false, false]
+            [true, true, true, true, false, false, false, true]
         );
         assert_eq!(unmark_texts(&marked), schema);
     }
