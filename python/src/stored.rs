@@ -33,7 +33,7 @@ fn convert(batch: &RecordBatch, stored: &SchemaRef) -> Result<RecordBatch> {
         let (mut fields, mut arrays, mut wanted) = (Vec::new(), Vec::new(), Vec::new());
         for place in &places {
             let (field, to) = (given.field(*place), stored.field(*place));
-            refuse_text_for_bytes(&columns[*place], field, to)?;
+            refuse_other_values(&columns[*place], field, to)?;
             let finite = finite(&columns[*place], to);
             let finite = finite.map_err(|refusal| refusal.in_column(to.name()))?;
             let is_whole = finite.null_count() == columns[*place].null_count();
@@ -53,9 +53,9 @@ fn convert(batch: &RecordBatch, stored: &SchemaRef) -> Result<RecordBatch> {
     RecordBatch::try_new_with_options(Arc::clone(stored), columns, &options).map_err(internal)
 }
 
-/// Text has no bytes of its own: `\x41` may be four characters, or PostgreSQL's text of one byte.
-fn refuse_text_for_bytes(column: &ArrayRef, given: &Field, to: &Field) -> Result<()> {
-    if !has_bytes(to) || has_bytes(given) {
+/// Text has no bytes of its own: `\x41` may be four characters, or PostgreSQL's text of one byte. Nor are bytes text.
+fn refuse_other_values(column: &ArrayRef, given: &Field, to: &Field) -> Result<()> {
+    if has_bytes(to) == has_bytes(given) {
         return Ok(());
     }
     let Some(row) = (0..column.len()).find(|row| has_value(&column.slice(*row, 1))) else {
@@ -69,7 +69,10 @@ fn refuse_text_for_bytes(column: &ArrayRef, given: &Field, to: &Field) -> Result
     Err(Refusal::data("value_does_not_fit", text)
         .in_column(to.name())
         .at_row(row as u64)
-        .hint("give bytes, such as text.encode(); JSON text has none, unless schema= declares the column as binary"))
+        .hint(match has_bytes(to) {
+            true => "give bytes, such as text.encode(); JSON text has none, unless schema= declares the column as binary",
+            false => "decode the bytes first",
+        }))
 }
 
 /// Whether a value is there, in a list at any depth.

@@ -82,9 +82,9 @@ class Postgres(Folder):
     def test_bytes_do_not_become_text(self) -> None:
         rb.write([{"id": 1}], self.url, table="texts", mode="replace", schema={"id": "int64", "t": "string", "j": "json"})
         for column in ["t", "j"]:
-            with self.subTest(column), self.assertRaises(rb.SchemaError) as raised:
-                rb.write([{column: b"abc"}], self.url, table="texts")
-            self.assertEqual(raised.exception.column, column)
+            with self.subTest(column), self.assertRaises(rb.DataError) as raised:
+                rb.write([{"id": 2}, {column: b"abc"}], self.url, table="texts")
+            self.assertEqual((raised.exception.row, raised.exception.column), (1, column))
         schema = {"id": "int64", "all": "list<binary>"}
         rb.write([{"id": 1, "all": []}], self.url, table="lists", mode="replace", schema=schema)
         rb.write([{"id": 2, "all": []}, {"id": 3, "all": [None]}], self.url, table="lists")
