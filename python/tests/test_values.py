@@ -378,7 +378,8 @@ class Values(Folder):
             rb.write(table, "out/structs.parquet", mode="replace", schema=schema)
             self.assertEqual(back("out/structs.parquet"), [{"s": expected, "l": [expected]}])
         with self.assertRaises(rb.DataError) as raised:
-            rb.write(pa.table({"s": [None, {"a": 1, "b": 2, "c": 3}]}), "out/structs.parquet", schema=schema)
+            rows = pa.table({"s": [None, {"a": 1, "b": 2, "c": 3}]})
+            rb.write(rows, "out/structs.parquet", mode="replace", schema=schema)
         self.assertEqual((raised.exception.code, raised.exception.column), ("value_does_not_fit", "s"))
         self.assertIn('"c"', raised.exception.message)
 
