@@ -233,7 +233,7 @@ class Values(Folder):
             self.assertEqual((row["a"], row["a"].utcoffset()), (moment, dt.timedelta(minutes=offset)))
         unknown = pa.table({"a": pa.array([moment], pa.timestamp("us", "Nowhere/City"))})
         rb.write(unknown, "out/unknown.arrow")
-        rb.write('{"a": ' * 3000 + "1" + "}" * 3000, "out/deep.jsonl")
+        rb.write('{"a": ' * 100_000 + "1" + "}" * 100_000, "out/deep.jsonl")
         deep: dict = {}
         for _ in range(3000):
             deep = {"a": deep}
