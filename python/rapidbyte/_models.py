@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import typing
 from typing import Any
 
@@ -27,9 +28,12 @@ def fields(model: Any) -> dict[str, Any]:
     return {**row, **(model.__pydantic_extra__ or {})}
 
 
-def _nested(kind: Any) -> set[str]:
+# Rows have few types, and it is asked for each row.
+@functools.lru_cache(maxsize=16)
+def _nested(kind: Any) -> frozenset[str]:
     """The fields with models inside."""
-    return {name for name, field in kind.__pydantic_fields__.items() if _has_models(field.annotation)}
+    fields = kind.__pydantic_fields__.items()
+    return frozenset(name for name, field in fields if _has_models(field.annotation))
 
 
 def _has_models(annotation: Any) -> bool:

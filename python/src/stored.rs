@@ -101,7 +101,7 @@ fn has_bytes(field: &Field) -> bool {
 }
 
 /// The column without NaN and infinities, which JSON does not have: `float32` gets them afterwards, other types refuse them.
-/// So does it get the numbers that it holds exactly, of which JSON would have more digits.
+/// `float32` also gets the numbers that it holds exactly afterwards, because their JSON has more digits.
 fn finite(column: &ArrayRef, to: &Field) -> Result<ArrayRef> {
     let Some(floats) = column.as_primitive_opt::<Float64Type>() else {
         return Ok(Arc::clone(column));

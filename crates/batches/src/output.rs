@@ -225,7 +225,7 @@ fn begun(load: &mut Option<Load>) -> Result<&mut Load, ConnectorError> {
     load.as_mut().ok_or_else(|| broken("begin comes first"))
 }
 
-/// The columns without the mark that [`Input`](crate::Input) gives to texts.
+/// The columns without the mark of values that [`Input`](crate::Input) gives them.
 fn as_given(schema: &Schema) -> Schema {
     let plain = unmark_texts(schema);
     let fields = schema.fields().iter().zip(plain.fields());
