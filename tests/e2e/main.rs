@@ -40,6 +40,7 @@ mod network;
 mod output;
 mod overlap;
 mod permissions;
+mod planned;
 mod pooler;
 mod postgres;
 mod query;

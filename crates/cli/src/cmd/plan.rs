@@ -1,6 +1,7 @@
 //! `rapidbyte plan PIPELINE`
 
 mod overview;
+mod saved;
 
 use std::collections::HashSet;
 
@@ -15,6 +16,7 @@ use crate::cursor::readable;
 use crate::output::{Output, bytes, counted, one_line, table, wrapped};
 use crate::setup::{self, Session};
 use overview::Line;
+pub use saved::Saved;
 
 pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
     if arguments.grants_only {

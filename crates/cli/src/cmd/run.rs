@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::args::{Common, Run as Arguments};
 use crate::clock::utc;
+use crate::cmd::plan::Saved;
 use crate::output::Output;
 use crate::page::{Facts, Page, Paper, Shelf};
 use crate::samples::Sampler;
@@ -30,6 +31,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
         started: utc(SystemTime::now()),
         run: None,
     };
+    let saved = arguments.plan.as_deref().map(Saved::read).transpose()?;
     let paper = arguments.report.as_deref().map(Paper::at).transpose()?;
     let mut pages = Pages { paper, shelf: None };
     let (known, planned) = plan(arguments, &narrowing, common, output, &facts, &mut pages);
@@ -53,6 +55,9 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
         }
     };
     let plan = planned.plan();
+    if let Some(saved) = saved {
+        saved.ensure_same(&super::plan::document(plan))?;
+    }
     for stream in &plan.streams {
         for message in stream.warnings() {
             output.warn(&format!("{}: {message}", stream.name));

@@ -1,0 +1,135 @@
+//! `run --plan FILE`.
+
+use rapidbyte_testkit::postgres::shared;
+use serde_json::Value;
+
+use crate::support::{Ended, Folder};
+
+fn pipeline(config: &str) -> String {
+    format!(
+        "version: 1\npipeline: t\n\
+         source: {{ use: source-file, config: {{ path: \"in/{{stream}}.csv\", {config} }}, streams: [\"*\"] }}\n\
+         destination: {{ use: dest-file, config: {{ path: \"out/{{stream}}.jsonl\" }}, write_mode: replace }}\n"
+    )
+}
+
+/// A folder with two files to read, and the plan `saved.json`.
+#[track_caller]
+fn planned() -> Folder {
+    let folder = Folder::new();
+    folder.write("p.yaml", pipeline(""));
+    folder.write("in/a.csv", "id,name\n1,x\n");
+    folder.write("in/b.csv", "id\n1\n");
+    save(&folder);
+    folder
+}
+
+#[track_caller]
+fn save(folder: &Folder) {
+    let ended = folder.rapidbyte(&["plan", "p.yaml", "--output", "json"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    folder.write("saved.json", ended.stdout);
+}
+
+fn run(folder: &Folder) -> Ended {
+    folder.rapidbyte(&["run", "p.yaml", "--plan", "saved.json"])
+}
+
+#[test]
+fn a_run_of_a_saved_plan_moves_what_the_plan_says() {
+    let folder = planned();
+    let ended = run(&folder);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(folder.files("out"), ["a.jsonl", "b.jsonl"]);
+    // More rows are no other plan.
+    folder.write("in/a.csv", "id,name\n1,x\n2,y\n");
+    save(&folder);
+    folder.write("in/a.csv", format!("id,name\n{}", "1,x\n".repeat(1000)));
+    let ended = run(&folder);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(folder.read("out/a.jsonl").lines().count(), 1000);
+}
+
+#[test]
+fn a_run_of_a_plan_that_has_changed_moves_nothing_and_says_what_differs() {
+    let elsewhere = pipeline("").replace("out/", "other/");
+    let changes: [(&str, &str, &[&str]); 4] = [
+        (
+            "in/a.csv",
+            "id,name,note\n1.5,x,y\n",
+            &[
+                "streams.a.columns.note: new",
+                "streams.a.columns.id.type: \"decimal(38, 1)\" instead of \"int64\"",
+            ],
+        ),
+        (
+            "in/a.csv",
+            "name,id\nx,1\n",
+            &["streams.a.columns: in another order"],
+        ),
+        ("in/c.csv", "id\n1\n", &["streams.c: new"]),
+        (
+            "p.yaml",
+            &elsewhere,
+            &["destination.grants: [", "streams.b.location: "],
+        ),
+    ];
+    for (file, text, parts) in changes {
+        let folder = planned();
+        folder.write(file, text);
+        let ended = run(&folder);
+        assert_eq!(ended.code, Some(4), "{}", ended.stderr);
+        assert!(ended.stderr.contains("plan_changed"), "{}", ended.stderr);
+        for part in parts {
+            assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
+        }
+        assert!(!folder.path().join("out").exists() && !folder.path().join("other").exists());
+    }
+}
+
+#[test]
+fn a_file_that_is_no_plan_is_refused_before_anything_is_opened() {
+    let folder = planned();
+    let report = "{\"status\": \"ok\", \"streams\": []}";
+    let failed = folder
+        .read("saved.json")
+        .replacen("\"ok\"", "\"failed\"", 1);
+    for text in ["", "version: 1\n", report, &failed] {
+        folder.write("saved.json", text);
+        let ended = run(&folder);
+        assert_eq!(ended.code, Some(2), "{text}: {}", ended.stderr);
+        assert!(ended.stderr.contains("plan_unreadable"), "{}", ended.stderr);
+    }
+    assert!(!folder.path().join("out").exists());
+}
+
+#[test]
+fn a_column_of_the_target_is_part_of_the_plan() {
+    let database = shared().database();
+    let folder = Folder::new();
+    folder.write("in.csv", "id,name\n1,x\n");
+    let url = database.url();
+    folder.write(
+        "p.yaml",
+        format!(
+            "version: 1\npipeline: t\n\
+             source: {{ use: source-file, config: {{ path: in.csv }}, streams: [in] }}\n\
+             destination: {{ use: dest-postgres, config: {{ url: \"{url}\" }}, write_mode: append }}\n"
+        ),
+    );
+    save(&folder);
+    let made = "create table \"in\" (id bigint, name text)";
+    database.client().batch_execute(made).expect("a table");
+    let ended = run(&folder);
+    assert_eq!(ended.code, Some(4), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("streams.in.statements: "),
+        "{}",
+        ended.stderr
+    );
+    save(&folder);
+    let ended = folder.rapidbyte(&["run", "p.yaml", "--plan", "saved.json", "--output", "json"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let report: Value = serde_json::from_str(&ended.stdout).expect("a report");
+    assert_eq!(report["rows"], 1);
+}
