@@ -362,6 +362,21 @@ fn inferred_columns_get_the_types_of_an_existing_table() {
     assert_eq!(rows(&database).len(), 3);
 }
 
+#[test]
+fn a_column_that_the_types_of_the_table_do_not_help_is_refused_alone() {
+    let database = shared().database();
+    let made = "CREATE SCHEMA raw; CREATE TABLE raw.t (id int, n smallint, b interval(0))";
+    database.client().batch_execute(made).expect("a table");
+    let folder = Folder::new();
+    folder.write("in/a.csv", "id,n,b\n1,10,1.5\n");
+    let text = into_table(&database, &files("in/*.csv", ""), "", "append");
+    let ended = run(&folder, &text);
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    for part in ["column_refused", "\"column\": \"b\""] {
+        assert!(ended.stdout.contains(part), "{part}: {ended:?}");
+    }
+}
+
 /// Nobody has declared the digits of the file.
 #[test]
 fn an_inferred_type_changes_no_type_of_the_target_unless_the_pipeline_says_so() {

@@ -453,7 +453,7 @@ fn cannot_replace_run(document: &Document, text: String) -> Failure {
 }
 
 /// Plans a stream. A column whose type is inferred, and does not fit an existing target, gets the type of the target if
-/// the stream then fits: the source reads each value as that type, or refuses it.
+/// the target then refuses fewer columns: the source reads each value as that type, or refuses it.
 fn place(
     document: &Document,
     chosen: Chosen,
@@ -474,10 +474,12 @@ fn place(
         left_out,
     };
     let again = place_as(document, chosen, transforms, destination, full_refresh)?;
-    Ok(match again.unfit() {
-        None => again,
-        Some(_) => placed,
-    })
+    let refused = |plan: &StreamPlan| {
+        let columns = plan.placed.columns.iter();
+        columns.filter(|column| column.fit == Fit::Refused).count()
+    };
+    let is_better = refused(&again) == 0 || refused(&again) < refused(&placed);
+    Ok(if is_better { again } else { placed })
 }
 
 /// Plans a stream with the columns that the source describes.
