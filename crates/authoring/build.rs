@@ -11,11 +11,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Files that projects get beside the SDK's sources.
-const BESIDE_THE_SDK: [&str; 5] = [
+const BESIDE_THE_SDK: [&str; 6] = [
     "crates/rows/wit/script.wit",
     "Cargo.lock",
     "LICENSE",
     "rust-toolchain.toml",
+    "wit/digest/digest.wit",
     "wit/rapidbyte.wit",
 ];
 

@@ -48,7 +48,16 @@ pub mod transform_world {
     });
 }
 
+pub mod digest_world {
+    wasmtime::component::bindgen!({
+        path: "../../wit/digest",
+        world: "imports",
+        imports: { default: trappable },
+    });
+}
+
 pub use destination_world::exports::rapidbyte::connector::destination;
+pub use digest_world::rapidbyte::digest::digest;
 pub use source_world::exports::rapidbyte::connector::source;
 pub use source_world::rapidbyte::connector::{connection, files, log, phase, types};
 pub use transform_world::exports::rapidbyte::connector::transform;

@@ -3,6 +3,7 @@
 pub(crate) mod apart;
 pub mod connection;
 mod dial;
+mod digest;
 mod exclusive;
 pub mod files;
 pub mod folder;

@@ -585,7 +585,7 @@ impl Connector {
 }
 
 fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
-    use crate::bindings::{connection, files, log, phase, types};
+    use crate::bindings::{connection, digest, files, log, phase, types};
     type Own = wasmtime::component::HasSelf<State>;
     host::wasi::add_to_linker(linker)?;
     host::http::add_to_linker(linker)?;
@@ -593,6 +593,7 @@ fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     connection::add_to_linker::<_, Own>(linker, |state| state)?;
     files::add_to_linker::<_, Own>(linker, |state| state)?;
     log::add_to_linker::<_, Own>(linker, |state| state)?;
+    digest::add_to_linker::<_, Own>(linker, |state| state)?;
     phase::add_to_linker::<_, Own>(linker, |state| state)
 }
 

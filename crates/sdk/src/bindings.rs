@@ -10,6 +10,13 @@ mod imports {
     });
 }
 
+mod digest_world {
+    wit_bindgen::generate!({
+        path: "../../wit/digest",
+        world: "imports",
+    });
+}
+
 pub mod source_world {
     wit_bindgen::generate!({
         path: "../../wit",
@@ -62,6 +69,8 @@ pub mod transform_world {
 }
 
 pub use destination_world::exports::rapidbyte::connector::destination as exports_destination;
+#[cfg(target_family = "wasm")]
+pub use digest_world::rapidbyte::digest::digest;
 pub use imports::rapidbyte::connector::{connection, files, log, phase, types};
 pub use source_world::exports::rapidbyte::connector::source as exports_source;
 pub use transform_world::exports::rapidbyte::connector::transform as exports_transform;

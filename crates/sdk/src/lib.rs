@@ -62,6 +62,7 @@ mod config;
 pub mod connection;
 pub mod declared;
 pub mod destination;
+pub mod digest;
 mod error;
 pub mod files;
 pub mod http;

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use arrow_buffer::OffsetBuffer;
-use hmac::{Hmac, KeyInit, Mac};
 use rapidbyte_pg::form::OPAQUE;
+use rapidbyte_sdk::digest::{DIGEST_BYTES, HmacSha256};
 use rapidbyte_sdk::prelude::arrow_array::cast::AsArray;
 use rapidbyte_sdk::prelude::*;
-use sha2::Sha256;
 
 use super::{Columns, Fault, Problem, Run, batch_of, computed_column, positions, problem, quoted};
 use crate::config::{Hash, Mask};
@@ -25,8 +24,7 @@ pub(super) fn hash(hash: &Hash, columns: &mut Columns) -> Result<Box<Run>, Probl
     }
     let texts = texts(columns, &named, "hash.columns")?;
     become_texts(columns, &named);
-    let keyed = Hmac::<Sha256>::new_from_slice(hash.salt.as_bytes())
-        .map_err(|error| problem("hash.salt", error.to_string()))?;
+    let keyed = HmacSha256::new(hash.salt.as_bytes());
     Ok(Box::new(move |batch, schema| {
         let mut all = batch.columns().to_vec();
         for (index, text) in named.iter().zip(&texts) {
@@ -34,22 +32,42 @@ pub(super) fn hash(hash: &Hash, columns: &mut Columns) -> Result<Box<Run>, Probl
             if let Some(text) = text {
                 *column = computed_column(text, batch, schema.field(*index).name())?;
             }
-            *column = changed(column, |bytes, out| {
-                let mut keyed = keyed.clone();
-                keyed.update(bytes);
-                push_hex(&keyed.finalize().into_bytes(), out);
-            })?;
+            *column = hashed(column, &keyed)?;
         }
         batch_of(all, schema)
     }))
 }
 
-/// Appends two lower-case hexadecimal digits for each byte.
-fn push_hex(bytes: &[u8], out: &mut Vec<u8>) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits = |byte: &u8| [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
-    out.extend(bytes.iter().flat_map(digits));
+/// The hash of each value as lower-case hexadecimal digits; NULL stays NULL.
+fn hashed(column: &ArrayRef, keyed: &HmacSha256) -> Result<ArrayRef, Fault> {
+    let values = values(column);
+    let digests = keyed.digests(values.iter().copied().flatten());
+    let digits = digests
+        .iter()
+        .flat_map(|byte| HEXADECIMAL[usize::from(*byte)]);
+    let mut texts = Vec::with_capacity(digests.len() * 2);
+    texts.extend(digits);
+    i32::try_from(texts.len()).map_err(Fault::internal)?;
+    let lengths = values.iter().map(|value| match value {
+        Some(_) => DIGEST_BYTES * 2,
+        None => 0,
+    });
+    let ends = OffsetBuffer::from_lengths(lengths);
+    let texts = StringArray::try_new(ends, texts.into(), column.nulls().cloned());
+    Ok(Arc::new(texts.map_err(Fault::internal)?))
 }
+
+/// The two digits of each byte.
+const HEXADECIMAL: [[u8; 2]; 256] = {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut all = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        all[byte] = [DIGITS[byte >> 4], DIGITS[byte & 15]];
+        byte += 1;
+    }
+    all
+};
 
 pub(super) fn mask(mask: &Mask, columns: &mut Columns) -> Result<Box<Run>, Problem> {
     let named = positions(columns, &mask.columns, "mask.columns")?;
@@ -135,26 +153,26 @@ fn become_texts(columns: &mut Columns, named: &[usize]) {
 /// Exchanges the values of a column of texts or bytes; NULL stays NULL. `new` appends UTF-8.
 fn changed(column: &ArrayRef, new: impl Fn(&[u8], &mut Vec<u8>)) -> Result<ArrayRef, Fault> {
     let (mut texts, mut ends) = (Vec::new(), vec![0]);
-    let put = |value: Option<&[u8]>| {
+    for value in values(column) {
         if let Some(bytes) = value {
             new(bytes, &mut texts);
         }
-        ends.push(texts.len());
-    };
-    match column.data_type() {
-        DataType::LargeUtf8 => {
-            let texts = column.as_string::<i64>().iter();
-            texts.map(|text| text.map(str::as_bytes)).for_each(put);
-        }
-        DataType::Binary => column.as_binary::<i32>().iter().for_each(put),
-        DataType::LargeBinary => column.as_binary::<i64>().iter().for_each(put),
-        _ => {
-            let texts = column.as_string::<i32>().iter();
-            texts.map(|text| text.map(str::as_bytes)).for_each(put);
-        }
+        ends.push(i32::try_from(texts.len()).map_err(Fault::internal)?);
     }
-    let ends: Result<Vec<i32>, _> = ends.into_iter().map(i32::try_from).collect();
-    let ends = OffsetBuffer::new(ends.map_err(Fault::internal)?.into());
+    let ends = OffsetBuffer::new(ends.into());
     let texts = StringArray::try_new(ends, texts.into(), column.nulls().cloned());
     Ok(Arc::new(texts.map_err(Fault::internal)?))
+}
+
+/// The values of a column of texts or bytes.
+fn values(column: &ArrayRef) -> Vec<Option<&[u8]>> {
+    fn bytes(text: Option<&str>) -> Option<&[u8]> {
+        text.map(str::as_bytes)
+    }
+    match column.data_type() {
+        DataType::LargeUtf8 => column.as_string::<i64>().iter().map(bytes).collect(),
+        DataType::Binary => column.as_binary::<i32>().iter().collect(),
+        DataType::LargeBinary => column.as_binary::<i64>().iter().collect(),
+        _ => column.as_string::<i32>().iter().map(bytes).collect(),
+    }
 }
