@@ -21,6 +21,7 @@ use arrow_schema::{DataType, Field, FieldRef, TimeUnit};
 use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyInt, PyString};
 use rapidbyte_formats::text::decimal::{parse_i128, parse_i256};
+use rapidbyte_formats::text::time::write_timestamp;
 use rapidbyte_wire::types::type_name;
 
 use crate::refusal::{Refusal, Result};
@@ -326,10 +327,24 @@ where
     F: ArrowPrimitiveType<Native: std::fmt::Display>,
     T: ArrowPrimitiveType,
 {
+    each_shown(from, to, convert, |value| value.to_string())
+}
+
+/// The same with values that the error shows as `show` has them.
+fn each_shown<F, T>(
+    from: &PrimitiveArray<F>,
+    to: &DataType,
+    convert: impl Fn(F::Native) -> Option<T::Native>,
+    show: impl Fn(F::Native) -> String,
+) -> Result<PrimitiveArray<T>>
+where
+    F: ArrowPrimitiveType,
+    T: ArrowPrimitiveType,
+{
     let values = from.iter().enumerate().map(|(row, value)| match value {
         Some(value) => match convert(value) {
             Some(value) => Ok(Some(value)),
-            None => Err(does_not_fit(row, value, to)),
+            None => Err(does_not_fit(row, show(value), to)),
         },
         None => Ok(None),
     });
@@ -364,19 +379,24 @@ fn timestamps(values: TimestampMicrosecondArray, to: &DataType) -> Result<ArrayR
         return Err(Refusal::data("internal", format!("timestamps in {to}")));
     };
     let exact = |micros: i64, unit: i64| (micros % unit == 0).then_some(micros / unit);
-    let zone = zone.clone();
+    let (zone, is_zoned) = (zone.clone(), zone.is_some());
+    let show = |micros: i64| {
+        let mut text = Vec::new();
+        write_timestamp(micros, TimeUnit::Microsecond, is_zoned, &mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    };
     Ok(match unit {
         TimeUnit::Second => Arc::new(
-            each::<_, TimestampSecondType>(&values, to, |n| exact(n, 1_000_000))?
+            each_shown::<_, TimestampSecondType>(&values, to, |n| exact(n, 1_000_000), show)?
                 .with_timezone_opt(zone),
         ),
         TimeUnit::Millisecond => Arc::new(
-            each::<_, TimestampMillisecondType>(&values, to, |n| exact(n, 1_000))?
+            each_shown::<_, TimestampMillisecondType>(&values, to, |n| exact(n, 1_000), show)?
                 .with_timezone_opt(zone),
         ),
         TimeUnit::Microsecond => Arc::new(values.with_timezone_opt(zone)),
         TimeUnit::Nanosecond => Arc::new(
-            each::<_, TimestampNanosecondType>(&values, to, |n| n.checked_mul(1_000))?
+            each_shown::<_, TimestampNanosecondType>(&values, to, |n| n.checked_mul(1_000), show)?
                 .with_timezone_opt(zone),
         ),
     })

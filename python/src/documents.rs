@@ -1,6 +1,7 @@
 //! Arrow columns in the types that rows of Python with the same values have: structs are documents, as dicts are, and
 //! `arrow.bool8` are booleans.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_array::builder::StringBuilder;
@@ -33,6 +34,11 @@ pub fn of_rows(given: &Schema) -> Result<SchemaRef> {
 fn of_row(field: &FieldRef) -> Result<FieldRef> {
     let (name, is_nullable) = (field.name(), field.is_nullable());
     Ok(match field.data_type() {
+        _ if has_twins(field) => {
+            let text = "a struct with two fields of one name, of which a document keeps one";
+            let refusal = Refusal::data("unsupported_type", text).hint("rename one of them");
+            return Err(refusal.in_column(name));
+        }
         _ if has_struct(field) => Arc::new(Shape::Json.field(name)?.with_nullable(is_nullable)),
         _ if is_bool8(field) => Arc::new(Field::new(name, DataType::Boolean, is_nullable)),
         DataType::List(item) => with_type(field, DataType::List(of_row(item)?)),
@@ -54,6 +60,18 @@ fn has_struct(field: &Field) -> bool {
     match field.data_type() {
         DataType::Struct(_) => true,
         DataType::List(item) | DataType::LargeList(item) => has_struct(item),
+        _ => false,
+    }
+}
+
+/// Whether a struct at any depth has two fields of one name.
+fn has_twins(field: &Field) -> bool {
+    match field.data_type() {
+        DataType::Struct(fields) => {
+            let names: HashSet<&String> = fields.iter().map(|field| field.name()).collect();
+            names.len() < fields.len() || fields.iter().any(|field| has_twins(field))
+        }
+        DataType::List(item) | DataType::LargeList(item) => has_twins(item),
         _ => false,
     }
 }
@@ -114,7 +132,7 @@ fn list<O: OffsetSizeTrait>(lists: &GenericListArray<O>, item: &FieldRef) -> Res
 
 /// Each value as the JSON text of the Python value that it stands for.
 fn documents(py: Python<'_>, array: &ArrayRef, field: &Field) -> Result<ArrayRef> {
-    let (known, makers) = (Known::get(py)?, Makers::new(py)?);
+    let (known, makers) = (Known::get(py)?, Makers::of_documents(py)?);
     let mut texts = StringBuilder::with_capacity(array.len(), 0);
     let mut text = Vec::new();
     for start in (0..array.len()).step_by(PIECE_ROWS) {

@@ -52,8 +52,17 @@ pub struct Makers<'py> {
 pub type Values<'py> = Vec<Bound<'py, PyAny>>;
 
 impl<'py> Makers<'py> {
-    /// Imports them.
+    /// Of the values that rows have.
     pub fn new(py: Python<'py>) -> PyResult<Self> {
+        Self::with(py, "loads")
+    }
+
+    /// Of values that are written as JSON: their documents keep all digits.
+    pub fn of_documents(py: Python<'py>) -> PyResult<Self> {
+        Self::with(py, "loads_digits")
+    }
+
+    fn with(py: Python<'py>, loads: &str) -> PyResult<Self> {
         let datetime = py.import("datetime")?;
         let utc = datetime.getattr("timezone")?.getattr("utc")?;
         let epoch = datetime.getattr("datetime")?.call1((1970, 1, 1))?;
@@ -63,7 +72,7 @@ impl<'py> Makers<'py> {
             py,
             decimal: py.import("decimal")?.getattr("Decimal")?,
             uuid: py.import("uuid")?.getattr("UUID")?,
-            loads: py.import("rapidbyte._json")?.getattr("loads")?,
+            loads: py.import("rapidbyte._json")?.getattr(loads)?,
             timedelta: datetime.getattr("timedelta")?,
             day: datetime.getattr("date")?.call1((1970, 1, 1))?,
             epoch_utc: epoch.call_method("replace", (), Some(&zone))?,

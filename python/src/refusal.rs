@@ -106,7 +106,13 @@ impl Refusal {
     /// Adds the rows before to the row.
     #[must_use]
     pub fn after(self, rows: u64) -> Self {
-        self.with(|given| given.row = given.row.map(|row| row + rows))
+        self.in_row_of(|row| row + rows)
+    }
+
+    /// Names the row that holds the item, where the row is that of an item.
+    #[must_use]
+    pub fn in_row_of(self, row_of: impl FnOnce(u64) -> u64) -> Self {
+        self.with(|given| given.row = given.row.map(row_of))
     }
 
     /// Names the row in the message alone.

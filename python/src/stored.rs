@@ -5,11 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type};
-use arrow_array::{Array, ArrayRef, Float32Array, Float64Array, RecordBatch, RecordBatchOptions};
+use arrow_array::{
+    Array, ArrayRef, Float32Array, Float64Array, ListArray, RecordBatch, RecordBatchOptions,
+    make_array,
+};
+use arrow_buffer::OffsetBuffer;
+use arrow_data::transform::MutableArrayData;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use rapidbyte::batches::ConnectorError;
 use rapidbyte_formats::{Format, Limits, Picked};
-use rapidbyte_wire::types::{is_uuid, type_name};
+use rapidbyte_wire::types::{is_uuid, mark_stored, type_name};
 
 use crate::column::ensure_filled;
 use crate::refusal::{Refusal, Result};
@@ -23,34 +28,103 @@ pub fn converter() -> impl Fn(&RecordBatch, &SchemaRef) -> Result<RecordBatch, C
     }
 }
 
-/// By way of JSON text, whose reader knows which values a column holds exactly.
+/// Each column whose type differs, in the type of the target.
 fn convert(batch: &RecordBatch, stored: &SchemaRef) -> Result<RecordBatch> {
     let given = batch.schema();
     let is_other = |at: &usize| given.field(*at).data_type() != stored.field(*at).data_type();
     let places: Vec<usize> = (0..batch.num_columns()).filter(is_other).collect();
     let mut columns = batch.columns().to_vec();
-    if !places.is_empty() && batch.num_rows() > 0 {
-        let (mut fields, mut arrays, mut wanted) = (Vec::new(), Vec::new(), Vec::new());
-        for place in &places {
-            let (field, to) = (given.field(*place), stored.field(*place));
-            refuse_other_values(&columns[*place], field, to)?;
-            let finite = finite(&columns[*place], to);
-            let finite = finite.map_err(|refusal| refusal.in_column(to.name()))?;
-            let is_whole = finite.null_count() == columns[*place].null_count();
-            fields.push(field.clone().with_nullable(true));
-            wanted.push(to.clone().with_nullable(to.is_nullable() || !is_whole));
-            arrays.push(finite);
+    if batch.num_rows() > 0 {
+        let is_list = |at: &usize| are_lists_of_reals(given.field(*at), stored.field(*at));
+        let (lists, others): (Vec<usize>, Vec<usize>) = places.into_iter().partition(is_list);
+        for place in lists {
+            columns[place] = lists_of_reals(&columns[place], stored.field(place))?;
         }
-        let part = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).map_err(internal)?;
-        let read = through_text(&part, &Arc::new(Schema::new(wanted)))?;
-        for (place, column) in places.iter().zip(read.columns()) {
-            let column = with_infinite(column, &columns[*place]);
-            ensure_filled(&column, stored.field(*place))?;
-            columns[*place] = column;
-        }
+        convert_others(&mut columns, &others, &given, stored)?;
     }
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     RecordBatch::try_new_with_options(Arc::clone(stored), columns, &options).map_err(internal)
+}
+
+/// By way of JSON text, whose reader knows which values a column holds exactly.
+fn convert_others(
+    columns: &mut [ArrayRef],
+    places: &[usize],
+    given: &Schema,
+    stored: &Schema,
+) -> Result<()> {
+    if places.is_empty() {
+        return Ok(());
+    }
+    let (mut fields, mut arrays, mut wanted) = (Vec::new(), Vec::new(), Vec::new());
+    for place in places {
+        let (field, to) = (given.field(*place), stored.field(*place));
+        refuse_other_values(&columns[*place], field, to)?;
+        let others = without_reals(&columns[*place], to);
+        let others = others.map_err(|refusal| refusal.in_column(to.name()))?;
+        let is_whole = others.null_count() == columns[*place].null_count();
+        fields.push(field.clone().with_nullable(true));
+        wanted.push(to.clone().with_nullable(to.is_nullable() || !is_whole));
+        arrays.push(others);
+    }
+    let part = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).map_err(internal)?;
+    let read = through_text(&part, &Arc::new(Schema::new(wanted)))?;
+    for (place, column) in places.iter().zip(read.columns()) {
+        let column = with_reals(column, &columns[*place]);
+        ensure_filled(&column, stored.field(*place))?;
+        columns[*place] = column;
+    }
+    Ok(())
+}
+
+/// Whether both are lists, at any depth, of `float64` and of `float32`.
+fn are_lists_of_reals(given: &Field, to: &Field) -> bool {
+    let (DataType::List(given), DataType::List(to)) = (given.data_type(), to.data_type()) else {
+        return false;
+    };
+    let items = (given.data_type(), to.data_type());
+    items == (&DataType::Float64, &DataType::Float32) || are_lists_of_reals(given, to)
+}
+
+/// The lists with their items converted as a column of their own, which takes exact `float32` numbers and infinities.
+fn lists_of_reals(column: &ArrayRef, to: &Field) -> Result<ArrayRef> {
+    let lists = column.as_list::<i32>();
+    let DataType::List(to_item) = to.data_type() else {
+        return Err(internal("no list"));
+    };
+    let values = lists.values().to_data();
+    let mut filled = MutableArrayData::new(vec![&values], false, 0);
+    let mut lengths = Vec::with_capacity(lists.len());
+    for (row, ends) in lists.offsets().windows(2).enumerate() {
+        let (start, end) = (ends[0] as usize, ends[1] as usize);
+        let end = if lists.is_null(row) { start } else { end };
+        filled.try_extend(0, start, end).map_err(internal)?;
+        lengths.push(end - start);
+    }
+    let offsets = OffsetBuffer::<i32>::from_lengths(lengths);
+    let items = make_array(filled.freeze());
+    let stored = mark_stored(Field::clone(to_item).with_name(to.name()));
+    let item = Field::new(to.name(), items.data_type().clone(), true);
+    let items = RecordBatch::try_new(Arc::new(Schema::new(vec![item])), vec![items]);
+    let read = convert(
+        &items.map_err(internal)?,
+        &Arc::new(Schema::new(vec![stored])),
+    );
+    let row_of = |item: u64| {
+        let is_before = |end: &i32| u64::try_from(*end).is_ok_and(|end| end <= item);
+        offsets.partition_point(is_before) as u64 - 1
+    };
+    let read = read.map_err(|refusal| refusal.in_row_of(row_of))?;
+    let nulls = lists.nulls().cloned();
+    let lists = ListArray::try_new(
+        Arc::clone(to_item),
+        offsets.clone(),
+        Arc::clone(read.column(0)),
+        nulls,
+    );
+    let lists: ArrayRef = Arc::new(lists.map_err(internal)?);
+    ensure_filled(&lists, to)?;
+    Ok(lists)
 }
 
 /// Text has no bytes of its own: `\x41` may be four characters, or PostgreSQL's text of one byte. Nor are bytes text.
@@ -100,9 +174,9 @@ fn has_bytes(field: &Field) -> bool {
     }
 }
 
-/// The column without NaN and infinities, which JSON does not have: `float32` gets them afterwards, other types refuse them.
-/// `float32` also gets the numbers that it holds exactly afterwards, because their JSON has more digits.
-fn finite(column: &ArrayRef, to: &Field) -> Result<ArrayRef> {
+/// The column without the numbers that `float32` holds exactly, whose JSON may have more digits, and without NaN and
+/// infinities, which JSON does not have: `float32` gets them [afterwards](with_reals), other types refuse infinities.
+fn without_reals(column: &ArrayRef, to: &Field) -> Result<ArrayRef> {
     let Some(floats) = column.as_primitive_opt::<Float64Type>() else {
         return Ok(Arc::clone(column));
     };
@@ -130,7 +204,7 @@ fn is_of_float32(value: f64) -> bool {
 }
 
 /// The read column with the values of the given one that were left out.
-fn with_infinite(read: &ArrayRef, given: &ArrayRef) -> ArrayRef {
+fn with_reals(read: &ArrayRef, given: &ArrayRef) -> ArrayRef {
     let (read_floats, given) = (
         read.as_primitive_opt::<Float32Type>(),
         given.as_primitive_opt::<Float64Type>(),

@@ -102,6 +102,22 @@ class Postgres(Folder):
             rb.write([{"v": 0.5}, {"v": 16777217.0}], self.url, table="reals")
         self.assertEqual((raised.exception.row, raised.exception.column), (1, "v"))
 
+    def test_lists_of_real_take_their_own_values(self) -> None:
+        self.server.execute("create table real_lists (id int, v real[])")
+        given = [[0.1, None, 16777216.0, float("inf")], [], None, [0.5]]
+        rb.write([{"id": row, "v": value} for row, value in enumerate(given)], self.url, table="real_lists")
+        held = self.rows("select * from public.real_lists order by id")
+        self.assertEqual([row["v"] for row in held], [[0.10000000149011612, None, 16777216.0, float("inf")], *given[1:]])
+        rb.write(held, self.url, table="real_lists", mode="replace")
+        self.assertEqual(self.rows("select * from public.real_lists order by id"), held)
+        rows = [{"id": 0, "v": [1.5, 2.5]}, {"id": 1, "v": []}, {"id": 2, "v": [0.5, 16777217.0]}]
+        with self.assertRaises(rb.DataError) as raised:
+            rb.write(rows, self.url, table="real_lists")
+        self.assertEqual((raised.exception.row, raised.exception.column), (2, "v"))
+        rows[2]["v"] = [0.5, 16777217]
+        with self.assertRaises(rb.DataError):
+            rb.write(rows, self.url, table="real_lists")
+
     def test_a_name_of_a_table_is_no_pattern(self) -> None:
         rb.write([{"id": 1}], self.url, table="gab", mode="replace")
         with self.assertRaises(rb.ConfigError) as raised:

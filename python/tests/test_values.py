@@ -211,6 +211,23 @@ class Values(Folder):
         rb.write(kept, "out/kept.parquet", schema=kept.schema)
         self.assertEqual(rb.read("out/kept.parquet").columns, [("a", "struct<n: int64>")])
 
+    def test_documents_in_structs_keep_their_digits(self) -> None:
+        pa = package("pyarrow")
+        texts = pa.array(['{"n": 1.10, "round": 1e2}', None], pa.string())
+        documents = pa.ExtensionArray.from_storage(pa.json_(pa.string()), texts)
+        table = pa.table({"a": pa.StructArray.from_arrays([documents], ["doc"])})
+        rb.write(table, "out/digits.jsonl")
+        expected = '{"a":{"doc":{"n":1.10,"round":100}}}\n{"a":{"doc":null}}\n'
+        self.assertEqual((self.folder / "out/digits.jsonl").read_text(), expected)
+
+    def test_a_struct_with_two_fields_of_one_name_is_refused(self) -> None:
+        pa = package("pyarrow")
+        struct = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["n", "n"])
+        for column in [struct, pa.array([[None]], pa.list_(struct.type))]:
+            with self.assertRaises(rb.DataError) as raised:
+                rb.write(pa.table({"a": column}), "out/twins.parquet")
+            self.assertEqual((raised.exception.code, raised.exception.column), ("unsupported_type", "a"))
+
     def test_values_in_structs_are_refused_as_those_in_dicts(self) -> None:
         pa = package("pyarrow")
         nanos = pa.array([None, 1], pa.timestamp("ns"))

@@ -245,13 +245,16 @@ impl Column {
         }
     }
 
-    /// From here on reads every spelling of a value, and refuses numbers that would lose digits as floats.
+    /// From here on reads every spelling of a value, and refuses numbers that would lose digits as floats, on every level.
     pub(crate) fn keep_stored(&mut self) {
         self.keep_value();
-        match &self.values {
+        match &mut self.values {
             Values::F32(_) => self.kept = Kept::Digits32,
             // The type of a number without limits, or of texts, in the target.
             Values::String(_) => self.takes_json = true,
+            Values::List(_, item) => item.keep_stored(),
+            Values::Struct(columns) => columns.iter_mut().for_each(Self::keep_stored),
+            Values::Map(_, kv) => kv.iter_mut().for_each(Self::keep_stored),
             _ => self.keep_digits(),
         }
     }
