@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use rapidbyte_pg::ident::{qualified, quote_ident, quote_literal};
-use rapidbyte_pg_client::Client;
+use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 
@@ -14,7 +14,6 @@ use crate::checkpoint::{MAKING, is_missing};
 use crate::config::{BEAT_TABLE, Settings};
 use crate::lock::{NO_PRIVILEGE, PATIENCE_MS};
 use crate::transaction::BEGIN;
-use crate::working::workers;
 
 /// A run without a beat for this many seconds counts as dead.
 const SILENCE_SECS: u32 = 30;
@@ -182,4 +181,14 @@ pub(crate) fn working(
             process: Some(text(3)?),
         })
     })
+}
+
+/// A run for each row of the first answer, from the strings of its columns; NULL is an empty string.
+pub(crate) fn workers(
+    answers: &[Rows],
+    worker: impl Fn(&dyn Fn(usize) -> Result<String>) -> Result<Worker>,
+) -> Result<Vec<Worker>> {
+    let rows = answers.first().into_iter().flat_map(|rows| &rows.rows);
+    rows.map(|row| worker(&|column| Ok(row.text(column)?.unwrap_or_default().to_owned())))
+        .collect()
 }

@@ -18,7 +18,7 @@ use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{DroppedColumn, NewColumn, RenamedColumn, TypeChange, WARNING_NOTE, log};
 
 use crate::checkpoint::{Key, Lease};
-use crate::columns::{has_no_filler, is_own};
+use crate::columns::{has_no_filler, is_own, with_collation};
 use crate::config::{CHANGE_TABLE, Name, Settings};
 use crate::convert;
 use crate::deletes;
@@ -605,14 +605,6 @@ fn stays(relation: &Relation, table: &TableFacts, found: &Found, column: &Column
         .iter()
         .find(|tie| tie.column == *name);
     tie.map(|tie| Stays::Tied(format!("this depends on it: {}", tie.what)))
-}
-
-/// The type of a column for ALTER COLUMN, with its collation: without it, the server resets the collation.
-pub(crate) fn with_collation(column: &Column) -> String {
-    match &column.collation {
-        Some(collation) => format!("{} COLLATE {collation}", column.type_text),
-        None => column.type_text.clone(),
-    }
 }
 
 impl Found {

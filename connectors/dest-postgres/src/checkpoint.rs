@@ -11,10 +11,10 @@ use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::{CHECKPOINT_TABLE as TABLE, Name, Settings};
-use crate::decide::read_only;
 use crate::rejects::Claim;
-use crate::transaction::{self, BEGIN};
-use crate::{commit, lock, origins, repeats};
+use crate::target::rows_may_come_again;
+use crate::transaction::{self, BEGIN, read_only};
+use crate::{commit, lock, origins};
 
 /// Two fences and one creation of the table at the same time need few attempts. This bounds the attempts if somebody
 /// drops the table again and again.
@@ -362,7 +362,7 @@ pub(crate) fn progress(
     // A call that only reads the cursor appends nothing. An upsert, and an append with a lag, write no row twice.
     let appends = target.is_incremental
         && matches!(target.write_mode, WriteMode::Append)
-        && !repeats::may_come(target);
+        && !rows_may_come_again(target);
     let Some(row) = answers.first().and_then(|rows| rows.rows.first()) else {
         if appends {
             match target_rows(client, key)? {

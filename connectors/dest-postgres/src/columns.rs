@@ -122,7 +122,7 @@ fn change_of_type(name: &Name, field: &Field, column: &Column) -> Result<Option<
         // Its owner chose the limits, and another type would lose them.
         return Ok(None);
     }
-    let ty = crate::changes::with_collation(&Column {
+    let ty = with_collation(&Column {
         collation: column.collation.clone(),
         ..new
     });
@@ -357,6 +357,14 @@ pub(crate) fn unproved_note(name: &Name, mode: WriteMode, is_unproved: bool) -> 
              pg_catalog.pg_control_system() TO its role"
         )
     })
+}
+
+/// The type of a column for ALTER COLUMN, with its collation: without it, the server resets the collation.
+pub(crate) fn with_collation(column: &Column) -> String {
+    match &column.collation {
+        Some(collation) => format!("{} COLLATE {collation}", column.type_text),
+        None => column.type_text.clone(),
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use rapidbyte_pg::catalog::Relation;
 use rapidbyte_pg::form::table_of;
-use rapidbyte_pg::ident::{quote_ident, quote_literal};
+use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_pg::model::Generated;
 use rapidbyte_pg::{Column, Fit as PgFit, ddl, fit};
 use rapidbyte_sdk::Fit;
@@ -21,6 +21,8 @@ use crate::look::{Found, TableFacts};
 use crate::privileges;
 use crate::repeats;
 use crate::swap::{self, Swap};
+use crate::target::rows_may_come_again;
+use crate::transaction::read_only;
 use crate::upsert::{self, Merge};
 
 /// Everything that is needed to plan and to load one stream.
@@ -147,26 +149,6 @@ fn refuse_swap_of_rejects(settings: &Settings, target: &Target) -> Result<()> {
         .at("config.replace_method"))
 }
 
-/// A server that takes no rows.
-pub(crate) fn read_only(in_recovery: bool) -> Error {
-    if in_recovery {
-        Error::config(
-            "read_only_server",
-            "the server is a standby, which cannot take rows",
-        )
-        .hint("connect to the primary, or name all servers and set target_session_attrs=primary")
-    } else {
-        Error::config(
-            "read_only_server",
-            "transactions are read-only here (default_transaction_read_only = on)",
-        )
-        .hint(
-            "run ALTER ROLE … SET default_transaction_read_only = off, or connect to another \
-             server",
-        )
-    }
-}
-
 /// A table that is not there.
 fn fresh(
     settings: &Settings,
@@ -249,7 +231,7 @@ fn fresh(
         upsert::fresh(&mut notes);
         create.extend(deletes::fresh(target, name, &mut notes));
         Method::Copy
-    } else if repeats::may_come(target) {
+    } else if rows_may_come_again(target) {
         Method::Copy
     } else {
         method(
@@ -426,7 +408,7 @@ fn existing(
     let method = if target.write_mode == WriteMode::Upsert {
         merge = upsert::existing(target, name, schema, table, &targets, found, &mut notes)?;
         Method::Copy
-    } else if repeats::may_come(target) {
+    } else if rows_may_come_again(target) {
         merge = repeats::existing(target, name, table, &targets, found, &mut notes)?;
         Method::Copy
     } else {
@@ -739,13 +721,4 @@ impl Decision {
         let before = self.prelude.iter().chain(&self.create).cloned();
         before.chain(lock).chain(clear).collect()
     }
-}
-
-/// Lets one stream after another make schemas and types, until the end of the transaction.
-pub(crate) fn lock_prelude() -> String {
-    // One for all: what is locked is short.
-    format!(
-        "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext({}))",
-        quote_literal("rapidbyte.schema")
-    )
 }

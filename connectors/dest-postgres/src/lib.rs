@@ -16,6 +16,7 @@ mod deletes;
 mod digest;
 mod home;
 mod inserts;
+mod kept;
 mod load;
 mod lock;
 mod look;
@@ -28,6 +29,7 @@ mod repeats;
 mod rows;
 mod stall;
 mod swap;
+mod target;
 mod transaction;
 mod upsert;
 mod working;
@@ -349,7 +351,7 @@ fn check_session(client: &mut Client, schema: Option<&str>) -> Result<Vec<CheckI
     let wanted = schema.unwrap_or("public");
     let facts = look::facts(client, &mut Within::Own, wanted, "")?;
     items.push(if facts.in_recovery || facts.read_only {
-        CheckItem::failed("write", decide::read_only(facts.in_recovery))
+        CheckItem::failed("write", transaction::read_only(facts.in_recovery))
     } else {
         CheckItem::ok("write", format!("{} may write transactions", facts.user))
     });

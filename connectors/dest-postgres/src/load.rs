@@ -17,11 +17,12 @@ use crate::checkpoint::{self, Aside, Fills, Lease};
 use crate::commit;
 use crate::config::{Name, Settings};
 use crate::convert;
-use crate::decide::{Decision, Method, decide, lock_prelude, new_columns};
+use crate::decide::{Decision, Method, decide, new_columns};
 use crate::deletes::Compared;
 use crate::digest;
 use crate::home::{Home, given_up};
-use crate::lock::{self, Lock, Mode};
+use crate::kept::ensure_empty;
+use crate::lock::{self, Lock, Mode, lock_prelude};
 use crate::look::{Wanted, Within, local_settings, look};
 use crate::origins;
 use crate::rejects::{self, Keeper};
@@ -888,14 +889,4 @@ fn made_meanwhile(name: &Name, error: Error) -> Error {
         }
         _ => error,
     }
-}
-
-/// Triggers may have kept rows of a DELETE: `left` is whether there are any.
-fn ensure_empty(name: &Name, left: &Rows) -> Result<()> {
-    if left.single()? == "false" {
-        return Ok(());
-    }
-    let text = format!("deleted rows of {name} are still there");
-    Err(Error::schema("rows_kept", text)
-        .hint("drop the BEFORE DELETE trigger that keeps them, or write to another table"))
 }

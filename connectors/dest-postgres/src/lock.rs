@@ -185,6 +185,15 @@ pub(crate) fn no_turn(error: Error, what: &str) -> Error {
     }
 }
 
+/// Lets one stream after another make schemas and types, until the end of the transaction.
+pub(crate) fn lock_prelude() -> String {
+    // One for all: what is locked is short.
+    format!(
+        "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext({}))",
+        quote_literal("rapidbyte.schema")
+    )
+}
+
 pub(crate) fn too_long(what: &str, holders: &str) -> Error {
     let text = format!("waited for {what} as long as lock_timeout allows; held by: {holders}");
     Error::new(ErrorKind::Transient, "lock_timeout", text)

@@ -14,6 +14,7 @@ use crate::convert;
 use crate::origins::Known;
 use crate::repeats::{self, RepeatFacts};
 use crate::swap::{self, SwapFacts};
+use crate::target::rows_may_come_again;
 use crate::upsert::{self, UpsertFacts};
 
 /// The facts that decide how a stream gets into its table.
@@ -121,7 +122,7 @@ impl<'a> Wanted<'a> {
         match target.write_mode {
             WriteMode::Upsert => Self::Upsert,
             WriteMode::Replace if settings.may_swap() => Self::Swap(settings.replace_method),
-            _ if repeats::may_come(target) => Self::Repeats(target),
+            _ if rows_may_come_again(target) => Self::Repeats(target),
             _ => Self::Table,
         }
     }

@@ -6,7 +6,7 @@ use rapidbyte_sdk::prelude::*;
 use crate::config::Name;
 use crate::deletes;
 use crate::look::{Found, TableFacts};
-use crate::repeats;
+use crate::target::rows_may_come_again;
 
 /// Starts a script of statements.
 const OWNER_RUNS: &str = "-- run in psql, as the owner or a superuser:";
@@ -37,7 +37,7 @@ pub(crate) fn refuse_missing(
         Some(table) => missing.of_table(target, schema, table, truncates),
         None => missing.creating(),
     }
-    if target.write_mode == WriteMode::Upsert || repeats::may_come(target) {
+    if target.write_mode == WriteMode::Upsert || rows_may_come_again(target) {
         missing.staging();
     }
     missing.refuse()

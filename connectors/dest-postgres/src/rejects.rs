@@ -14,7 +14,8 @@ use rapidbyte_sdk::prelude::*;
 use crate::checkpoint::is_missing;
 use crate::config::{Name, Settings, parts_of};
 use crate::convert;
-use crate::lock::NO_PRIVILEGE;
+use crate::kept::ensure_all;
+use crate::lock::{NO_PRIVILEGE, lock_prelude};
 use crate::transaction::BEGIN;
 
 /// The columns of the table. A run that finds a table without one of them refuses it, but adds the [`ADDED`] columns.
@@ -219,7 +220,7 @@ pub(crate) fn make(client: &mut Client, table: &Name) -> Result<()> {
     if statements.is_empty() {
         return Ok(());
     }
-    let lock = crate::decide::lock_prelude();
+    let lock = lock_prelude();
     let done = client.execute(&format!(
         "{BEGIN}; {lock}; {}; COMMIT",
         statements.join("; ")
@@ -709,7 +710,7 @@ impl Keeper {
             let text = format!("{} does not take rejects: {}", self.table, error.message);
             Error::new(error.kind, &error.code, text)
         })?;
-        crate::rows::ensure_all(
+        ensure_all(
             &self.table,
             rejects.len() as u64,
             kept.single()?.parse().unwrap_or(0),

@@ -11,6 +11,7 @@ use rapidbyte_sdk::prelude::*;
 
 use crate::config::Name;
 use crate::look::{Found, TableFacts};
+use crate::target::rows_may_come_again;
 use crate::upsert::Merge;
 
 /// One row of JSON, as [`FACTS`] asks for it.
@@ -113,11 +114,6 @@ pub(crate) fn question(table: &str, target: &Target) -> String {
 const HOW: &str = "COPY loads the rows into a temporary table; each commit adds the rows whose \
      key and cursor are not in the table yet, and of duplicates only the last";
 
-/// True where rows may come again.
-pub(crate) fn may_come(target: &Target) -> bool {
-    target.write_mode == WriteMode::Append && !target.dedup_fields.is_empty()
-}
-
 /// The index by which rows are found that are there.
 fn index(name: &Name, target: &Target) -> String {
     let columns: Vec<String> = target.primary_key.iter().map(|c| quote_ident(c)).collect();
@@ -126,7 +122,7 @@ fn index(name: &Name, target: &Target) -> String {
 
 /// For a table that is about to be made: gives the index that it needs.
 pub(crate) fn fresh(target: &Target, name: &Name, notes: &mut Vec<String>) -> String {
-    if may_come(target) {
+    if rows_may_come_again(target) {
         notes.push(HOW.into());
     }
     index(name, target)

@@ -23,13 +23,13 @@ use crate::decide::{Decision, Method};
 use crate::deletes::{Compared, Comparison};
 use crate::digest;
 use crate::inserts::{self, INSERT_BYTES};
+use crate::kept::ensure_all;
 use crate::load::Place;
 use crate::lock;
 use crate::refusal::Casts;
 use crate::swap::Swap;
 use crate::transaction::OWN_PATH;
 use crate::upsert::Stage;
-use sort::Guard;
 
 /// A buffer above this is sent in pieces and given back: one huge row must not keep its room.
 const MAX_KEPT_BYTES: usize = 16 << 20;
@@ -84,6 +84,17 @@ pub(crate) struct Sink {
     pieces: Pieces,
     /// The keys of the source, which have the connection then.
     keys: Option<Box<Self>>,
+}
+
+/// The state of the savepoint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Guard {
+    /// There is none.
+    Open,
+    /// There is one, and the rows behind it stay.
+    Passed,
+    /// There is one, and the rows behind it go.
+    Failed,
 }
 
 /// Rows of a piece of a batch that cannot be encoded, in order.
@@ -745,18 +756,6 @@ fn send(copy: &mut CopyIn<Client>, buffer: &mut Vec<u8>) -> Result<u64> {
     buffer.truncate(COPY_HEADER_BYTES);
     buffer.shrink_to(MAX_KEPT_BYTES);
     Ok(bytes as u64)
-}
-
-/// A row that the server did not keep is lost; that may not go unsaid.
-pub(crate) fn ensure_all(name: &Name, sent: u64, taken: u64) -> Result<()> {
-    if sent == taken {
-        return Ok(());
-    }
-    let text = format!("{sent} rows were sent to {name}, and the server kept {taken}");
-    Err(Error::data("rows_not_kept", text).hint(
-        "change the trigger or rule of the table that drops or redirects rows, or write to \
-             another table",
-    ))
 }
 
 pub(crate) fn lost() -> Error {

@@ -13,8 +13,8 @@ use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::{Name, ReplaceMethod, Settings};
+use crate::kept::ensure_all;
 use crate::lock;
-use crate::rows::ensure_all;
 use crate::transaction::{NO_PATH, OWN_PATH};
 
 /// The query for the reasons against a swap, and for the statements that make a table like the old one.

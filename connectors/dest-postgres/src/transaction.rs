@@ -1,6 +1,7 @@
 //! How a transaction begins, and what holds in it.
 
 use rapidbyte_pg_client::Client;
+use rapidbyte_sdk::prelude::*;
 
 use crate::config::Settings;
 
@@ -49,4 +50,24 @@ pub(crate) fn unhurried(client: &Client, settings: &Settings) -> String {
     lifted
         .map(|(timeout, _)| format!("SET LOCAL {timeout} = 0; "))
         .collect()
+}
+
+/// A server that takes no rows.
+pub(crate) fn read_only(in_recovery: bool) -> Error {
+    if in_recovery {
+        Error::config(
+            "read_only_server",
+            "the server is a standby, which cannot take rows",
+        )
+        .hint("connect to the primary, or name all servers and set target_session_attrs=primary")
+    } else {
+        Error::config(
+            "read_only_server",
+            "transactions are read-only here (default_transaction_read_only = on)",
+        )
+        .hint(
+            "run ALTER ROLE … SET default_transaction_read_only = off, or connect to another \
+             server",
+        )
+    }
 }

@@ -19,6 +19,7 @@ use crate::commit::answer;
 use crate::config::{Name, Settings};
 use crate::convert;
 use crate::deletes::{self, Compare};
+use crate::kept::ensure_all;
 use crate::look::{Found, TableFacts};
 use crate::refusal::{self, Casts, SAVEPOINT, Trial, counted};
 
@@ -535,7 +536,7 @@ impl Stage {
         let written = run(client, settings, &self.insert(name))?;
         if self.merge.counts && !self.set_columns().is_empty() {
             let wanted = count(client, &format!("SELECT count(*) {}", self.living()))?;
-            crate::rows::ensure_all(name, wanted, written)?;
+            ensure_all(name, wanted, written)?;
         }
         failpoint("dest-postgres.merged")
     }
@@ -593,7 +594,7 @@ impl Stage {
         };
         let into = self.insert_into(name);
         let written = run(client, settings, &format!("{into} {missing} ORDER BY s.n"))?;
-        crate::rows::ensure_all(name, wanted.unwrap_or(written), written)?;
+        ensure_all(name, wanted.unwrap_or(written), written)?;
         if written < rows {
             let known = rows - written;
             log::info(format!(

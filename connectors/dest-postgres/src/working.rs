@@ -10,10 +10,10 @@
 //! A pooler gives the session to others, so runs behind a pooler do not take the lock.
 
 use rapidbyte_pg::ident::{qualified, quote_literal};
-use rapidbyte_pg_client::{Client, Rows};
+use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::prelude::*;
 
-use crate::beat;
+use crate::beat::{self, workers};
 use crate::checkpoint::{differs, is_missing};
 use crate::config::{CHECKPOINT_TABLE, Settings};
 use crate::lock::{self, PATIENCE_MS};
@@ -120,14 +120,4 @@ fn listed(client: &mut Client, settings: &Settings, pipeline: &str) -> Result<Ve
             process: None,
         })
     })
-}
-
-/// A run for each row of the first answer, from the strings of its columns; NULL is an empty string.
-pub(crate) fn workers(
-    answers: &[Rows],
-    worker: impl Fn(&dyn Fn(usize) -> Result<String>) -> Result<Worker>,
-) -> Result<Vec<Worker>> {
-    let rows = answers.first().into_iter().flat_map(|rows| &rows.rows);
-    rows.map(|row| worker(&|column| Ok(row.text(column)?.unwrap_or_default().to_owned())))
-        .collect()
 }

@@ -12,8 +12,8 @@ use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
 use super::{
-    COPY_HEADER_BYTES, MAX_MISFITS, Misfits, Rows, Sink, Wire, begin_copy, give_up_copy, lost,
-    send, with_numbers,
+    COPY_HEADER_BYTES, Guard, MAX_MISFITS, Misfits, Rows, Sink, Wire, begin_copy, give_up_copy,
+    lost, send, with_numbers,
 };
 use crate::config::Settings;
 use crate::convert;
@@ -46,17 +46,6 @@ const MAX_ROUNDS: usize = 8;
 const CAST_CLASSES: [&str; 3] = ["3F", "42", "0A"];
 /// An error of class 42 that is about the role, not about a text.
 const NO_PRIVILEGE: &str = "pg_42501";
-
-/// The state of the savepoint.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Guard {
-    /// There is none.
-    Open,
-    /// There is one, and the rows behind it stay.
-    Passed,
-    /// There is one, and the rows behind it go.
-    Failed,
-}
 
 /// A piece of a batch that the server, or the connector, has refused as a whole.
 struct Refusal {
