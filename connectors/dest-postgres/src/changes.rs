@@ -22,9 +22,9 @@ use crate::columns::{has_no_filler, is_own, with_collation};
 use crate::config::{CHANGE_TABLE, Name, Settings};
 use crate::convert;
 use crate::deletes;
-use crate::load::Place;
 use crate::look::{self, Differences, Found, TableFacts, Tie, Within};
 use crate::origins::{self, Known};
+use crate::place::Place;
 
 /// The table of changes, which lists what runs changed.
 const COLUMNS: &str = "(

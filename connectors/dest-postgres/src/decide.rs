@@ -5,8 +5,9 @@ use rapidbyte_pg::form::table_of;
 use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_pg::model::Generated;
 use rapidbyte_pg::{Column, Fit as PgFit, ddl, fit};
-use rapidbyte_sdk::Fit;
+use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::{Fit, NewColumn};
 
 use crate::changes;
 use crate::columns::{
@@ -17,7 +18,9 @@ use crate::config::{LoadMethod, Name, ReplaceMethod, Settings};
 use crate::convert;
 use crate::deletes;
 use crate::lock::{Lock, Mode};
-use crate::look::{Found, TableFacts};
+use crate::look::{Found, TableFacts, Wanted, Within, look};
+use crate::origins;
+use crate::place::Place;
 use crate::privileges;
 use crate::repeats;
 use crate::swap::{self, Swap};
@@ -75,7 +78,7 @@ pub(crate) enum Method {
 
 /// The columns of the table to create: the types that the values come from, or else those that
 /// hold all of them. `Err` in a place: why there is none.
-pub(crate) fn new_columns(schema: &Schema) -> Result<Vec<Result<Column, String>>> {
+fn new_columns(schema: &Schema) -> Result<Vec<Result<Column, String>>> {
     let column = |field: &std::sync::Arc<Field>| -> Result<_> {
         let column = rapidbyte_pg::fit::column_for(field).map_err(convert)?;
         Ok(column.map(|column| Column {
@@ -91,8 +94,57 @@ pub(crate) fn new_columns(schema: &Schema) -> Result<Vec<Result<Column, String>>
     schema.fields().iter().map(column).collect()
 }
 
+impl Place<'_> {
+    /// Reads the catalog and decides.
+    pub(crate) fn decide(&self, client: &mut Client, within: Within<'_>) -> Result<Decision> {
+        self.decide_beside(client, within, None)?.0
+    }
+
+    /// As [`Place::decide`], with a question in the same send, and its answer: what it is decided is
+    /// told beside the answer, also where the stream is refused.
+    pub(crate) fn decide_beside(
+        &self,
+        client: &mut Client,
+        within: Within<'_>,
+        question: Option<String>,
+    ) -> Result<(Result<Decision>, Option<Rows>)> {
+        let (target, name) = (self.target, self.name);
+        let new = new_columns(self.schema)?;
+        let columns: Vec<Column> = new.iter().flatten().cloned().collect();
+        let wanted = match Wanted::of(self.settings, target) {
+            Wanted::Swap(_) if self.is_made => Wanted::Table,
+            wanted => wanted,
+        };
+        let is_added = target.schema_changes.new_column == NewColumn::Add;
+        let mut within = within;
+        let table = table_of(self.schema).map_err(convert)?;
+        let is_table = table.identity.is_some() || table.origin.is_some();
+        let (source, older) = (table.origin, table.older);
+        let origins = is_table.then(|| origins::question(self.settings, name));
+        let found = look(
+            client,
+            &mut within,
+            name,
+            (&columns, is_added),
+            wanted,
+            (origins, question),
+        );
+        let mut found = found.map_err(|error| error.in_stream(&target.stream))?;
+        let answer = found.also.take();
+        found.is_made = self.is_made;
+        found.is_unproved = source.is_none() && origins::has_record(&found)?;
+        if !self.is_made && changes::may_change(self.schema, &new, source.as_ref(), &mut found)? {
+            found.differences.older = older;
+            changes::look(client, &mut within, self, source, &mut found)
+                .map_err(|error| error.in_stream(&target.stream))?;
+        }
+        let decided = decide(self.settings, target, name, self.schema, new, &found);
+        Ok((decided, answer))
+    }
+}
+
 /// Decides. `schema` is the stream's; `new` the columns of [`new_columns`].
-pub(crate) fn decide(
+fn decide(
     settings: &Settings,
     target: &Target,
     name: &Name,

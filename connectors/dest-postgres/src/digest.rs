@@ -9,9 +9,9 @@ use rapidbyte_sdk::prelude::*;
 use crate::config::{Name, Settings};
 use crate::convert;
 use crate::decide::Decision;
-use crate::load::Place;
 use crate::lock::NO_PRIVILEGE;
 use crate::look::{Within, local_settings};
+use crate::place::Place;
 
 /// The temporary table of staged rows.
 const STAGED: &str = "rapidbyte_staged";

@@ -21,6 +21,7 @@ mod load;
 mod lock;
 mod look;
 mod origins;
+mod place;
 mod points;
 mod privileges;
 mod refusal;
@@ -50,6 +51,7 @@ use home::{Home, given_up, version_text};
 use load::TableLoad;
 use lock::Lock;
 use look::Within;
+use place::Place;
 pub use points::POINTS;
 use rejects::{Claim, Keeper};
 
@@ -113,7 +115,7 @@ impl Destination for Postgres {
         self.planned.remove(&target.stream);
         let mut client = self.home.client()?;
         let process_id = client.process_id();
-        let place = load::Place {
+        let place = Place {
             settings: &self.home.settings,
             target,
             name: &name,

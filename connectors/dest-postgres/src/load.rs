@@ -2,12 +2,9 @@
 
 use std::rc::Rc;
 
-use rapidbyte_pg::Column;
 use rapidbyte_pg::digest::{Recipe, SETTINGS, SETTINGS_AS_SET};
-use rapidbyte_pg::form;
 use rapidbyte_pg::ident::quote_ident;
-use rapidbyte_pg_client::{Client, Rows, TransactionStatus};
-use rapidbyte_sdk::NewColumn;
+use rapidbyte_pg_client::{Client, TransactionStatus};
 use rapidbyte_sdk::log::{self, failpoint};
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -17,14 +14,15 @@ use crate::checkpoint::{self, Aside, Fills, Lease};
 use crate::commit;
 use crate::config::{Name, Settings};
 use crate::convert;
-use crate::decide::{Decision, Method, decide, new_columns};
+use crate::decide::{Decision, Method};
 use crate::deletes::Compared;
 use crate::digest;
 use crate::home::{Home, given_up};
 use crate::kept::ensure_empty;
 use crate::lock::{self, Lock, Mode, lock_prelude};
-use crate::look::{Wanted, Within, local_settings, look};
+use crate::look::{Within, local_settings};
 use crate::origins;
+use crate::place::Place;
 use crate::rejects::{self, Keeper};
 use crate::rows::{Finished, Sink, lost};
 use crate::stall;
@@ -647,65 +645,7 @@ impl Load for TableLoad {
     }
 }
 
-/// Where a stream is to go.
-#[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
-    pub settings: &'a Settings,
-    pub target: &'a Target,
-    pub name: &'a Name,
-    pub schema: &'a Schema,
-    /// The open transaction has made the table: no rows have to be replaced.
-    pub is_made: bool,
-}
-
 impl Place<'_> {
-    /// Reads the catalog and decides.
-    pub(crate) fn decide(&self, client: &mut Client, within: Within<'_>) -> Result<Decision> {
-        self.decide_beside(client, within, None)?.0
-    }
-
-    /// As [`Place::decide`], with a question in the same send, and its answer: what it is decided is
-    /// told beside the answer, also where the stream is refused.
-    pub(crate) fn decide_beside(
-        &self,
-        client: &mut Client,
-        within: Within<'_>,
-        question: Option<String>,
-    ) -> Result<(Result<Decision>, Option<Rows>)> {
-        let (target, name) = (self.target, self.name);
-        let new = new_columns(self.schema)?;
-        let columns: Vec<Column> = new.iter().flatten().cloned().collect();
-        let wanted = match Wanted::of(self.settings, target) {
-            Wanted::Swap(_) if self.is_made => Wanted::Table,
-            wanted => wanted,
-        };
-        let is_added = target.schema_changes.new_column == NewColumn::Add;
-        let mut within = within;
-        let table = form::table_of(self.schema).map_err(convert)?;
-        let is_table = table.identity.is_some() || table.origin.is_some();
-        let (source, older) = (table.origin, table.older);
-        let origins = is_table.then(|| origins::question(self.settings, name));
-        let found = look(
-            client,
-            &mut within,
-            name,
-            (&columns, is_added),
-            wanted,
-            (origins, question),
-        );
-        let mut found = found.map_err(|error| error.in_stream(&target.stream))?;
-        let answer = found.also.take();
-        found.is_made = self.is_made;
-        found.is_unproved = source.is_none() && origins::has_record(&found)?;
-        if !self.is_made && changes::may_change(self.schema, &new, source.as_ref(), &mut found)? {
-            found.differences.older = older;
-            changes::look(client, &mut within, self, source, &mut found)
-                .map_err(|error| error.in_stream(&target.stream))?;
-        }
-        let decided = decide(self.settings, target, name, self.schema, new, &found);
-        Ok((decided, answer))
-    }
-
     /// Makes schemas and types and changes the table, one stream at a time: of two that need the same, the second finds
     /// it. Returns the statements that changed a table that was there.
     fn make_prelude(&self, client: &mut Client, lease: &Lease) -> Result<Vec<String>> {
