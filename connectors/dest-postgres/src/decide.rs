@@ -132,7 +132,7 @@ impl Place<'_> {
         let mut found = found.map_err(|error| error.in_stream(&target.stream))?;
         let answer = found.also.take();
         found.is_made = self.is_made;
-        found.is_unproved = source.is_none() && origins::has_record(&found)?;
+        found.is_unproved = source.is_none() && found.has_record()?;
         if !self.is_made && changes::may_change(self.schema, &new, source.as_ref(), &mut found)? {
             found.differences.older = older;
             changes::look(client, &mut within, self, source, &mut found)

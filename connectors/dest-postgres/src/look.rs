@@ -1,5 +1,9 @@
 //! Reads the state of the server from the catalog and changes nothing.
 
+mod repeats;
+pub(crate) mod swap;
+mod upsert;
+
 use std::collections::BTreeMap;
 
 use rapidbyte_pg::catalog::{self, Described, Relation, Types};
@@ -11,11 +15,11 @@ use rapidbyte_sdk::prelude::*;
 
 use crate::config::{Name, ReplaceMethod, Settings};
 use crate::convert;
-use crate::origins::Known;
-use crate::repeats::{self, RepeatFacts};
-use crate::swap::{self, SwapFacts};
+use crate::origins::{self, Known};
 use crate::target::rows_may_come_again;
-use crate::upsert::{self, UpsertFacts};
+pub(crate) use repeats::{Index, RepeatFacts};
+use swap::SwapFacts;
+pub(crate) use upsert::{KeyColumn, UniqueKey, UpsertFacts};
 
 /// The facts that decide how a stream gets into its table.
 pub(crate) struct Found {
@@ -44,6 +48,16 @@ pub(crate) struct Found {
     pub origins: Option<Rows>,
     /// The answer to the question `also` of `look`.
     pub also: Option<Rows>,
+}
+
+impl Found {
+    /// Whether a run has recorded the origins of the target's columns.
+    pub(crate) fn has_record(&self) -> Result<bool> {
+        match (&self.origins, &self.relation) {
+            (Some(answer), Some(target)) => origins::has_record(answer, target),
+            _ => Ok(false),
+        }
+    }
 }
 
 /// Facts that the run asks for only if columns differ.

@@ -14,7 +14,6 @@ use rapidbyte_sdk::prelude::*;
 
 use crate::config::{CHECKPOINT_TABLE as TABLE, Name, Settings};
 use crate::convert;
-use crate::look::Found;
 
 /// The most rows of one target that are read. Only a target that a thousand pipelines fill has more.
 const MAX_ORIGINS: usize = 1000;
@@ -130,11 +129,8 @@ fn newest(answer: &Rows, source: &Origin, target: &Relation) -> Option<i16> {
     newest
 }
 
-/// Whether a run has recorded the origins of the target's columns.
-pub(crate) fn has_record(found: &Found) -> Result<bool> {
-    let (Some(answer), Some(target)) = (&found.origins, &found.relation) else {
-        return Ok(false);
-    };
+/// Whether a run has recorded the origins of the target's columns. `answer` is the answer to [`question`].
+pub(crate) fn has_record(answer: &Rows, target: &Relation) -> Result<bool> {
     Ok(recorded(answer, target)?.next().is_some())
 }
 
