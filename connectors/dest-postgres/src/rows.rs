@@ -17,19 +17,19 @@ use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::size::batch_bytes;
 
 use crate::checkpoint::Key;
+use crate::comparison::{Compared, Comparison};
 use crate::config::{Name, Settings};
 use crate::convert;
 use crate::decide::{Decision, Method};
-use crate::deletes::{Compared, Comparison};
 use crate::digest;
 use crate::inserts::{self, INSERT_BYTES};
 use crate::kept::ensure_all;
 use crate::lock;
 use crate::place::Place;
 use crate::refusal::Casts;
+use crate::stage::Stage;
 use crate::swap::Swap;
 use crate::transaction::OWN_PATH;
-use crate::upsert::Stage;
 
 /// A buffer above this is sent in pieces and given back: one huge row must not keep its room.
 const MAX_KEPT_BYTES: usize = 16 << 20;

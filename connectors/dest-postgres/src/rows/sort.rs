@@ -20,7 +20,7 @@ use crate::convert;
 use crate::inserts;
 use crate::refusal::Casts;
 use crate::rejects::Keeper;
-use crate::upsert::Stage;
+use crate::stage::Stage;
 
 /// The state before an attempt.
 const SAVEPOINT: &str = "rapidbyte_rows";
