@@ -17,11 +17,12 @@ use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{DroppedColumn, NewColumn, RenamedColumn, TypeChange, WARNING_NOTE, log};
 
-use crate::checkpoint::{Key, Lease};
+use crate::checkpoint::Key;
 use crate::columns::{has_no_filler, is_own, with_collation};
 use crate::config::{CHANGE_TABLE, Name, Settings};
 use crate::convert;
 use crate::deletes;
+use crate::lease::Lease;
 use crate::look::{self, Differences, Found, TableFacts, Tie, Within};
 use crate::origins::{self, Known};
 use crate::place::Place;
@@ -775,7 +776,7 @@ pub(crate) fn record(
     statements: &[String],
 ) -> Result<()> {
     let table = qualified(&settings.checkpoint_schema, CHANGE_TABLE);
-    let insert = insert(&table, lease.key(), lease.run_id(), statements);
+    let insert = insert(&table, &lease.key, &lease.run_id, statements);
     let make = format!("CREATE TABLE IF NOT EXISTS {table} {COLUMNS}");
     for sql in [&insert, &format!("{make}; {insert}")] {
         match client.simple_query(&format!("{SAVEPOINT}; {sql}; {RELEASE}")) {
@@ -789,20 +790,14 @@ pub(crate) fn record(
     }
     log::warn(format!(
         "the changes of {} are not listed in {table}, because this role may not make or write that table",
-        lease.key().target()
+        lease.key.target
     ));
     Ok(())
 }
 
 fn insert(table: &str, key: &Key, run_id: &str, statements: &[String]) -> String {
     let rows = statements.iter().map(|statement| {
-        let texts = [
-            key.pipeline(),
-            run_id,
-            key.stream(),
-            key.target(),
-            statement,
-        ];
+        let texts = [&key.pipeline, run_id, &key.stream, &key.target, statement];
         let texts = texts.map(quote_literal).join(", ");
         format!("(pg_catalog.clock_timestamp(), {texts})")
     });

@@ -7,21 +7,12 @@
 use rapidbyte_pg::ident::{qualified, quote_ident, quote_literal};
 use rapidbyte_pg_client::{Client, Row, Rows};
 use rapidbyte_sdk::log::{self, failpoint};
-use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::{CHECKPOINT_TABLE as TABLE, Name, Settings};
-use crate::rejects::Claim;
+use crate::lock;
 use crate::target::rows_may_come_again;
 use crate::transaction::{self, BEGIN, read_only};
-use crate::{commit, lock, origins};
-
-/// Two fences and one creation of the table at the same time need few attempts. This bounds the attempts if somebody
-/// drops the table again and again.
-const MAX_TRIES: usize = 3;
-/// How often the fence checks whether an older backend has ended, a tenth of a second apart.
-const MAX_LOOKS: usize = 50;
-const PAUSE: &str = "SELECT pg_catalog.pg_sleep(0.1)";
 
 /// The name of the lock under which runs create the tables.
 pub(crate) const MAKING: &str = "rapidbyte.checkpoint";
@@ -67,12 +58,9 @@ const ADD_COLUMNS: [&str; 12] = [
 /// have these columns, and get them if the role owns the table.
 const ADD_LATER: &str = "ALTER TABLE $TABLE ADD COLUMN IF NOT EXISTS target_oid oid, \
     ADD COLUMN IF NOT EXISTS origins jsonb; $INDEX";
-/// Whether the row `c` of the table has those columns.
-const KNOWS_TARGET: &str = "pg_catalog.jsonb_exists(pg_catalog.to_jsonb(c), 'target_oid')";
-const KNOWS_ORIGINS: &str = "pg_catalog.jsonb_exists(pg_catalog.to_jsonb(c), 'origins')";
 /// Whether the role sees all rows of a relation `t`. If row-level security hides rows, or the role may not read the
 /// table, nobody can call the table empty.
-const MAY_LOOK: &str = "t.relkind IN ('r', 'p') AND pg_catalog.has_table_privilege(t.oid, 'SELECT') \
+pub(crate) const MAY_LOOK: &str = "t.relkind IN ('r', 'p') AND pg_catalog.has_table_privilege(t.oid, 'SELECT') \
     AND NOT pg_catalog.row_security_active(t.oid)";
 
 /// Which of the schema and the table exist, and what the role may do: one row of texts.
@@ -92,12 +80,13 @@ const GROUND: &str = "SELECT current_user, pg_catalog.current_database(), n.oid 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Key {
     /// The table of checkpoints with its schema, quoted.
-    table: String,
-    pipeline: String,
-    stream: String,
-    target: String,
+    pub table: String,
+    pub pipeline: String,
+    pub stream: String,
+    /// The table that is written, quoted.
+    pub target: String,
     /// A query for the OID of the target. It returns no row if the target does not exist.
-    oid: String,
+    pub oid: String,
 }
 
 impl Key {
@@ -114,19 +103,6 @@ impl Key {
                 quote_literal(&target.table)
             ),
         }
-    }
-
-    pub(crate) fn pipeline(&self) -> &str {
-        &self.pipeline
-    }
-
-    pub(crate) fn stream(&self) -> &str {
-        &self.stream
-    }
-
-    /// The table that is written, quoted.
-    pub(crate) fn target(&self) -> &str {
-        &self.target
     }
 
     /// Refuses a target that another pipeline or stream writes, too: the source of this stream does not have their rows.
@@ -161,7 +137,7 @@ impl Key {
         )))
     }
 
-    fn condition(&self) -> String {
+    pub(crate) fn condition(&self) -> String {
         format!(
             "c.pipeline = {} AND c.stream = {} AND c.target = {}",
             quote_literal(&self.pipeline),
@@ -171,7 +147,7 @@ impl Key {
     }
 
     /// The row, as messages name it.
-    fn row(&self) -> String {
+    pub(crate) fn row(&self) -> String {
         let Self {
             pipeline,
             stream,
@@ -273,70 +249,6 @@ enum TargetRows {
 const INVALID: &str = "checkpoint_invalid";
 /// The most characters of a value that a message shows.
 const SHOWN_CHARS: usize = 60;
-
-/// The right of a run to commit a stream, until a newer run fences.
-#[derive(Debug)]
-pub(crate) struct Lease {
-    key: Key,
-    run_id: String,
-    pub epoch: u64,
-    /// The number of commits so far.
-    pub seq: u64,
-    /// Whether the table of checkpoints has the columns `target_oid` and `origins`.
-    knows_target: bool,
-    knows_origins: bool,
-    /// The result of [`origins::filled`], which the next commit writes.
-    pub origins: Option<String>,
-    /// Nothing is known of where the rows of the load come from.
-    pub is_unproved: bool,
-    /// The run moves no stream: it fences nothing, and moves no cursor.
-    pub aside: Option<Aside>,
-}
-
-/// A run that writes beside the runs that move the stream.
-#[derive(Debug)]
-pub(crate) enum Aside {
-    /// It replays these rejects.
-    Replay(Claim),
-    /// It repairs single rows.
-    Repair,
-    /// It stages rows that only its session sees.
-    Staging,
-}
-
-/// The effect of a commit on its target table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fills {
-    /// The commit adds rows, or replaces all rows by new ones.
-    Some,
-    /// The commit adds no rows.
-    Nothing,
-    /// The commit leaves the table empty, or an operator accepts the empty table or wants all rows again.
-    Unknown,
-}
-
-impl Fills {
-    pub(crate) fn of(rows: u64, is_replaced: bool) -> Self {
-        match (rows, is_replaced) {
-            (0, true) => Self::Unknown,
-            (0, false) => Self::Nothing,
-            _ => Self::Some,
-        }
-    }
-}
-
-/// The effect of a cursor that an operator sets. If the table has rows, the cursor belongs to this table from now on.
-/// If the table was emptied, the operator accepts that. A stream that starts over accepts any table.
-pub(crate) fn fills_of_operator(
-    client: &mut Client,
-    lease: &Lease,
-    cursor: Option<&str>,
-) -> Result<Fills> {
-    if cursor.is_none() || is_target_empty(client, &lease.key)? == Some(true) {
-        return Ok(Fills::Unknown);
-    }
-    Ok(Fills::Some)
-}
 
 /// The progress of the stream. `None` if the table or the row does not exist. Errors: `checkpoint_invalid`; if rows
 /// will follow, also `cursor_missing`.
@@ -456,7 +368,7 @@ fn target_rows(client: &mut Client, key: &Key) -> Result<TargetRows> {
 }
 
 /// Whether the target is empty. `None` if it is not a table, or if the role does not see all of its rows.
-fn is_target_empty(client: &mut Client, key: &Key) -> Result<Option<bool>> {
+pub(crate) fn is_target_empty(client: &mut Client, key: &Key) -> Result<Option<bool>> {
     let sql = format!(
         "SELECT {MAY_LOOK} FROM pg_catalog.pg_class AS t WHERE t.oid = ({})",
         key.oid
@@ -514,7 +426,7 @@ fn is_so(client: &mut Client, table: &str, question: &str) -> Result<Option<bool
 }
 
 /// Errors: `checkpoint_invalid`.
-fn read_progress(row: &Row, key: &Key) -> Result<Progress> {
+pub(crate) fn read_progress(row: &Row, key: &Key) -> Result<Progress> {
     let complete = row.text(3)?;
     let run_id = row.text(4)?;
     Ok(Progress {
@@ -545,117 +457,6 @@ fn number(row: &Row, column: usize, key: &Key, name: &str) -> Result<u64> {
         .ok_or_else(|| key.invalid(name, text, &format!("a number from 0 to {MAX_NUMBER}")))
 }
 
-/// Fences older runs of the stream, and ends the backend of the last one. `client` is the connection that will load.
-/// Errors: `checkpoint_not_allowed`, `lock_timeout`, and the errors of the connection.
-pub(crate) fn fence(
-    client: &mut Client,
-    settings: &Settings,
-    key: Key,
-    run: &Run,
-) -> Result<(Lease, Progress)> {
-    let mut row = None;
-    for _ in 0..MAX_TRIES {
-        match raise_epoch(client, settings, &key, run) {
-            Err(error) if is_missing(&error) => make(client, settings)?,
-            Err(error) => return Err(explain(client, settings, &key, error)),
-            Ok(found) => {
-                row = Some(found);
-                break;
-            }
-        }
-    }
-    let Some(row) = row else {
-        let text = format!("somebody drops the table {} again and again", key.table);
-        return Err(Error::new(ErrorKind::Transient, "checkpoint_missing", text));
-    };
-    let progress = read_progress(&row, &key)?;
-    failpoint("dest-postgres.fence_committed")?;
-    let has_older = row.text(5)?.is_some();
-    let (mut knows_target, mut knows_origins) =
-        (row.text(6)? == Some("t"), row.text(7)? == Some("t"));
-    if !(knows_target && knows_origins) && add_later(client, &key.table)? {
-        (knows_target, knows_origins) = (true, true);
-    }
-    let lease = Lease {
-        key,
-        run_id: run.id.clone(),
-        epoch: progress.epoch,
-        seq: progress.seq,
-        knows_target,
-        knows_origins,
-        origins: None,
-        is_unproved: false,
-        aside: None,
-    };
-    if has_older {
-        // A newer run may have ended this session in the meantime.
-        let ended = lease.end_older(client);
-        ended.map_err(|error| commit::superseded(settings, &lease, error))?;
-    }
-    failpoint("dest-postgres.older_ended")?;
-    Ok((lease, progress))
-}
-
-/// Runs the statement of the fence in its own transaction, in one send. The last column but one is set if an older
-/// backend has to end.
-fn raise_epoch(client: &mut Client, settings: &Settings, key: &Key, run: &Run) -> Result<Row> {
-    // Behind a pooler, the server's process soon belongs to another client.
-    let sql = format!(
-        "WITH me AS (SELECT a.pid, a.backend_start \
-             FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS a \
-             WHERE a.pid = {pid}) \
-         INSERT INTO {table} AS c (pipeline, stream, target, run_id, epoch, seq, complete, \
-             backend_pid, backend_start, updated_at) \
-         VALUES ({pipeline}, {stream}, {target}, {run}, 1, 0, false, \
-             (SELECT me.pid FROM me), (SELECT me.backend_start FROM me), \
-             pg_catalog.clock_timestamp()) \
-         ON CONFLICT (pipeline, stream, target) DO UPDATE SET \
-             epoch = c.epoch + 1, run_id = EXCLUDED.run_id, \
-             complete = c.complete AND c.run_id = EXCLUDED.run_id, \
-             older_pid = c.backend_pid, older_start = c.backend_start, \
-             backend_pid = EXCLUDED.backend_pid, backend_start = EXCLUDED.backend_start, \
-             updated_at = EXCLUDED.updated_at \
-         RETURNING c.epoch, c.seq, c.cursor, c.complete, c.run_id, \
-             CASE WHEN c.older_pid <> pg_catalog.pg_backend_pid() THEN c.older_pid END, \
-             {KNOWS_TARGET}, {KNOWS_ORIGINS}",
-        pid = client.process_id(),
-        table = key.table,
-        pipeline = quote_literal(&key.pipeline),
-        stream = quote_literal(&key.stream),
-        target = quote_literal(&key.target),
-        run = quote_literal(&run.id),
-    );
-    failpoint("dest-postgres.fencing")?;
-    let unhurried = transaction::unhurried(client, settings);
-    let patience = lock::PATIENCE_MS;
-    let begin = format!("{BEGIN}; {unhurried}SET LOCAL lock_timeout = {patience}");
-    let answers = match alone(client, &begin, &sql) {
-        Err(error) if error.code == lock::NOT_AVAILABLE => {
-            lock::warn_of_fence(client, &key.table)?;
-            let begin = transaction::begin(client, settings);
-            alone(client, &begin, &sql)
-                .map_err(|error| lock::timed_out(client, error, &key.table))?
-        }
-        answers => answers?,
-    };
-    // The statements that begin the transaction may return a row, too.
-    let mut answers = answers.into_iter().rev();
-    let row = answers.find_map(|rows| rows.rows.into_iter().next());
-    row.ok_or_else(|| Error::internal("a fence without an answer"))
-}
-
-/// Runs one statement in the transaction that `begin` opens, in one send.
-fn alone(client: &mut Client, begin: &str, sql: &str) -> Result<Vec<Rows>> {
-    let _phase = phase::enter(Kind::Query);
-    client.send(&format!("{begin}; {sql}; COMMIT"))?;
-    failpoint("dest-postgres.fence_sent")?;
-    let answers = client.receive_rows();
-    if answers.is_err() && client.is_usable() {
-        client.execute("ROLLBACK")?;
-    }
-    answers
-}
-
 /// The statement for the index that finds the origins of a target's columns.
 fn create_index(table: &str) -> String {
     format!("CREATE INDEX IF NOT EXISTS checkpoint_target ON {table} (target)")
@@ -663,7 +464,7 @@ fn create_index(table: &str) -> String {
 
 /// Adds the columns that a table of an earlier version lacks. False if the role may not, or if another
 /// session holds the table.
-fn add_later(client: &mut Client, table: &str) -> Result<bool> {
+pub(crate) fn add_later(client: &mut Client, table: &str) -> Result<bool> {
     let alter = ADD_LATER.replace("$TABLE", table);
     let alter = alter.replace("$INDEX", &create_index(table));
     let patience = lock::PATIENCE_MS;
@@ -684,7 +485,7 @@ fn add_later(client: &mut Client, table: &str) -> Result<bool> {
 
 /// Creates the table, in one send. Of two runs at the same time, the second finds the table. A run that is stopped in
 /// between blocks no other run.
-fn make(client: &mut Client, settings: &Settings) -> Result<()> {
+pub(crate) fn make(client: &mut Client, settings: &Settings) -> Result<()> {
     let statements = missing(client, settings)?;
     failpoint("dest-postgres.checkpoint_missing")?;
     if statements.is_empty() {
@@ -777,7 +578,7 @@ pub(crate) fn is_missing(error: &Error) -> bool {
 }
 
 /// The meaning of a server's error for the table of checkpoints.
-fn explain(client: &mut Client, settings: &Settings, key: &Key, error: Error) -> Error {
+pub(crate) fn explain(client: &mut Client, settings: &Settings, key: &Key, error: Error) -> Error {
     match error.code.as_str() {
         // The statement raises only this number.
         "pg_22003" => {
@@ -815,310 +616,6 @@ pub(crate) fn differs(table: &str, error: Error) -> Error {
     ))
 }
 
-impl Lease {
-    /// The right to write rows beside the runs that move the stream.
-    pub(crate) fn beside(key: Key, run: &Run, aside: Aside) -> Self {
-        Self {
-            key,
-            run_id: run.id.clone(),
-            epoch: 0,
-            seq: 0,
-            knows_target: false,
-            knows_origins: false,
-            origins: None,
-            is_unproved: false,
-            aside: Some(aside),
-        }
-    }
-
-    /// The table of checkpoints, with its schema, quoted.
-    pub(crate) fn table(&self) -> &str {
-        &self.key.table
-    }
-
-    pub(crate) fn key(&self) -> &Key {
-        &self.key
-    }
-
-    pub(crate) fn run_id(&self) -> &str {
-        &self.run_id
-    }
-
-    /// A statement that fails if a newer run has fenced, and until the end of the transaction keeps one from fencing.
-    pub(crate) fn hold(&self) -> String {
-        if self.aside.is_some() {
-            return "SELECT 1".to_owned();
-        }
-        format!(
-            "SELECT 1 / pg_catalog.count(*) FROM (SELECT FROM {} AS c WHERE {} AND c.epoch = {} FOR SHARE) AS held",
-            self.key.table,
-            self.key.condition(),
-            self.epoch
-        )
-    }
-
-    /// The statement that records origins without a commit of rows. `None` if the table lacks the column.
-    pub(crate) fn record(&self, origins: &str) -> Option<String> {
-        let update = || {
-            format!(
-                "UPDATE {} AS c SET {} WHERE {} AND c.epoch = {}",
-                self.key.table,
-                origins::assignment(&self.key.oid, origins),
-                self.key.condition(),
-                self.epoch
-            )
-        };
-        self.knows_origins.then(update)
-    }
-
-    /// Why committed rows are no longer in the target. `None` if they are there, or if nobody can know. Runs in an open
-    /// transaction that holds the target.
-    pub(crate) fn lost_rows(&self, client: &mut Client) -> Result<Option<String>> {
-        if !self.knows_target {
-            return Ok(None);
-        }
-        let Key {
-            table, target, oid, ..
-        } = &self.key;
-        // The inner query runs only if the role may read the table.
-        let inner = quote_literal(&format!("SELECT EXISTS (SELECT FROM {target}) AS has"));
-        let sql = format!(
-            "SELECT CASE WHEN c.target_oid <> t.oid THEN 'other' \
-                 WHEN {MAY_LOOK} AND pg_catalog.query_to_xml({inner}, false, true, '')::text LIKE '%<has>false%' \
-                 THEN 'empty' END \
-             FROM {table} AS c JOIN pg_catalog.pg_class AS t ON t.oid = ({oid}) \
-             WHERE {} AND c.cursor IS NOT NULL AND c.target_oid IS NOT NULL",
-            self.key.condition()
-        );
-        let answers = client.simple_query(&sql);
-        let answers = answers.map_err(|error| differs(table, error))?;
-        let lost = match found(&answers) {
-            Some(row) => row.text(0)?,
-            None => None,
-        };
-        Ok(lost.map(|lost| match lost {
-            "other" => format!("{target} was dropped and made again"),
-            _ => format!("{target} was emptied"),
-        }))
-    }
-
-    /// The last statement of a commit. It fails if a newer run has fenced or if `seq` has changed. Then the server does
-    /// not run a COMMIT that follows in the same send.
-    pub(crate) fn advance(&self, cursor: Option<&str>, complete: bool, fills: Fills) -> String {
-        match &self.aside {
-            Some(Aside::Replay(claim)) => return claim.removal(),
-            Some(Aside::Repair | Aside::Staging) => return "SELECT 1".to_owned(),
-            None => {}
-        }
-        // A complete run removes its backend: nobody has to end the backend of a run that has nothing more to do.
-        let backend = match complete {
-            true => ", backend_pid = NULL, backend_start = NULL",
-            false => "",
-        };
-        let target = match fills {
-            _ if !self.knows_target => String::new(),
-            Fills::Some => format!(", target_oid = ({})", self.key.oid),
-            Fills::Nothing => String::new(),
-            Fills::Unknown => ", target_oid = NULL".into(),
-        };
-        let origins = match &self.origins {
-            Some(origins) if self.knows_origins => {
-                format!(", {}", origins::assignment(&self.key.oid, origins))
-            }
-            _ if self.is_unproved && self.knows_origins => format!(", {}", origins::UNPROVED),
-            _ => String::new(),
-        };
-        format!(
-            "WITH moved AS (UPDATE {} AS c SET seq = c.seq + 1, cursor = {}, complete = {complete}, \
-             updated_at = pg_catalog.clock_timestamp(){backend}{target}{origins} \
-             WHERE {} AND c.epoch = {} AND c.seq = {} RETURNING 1) \
-             SELECT 1 / pg_catalog.count(*) FROM moved",
-            self.key.table,
-            cursor.map_or_else(|| "NULL".to_owned(), quote_literal),
-            self.key.condition(),
-            self.epoch,
-            self.seq
-        )
-    }
-
-    /// Why the server refused [`Lease::advance`]: `run_superseded`, `checkpoint_changed`, or `error` if it is neither.
-    /// The transaction is rolled back.
-    pub(crate) fn refused(&self, client: &mut Client, error: Error) -> Error {
-        match &self.aside {
-            Some(Aside::Replay(claim)) => return claim.refused(client, error),
-            Some(Aside::Repair | Aside::Staging) => return error,
-            None => {}
-        }
-        match self.look(client) {
-            Ok(Some(found)) if (found.epoch, found.seq) == (self.epoch, self.seq) => error,
-            Ok(found) => self.overtaken(found.as_ref()),
-            Err(_) => error,
-        }
-    }
-
-    /// Whether the last commit that was sent happened. Waits until the server has decided. If the commit did not
-    /// happen, it never will, because this call raises the epoch. Errors: `run_superseded`, `checkpoint_changed`, and
-    /// the errors of the connection.
-    pub(crate) fn settle(&mut self, client: &mut Client, settings: &Settings) -> Result<bool> {
-        match &self.aside {
-            Some(Aside::Replay(claim)) => return claim.has_happened(client),
-            // A repair that comes again has the same effect, and staged rows are gone with their session.
-            Some(Aside::Repair | Aside::Staging) => return Ok(false),
-            None => {}
-        }
-        let sql = format!(
-            "UPDATE {} AS c SET epoch = c.epoch + 1, updated_at = pg_catalog.clock_timestamp() \
-             WHERE {} AND c.epoch = {} AND c.seq = {}",
-            self.key.table,
-            self.key.condition(),
-            self.epoch,
-            self.seq
-        );
-        let unhurried = transaction::unhurried(client, settings);
-        let answers = client.simple_query(&format!("{BEGIN}; {unhurried}{sql}; COMMIT"));
-        let answers = answers.map_err(|error| differs(&self.key.table, error))?;
-        if answers.iter().any(|rows| rows.affected > 0) {
-            // This run raised the epoch, not a newer run.
-            self.epoch += 1;
-            return Ok(false);
-        }
-        let found = self.look(client)?;
-        match &found {
-            Some(found) if (found.epoch, found.seq) == (self.epoch, self.seq + 1) => Ok(true),
-            found => Err(self.overtaken(found.as_ref())),
-        }
-    }
-
-    /// Reads the row. `None` if somebody deleted it.
-    fn look(&self, client: &mut Client) -> Result<Option<Progress>> {
-        let sql = format!(
-            "SELECT c.epoch, c.seq, c.cursor, c.complete, c.run_id FROM {} AS c WHERE {}",
-            self.key.table,
-            self.key.condition()
-        );
-        let answers = client.simple_query(&sql);
-        let answers = answers.map_err(|error| differs(&self.key.table, error))?;
-        found(&answers)
-            .map(|row| read_progress(row, &self.key))
-            .transpose()
-    }
-
-    /// Why this run may no longer commit: `run_superseded` if another run fenced, `checkpoint_changed` if
-    /// none did.
-    fn overtaken(&self, found: Option<&Progress>) -> Error {
-        let Self {
-            run_id, epoch, seq, ..
-        } = self;
-        let Some(found) = found else {
-            return self.changed("somebody deleted it");
-        };
-        let text = if found.run_id != *run_id {
-            newer_run(&found.run_id, found.epoch, run_id, *epoch)
-        } else if found.epoch > *epoch {
-            format!(
-                "the run {run_id} resumed the stream again (epoch {} after {epoch}), and the older attempt cannot \
-                 commit",
-                found.epoch
-            )
-        } else {
-            let (column, is, was) = match found.epoch == *epoch {
-                true => ("seq", found.seq, *seq),
-                false => ("epoch", found.epoch, *epoch),
-            };
-            return self.changed(&format!(
-                "somebody set its {column} to {is}, which was {was} after the last commit"
-            ));
-        };
-        let hint = match found.run_id == STATE {
-            true => "run again: the next run resumes from the cursor that was set",
-            false => "let one run of a pipeline end before another begins; the newer one continues",
-        };
-        Error::new(ErrorKind::Superseded, "run_superseded", text).hint(hint)
-    }
-
-    /// The error for a row that somebody edited during the run.
-    fn changed(&self, how: &str) -> Error {
-        let Self { key, run_id, .. } = self;
-        let text = format!(
-            "the row of the run {run_id} in {} changed during the run ({}): {how}",
-            key.table,
-            key.row()
-        );
-        Error::schema("checkpoint_changed", text).hint(
-            "no run does that, and this run committed nothing after it; check the cursor with `rapidbyte state get \
-             PIPELINE STREAM`, then run again",
-        )
-    }
-
-    /// Ends the backend of the previous run, so that this run does not wait for its locks. The epoch protects the rows
-    /// even if this fails.
-    fn end_older(&self, client: &mut Client) -> Result<()> {
-        // The server hides everything but the process id of another role's backend.
-        let older = |what: &str| {
-            format!(
-                "SELECT {what} FROM {} AS c JOIN pg_catalog.pg_stat_activity AS a \
-                 ON a.pid = c.older_pid AND COALESCE(a.backend_start = c.older_start, true) \
-                 WHERE {} AND c.epoch = {} AND a.pid <> pg_catalog.pg_backend_pid()",
-                self.key.table,
-                self.key.condition(),
-                self.epoch
-            )
-        };
-        let ended = client.simple_query(&older(
-            "a.pid, CASE WHEN a.backend_start IS NOT NULL \
-             THEN pg_catalog.pg_terminate_backend(a.pid) END",
-        ));
-        match ended.as_deref().map(found) {
-            Ok(None) => return Ok(()),
-            Ok(Some(row)) if row.text(1)? == Some("t") => {}
-            Ok(Some(row)) => {
-                warn_of_older(row.text(0)?, "its session belongs to another role");
-                return Ok(());
-            }
-            Err(error) if client.is_usable() => {
-                warn_of_older(None, &error.message);
-                return Ok(());
-            }
-            Err(error) => return Err(error.clone()),
-        }
-        let is_there = older("a.pid");
-        for _ in 0..MAX_LOOKS {
-            let answers = client.simple_query(&is_there)?;
-            if found(&answers).is_none() {
-                log::info("the session of an older run was ended");
-                return Ok(());
-            }
-            client.simple_query(PAUSE)?;
-        }
-        warn_of_older(None, "its session does not end");
-        Ok(())
-    }
-}
-
-/// The id of the run by which a verb of `state` moves a cursor.
-const STATE: &str = "state";
-
-/// The message of a run that a newer run has fenced.
-fn newer_run(newer: &str, newer_epoch: u64, run: &str, epoch: u64) -> String {
-    let epochs = format!("(epoch {newer_epoch} after {epoch})");
-    match newer {
-        STATE => format!(
-            "`rapidbyte state` moved the cursor during the run {run} {epochs}, which cannot commit any more"
-        ),
-        _ => format!(
-            "the newer run {newer} fenced the run {run} {epochs}, which cannot commit any more"
-        ),
-    }
-}
-
-fn found(answers: &[Rows]) -> Option<&Row> {
+pub(crate) fn found(answers: &[Rows]) -> Option<&Row> {
     answers.first()?.rows.first()
-}
-
-fn warn_of_older(pid: Option<&str>, why: &str) {
-    let pid = pid.map(|pid| format!(" ({pid})")).unwrap_or_default();
-    log::warn(format!(
-        "an older run cannot commit any more, but may still hold locks that this one waits \
-             for{pid}: {why}. With pg_signal_backend, a role can end the sessions of others"
-    ));
 }

@@ -7,8 +7,9 @@ use rapidbyte_pg_client::{Client, TransactionStatus};
 use rapidbyte_sdk::log::{self, failpoint};
 use rapidbyte_sdk::prelude::*;
 
-use crate::checkpoint::{Fills, Lease, differs};
+use crate::checkpoint::differs;
 use crate::config::Settings;
+use crate::lease::{Fills, Lease};
 use crate::lock::{self, Wait};
 use crate::transaction::{self, OWN_PATH};
 

@@ -15,9 +15,11 @@ mod config;
 mod decide;
 mod deletes;
 mod digest;
+mod fence;
 mod home;
 mod inserts;
 mod kept;
+mod lease;
 mod load;
 mod lock;
 mod look;
@@ -45,11 +47,12 @@ use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 
-use checkpoint::{Aside, Key, Lease};
+use checkpoint::Key;
 use config::Name;
 pub use config::{Config, LoadMethod, ReplaceMethod};
 use digest::Existing;
 use home::{Home, given_up, version_text};
+use lease::{Aside, Lease};
 use load::TableLoad;
 use lock::Lock;
 use look::Within;
@@ -278,7 +281,7 @@ impl Destination for Postgres {
                 let lease = Lease::beside(key, run, aside);
                 (lease, Progress::unfenced(&run.id))
             }
-            None => checkpoint::fence(&mut client, settings, key, run)
+            None => fence::fence(&mut client, settings, key, run)
                 .map_err(|error| stall::explain(settings, process_id, error, what))
                 .map_err(given_up)?,
         };

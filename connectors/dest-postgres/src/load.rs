@@ -10,7 +10,6 @@ use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
 use crate::changes;
-use crate::checkpoint::{self, Aside, Fills, Lease};
 use crate::commit;
 use crate::comparison::Compared;
 use crate::config::{Name, Settings};
@@ -19,6 +18,7 @@ use crate::decide::{Decision, Method};
 use crate::digest;
 use crate::home::{Home, given_up};
 use crate::kept::ensure_empty;
+use crate::lease::{self, Aside, Fills, Lease};
 use crate::lock::{self, Lock, Mode, lock_prelude};
 use crate::look::{Within, local_settings};
 use crate::origins;
@@ -481,7 +481,7 @@ impl TableLoad {
         failpoint("dest-postgres.committing")?;
         let rows = commit.rows();
         let finished = match std::mem::replace(&mut self.state, State::Lost) {
-            State::Open(sink) => sink.finish(rows, &self.home.settings, self.lease.key())?,
+            State::Open(sink) => sink.finish(rows, &self.home.settings, &self.lease.key)?,
             State::Idle(client) if rows == 0 => Finished {
                 client,
                 bytes: 0,
@@ -512,7 +512,7 @@ impl TableLoad {
         // A run that had nothing to write is complete: any other such commit is an operator's.
         let fills = match commit.complete {
             true => Fills::Nothing,
-            false => checkpoint::fills_of_operator(&mut client, &self.lease, commit.cursor)?,
+            false => lease::fills_of_operator(&mut client, &self.lease, commit.cursor)?,
         };
         let client = commit::commit(client, &self.home.settings, &mut self.lease, commit, fills)?;
         self.state = State::Fenced(client);

@@ -23,7 +23,7 @@ use crate::kept::ensure_all;
 use crate::refusal::{self, Casts, SAVEPOINT, Trial, counted};
 use crate::upsert::Merge;
 
-/// The temporary table. Its columns are `c0`, `c1` … and `n`, the row's number.
+/// The temporary table of the rows. Its columns are `c0`, `c1` … and `n`, the row's number.
 const STAGED: &str = "pg_temp.rapidbyte_staged";
 /// The temporary table of the source's keys, as they came.
 pub(crate) const STAGED_KEYS: &str = "pg_temp.rapidbyte_keys";
