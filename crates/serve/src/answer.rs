@@ -1,0 +1,128 @@
+//! Errors in the form of the project: a code, what happened, what to do next.
+
+use std::io;
+use std::time::Duration;
+
+use axum::Json;
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use crate::store::StoreError;
+
+/// Seconds after which a client of a full queue tries again.
+const RETRY_SECONDS: u64 = 5;
+
+/// A request that was not taken.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+    hint: &'static str,
+}
+
+impl Refusal {
+    /// With a code from `docs/errors.md`.
+    pub fn new(
+        status: StatusCode,
+        code: &'static str,
+        message: impl Into<String>,
+        hint: &'static str,
+    ) -> Self {
+        Self {
+            status,
+            code,
+            message: message.into(),
+            hint,
+        }
+    }
+
+    /// A body above the limit.
+    pub fn body_too_large(limit: u64) -> Self {
+        let text = format!("the body has more than {limit} bytes");
+        let hint = "send it in several requests";
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", text, hint)
+    }
+
+    /// A client that does not go on.
+    pub fn body_timeout(waited: Duration) -> Self {
+        let text = format!("no byte of the body came for {} s", waited.as_secs());
+        let hint = "send the request again; with an Idempotency-Key it is stored once";
+        Self::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", text, hint)
+    }
+
+    /// A body that ended before its end.
+    pub fn body_broken(why: &str) -> Self {
+        let text = format!("the body could not be read: {why}");
+        let hint = "send the request again; with an Idempotency-Key it is stored once";
+        Self::new(StatusCode::BAD_REQUEST, "body_broken", text, hint)
+    }
+
+    /// No room for a body.
+    pub fn disk_full() -> Self {
+        let text = "the disk of the server has no room for the body";
+        let hint = "send it again later; the operator has to free space, or to lower keep_free";
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "disk_full", text, hint)
+    }
+
+    /// No room in the queue.
+    pub fn queue_full() -> Self {
+        let text = "the queue has as many jobs, or as many bytes, as it may have";
+        let hint = "send it again after the seconds of Retry-After";
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", text, hint)
+    }
+
+    /// The disk did not take the body.
+    pub fn of_spool(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::disk_full(),
+            _ => Self::spool_failed(&error.to_string()),
+        }
+    }
+
+    /// The body could not be written.
+    pub fn spool_failed(why: &str) -> Self {
+        let text = format!("the body could not be stored: {why}");
+        let hint = "send it again; the log of the server has the error";
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "spool_failed",
+            text,
+            hint,
+        )
+    }
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        let hint = "send it again after the seconds of Retry-After";
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        match error {
+            StoreError::Busy => Self::new(status, "store_busy", error.to_string(), hint),
+            StoreError::Closed => Self::new(status, "server_ends", "the server ends", hint),
+            StoreError::Sqlite(_) | StoreError::Version(_) => {
+                Self::new(status, "store_failed", error.to_string(), hint)
+            }
+        }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let body = json!({
+            "status": "error",
+            "error": { "code": self.code, "message": self.message, "hint": self.hint },
+        });
+        let mut response = (self.status, Json(body)).into_response();
+        if matches!(
+            self.status,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+        ) {
+            let after = HeaderValue::from(RETRY_SECONDS);
+            response.headers_mut().insert(RETRY_AFTER, after);
+        }
+        response
+    }
+}

@@ -1,0 +1,185 @@
+//! The folder of bodies that are too large for the store of jobs.
+//!
+//! A file is written under a name that belongs to no job, and synced before its job is stored. What no job knows was
+//! left by a process that ended in between, and is removed at the next start.
+
+use std::collections::HashSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The folder. Clones are the same folder.
+#[derive(Clone)]
+pub struct Spool(Arc<Inner>);
+
+struct Inner {
+    folder: PathBuf,
+    /// Bytes of the disk that stay free.
+    keep_free: u64,
+    /// The names of this process begin with the time of its start.
+    started: u128,
+    next: AtomicU64,
+}
+
+impl Spool {
+    /// Makes the folder if it is missing.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn open(folder: &Path, keep_free: u64) -> io::Result<Self> {
+        // Bodies are nobody else's.
+        let mut maker = fs::DirBuilder::new();
+        maker.recursive(true).mode(0o700).create(folder)?;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        Ok(Self(Arc::new(Inner {
+            folder: folder.to_owned(),
+            keep_free,
+            started: since.unwrap_or_default().as_nanos(),
+            next: AtomicU64::new(0),
+        })))
+    }
+
+    /// Removes all files that belong to no job. Only at a start: a file that is being written belongs to none yet.
+    ///
+    /// # Errors
+    /// The folder cannot be read. A file that cannot be removed stays.
+    pub fn clean(&self, known: &HashSet<String>) -> io::Result<u64> {
+        let mut removed = 0;
+        for entry in fs::read_dir(&self.0.folder)? {
+            let entry = entry?;
+            let is_known = entry
+                .file_name()
+                .to_str()
+                .is_some_and(|name| known.contains(name));
+            if !is_known && fs::remove_file(entry.path()).is_ok() {
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Whether the disk has room for `more` bytes beside those that stay free.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn has_room(&self, more: u64) -> io::Result<bool> {
+        let found = rustix::fs::statvfs(&self.0.folder)?;
+        let free = found.f_bavail.saturating_mul(found.f_frsize);
+        Ok(free >= self.0.keep_free.saturating_add(more))
+    }
+
+    /// Begins a file. It is removed when it is dropped, unless [`SpoolFile::keep`] was called.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub fn begin(&self) -> io::Result<SpoolFile> {
+        let number = self.0.next.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{:x}-{number:x}", self.0.started);
+        let path = self.0.folder.join(&name);
+        let mut options = OpenOptions::new();
+        let file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
+        Ok(SpoolFile {
+            file,
+            name,
+            path: Some(path),
+        })
+    }
+}
+
+/// A file that is being written.
+pub struct SpoolFile {
+    file: File,
+    name: String,
+    /// `None` once it is kept.
+    path: Option<PathBuf>,
+}
+
+impl SpoolFile {
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)
+    }
+
+    /// Syncs the file and its name.
+    ///
+    /// # Errors
+    /// Those of the disk: nobody may rely on the file then.
+    pub fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_all()?;
+        match self.path.as_deref().and_then(Path::parent) {
+            Some(folder) => File::open(folder)?.sync_all(),
+            None => Ok(()),
+        }
+    }
+
+    /// Its name in the folder.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Leaves the file where it is: a job has it.
+    pub fn keep(mut self) {
+        self.path = None;
+    }
+}
+
+impl Drop for SpoolFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            // What stays is removed at the next start.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_stays_only_if_a_job_has_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let spool = Spool::open(folder.path(), 0).expect("a spool");
+        let mut kept = spool.begin().expect("a file");
+        kept.write(b"a").expect("written");
+        kept.sync().expect("synced");
+        let name = kept.name().to_owned();
+        kept.keep();
+        drop(spool.begin().expect("a file"));
+        let names = || -> Vec<String> {
+            let entries = fs::read_dir(folder.path()).expect("a folder");
+            let name = |entry: io::Result<fs::DirEntry>| {
+                let name = entry.expect("an entry").file_name();
+                name.into_string().expect("a name")
+            };
+            entries.map(name).collect()
+        };
+        assert_eq!(names(), std::slice::from_ref(&name));
+        let known = HashSet::from([name.clone()]);
+        assert_eq!(spool.clean(&known).expect("a look"), 0);
+        assert_eq!(names(), [name]);
+        assert_eq!(spool.clean(&HashSet::new()).expect("a look"), 1);
+        assert!(names().is_empty());
+    }
+
+    #[test]
+    fn the_room_of_the_disk_is_limited() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let spool = Spool::open(folder.path(), 0).expect("a spool");
+        assert!(spool.has_room(1).expect("an answer"));
+        assert!(!spool.has_room(u64::MAX).expect("an answer"));
+        let careful = Spool::open(folder.path(), u64::MAX).expect("a spool");
+        assert!(!careful.has_room(0).expect("an answer"));
+    }
+}
