@@ -17,10 +17,10 @@ use rapidbyte_sdk::log::{self, failpoint};
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
-use crate::config::Settings;
 use crate::drift;
-use crate::kept::Claim;
+use crate::id::Claim;
 use crate::layout::PART;
+use crate::settings::Settings;
 
 /// Few runs fence between a look and a try; this bounds an endless race.
 const MAX_TRIES: usize = 32;

@@ -12,7 +12,8 @@ use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::size::batch_bytes;
 
 use crate::config::Split;
-use crate::write::{self, Refused, Synced, Written};
+use crate::refused::Refused;
+use crate::sink::{self, Synced, Written};
 
 /// A file that is split by bytes checks its size after each step of about this many bytes, or an
 /// eighth of the file if that is less.
@@ -31,7 +32,7 @@ impl ColumnFile {
         kind: Kind,
         options: &WriteOptions,
         schema: SchemaRef,
-        output: write::Sink,
+        output: sink::Sink,
         buffer_bytes: usize,
     ) -> Result<Self> {
         let told = Told::default();
@@ -131,7 +132,7 @@ fn part(rows: Picked<'_>, at: usize, end: usize) -> Result<RecordBatch> {
 
 /// Hands bytes over in pieces.
 struct Sink {
-    output: write::Sink,
+    output: sink::Sink,
     buffer: Vec<u8>,
     buffer_bytes: usize,
     told: Told,

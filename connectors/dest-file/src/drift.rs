@@ -10,7 +10,7 @@ use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::{parse_field, type_name};
 use rapidbyte_sdk::{DroppedColumn, NewColumn, TypeChange, WARNING_NOTE};
 
-use crate::config::{FileFormat, Settings};
+use crate::settings::{FileFormat, Settings};
 
 /// What the policies of a target make of the differences.
 #[derive(Debug, Default)]

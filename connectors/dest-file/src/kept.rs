@@ -4,8 +4,7 @@
 //! number of the line. The manifest of a replay names the rejects that it removes, so no file of rejects changes. A record
 //! that fails again is a new line, which takes the place of a removed line in the order.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::fmt;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rapidbyte_manifest::{self as manifest, FOLDER, File, Hash, Link, Manifest, PENDING, REJECTS};
 use rapidbyte_pg::behind::Columns;
@@ -13,8 +12,8 @@ use rapidbyte_sdk::files;
 use rapidbyte_sdk::prelude::*;
 
 use crate::chain::{self, Lease};
+use crate::id::{Claim, Id, Place, missing, parted};
 use crate::layout::Layout;
-use crate::rejects::is_replay;
 
 /// Rejects of a page.
 const PAGE_ROWS: usize = 1000;
@@ -25,71 +24,10 @@ const MAX_LINE_BYTES: usize = 1 << 20;
 const READ_BYTES: u32 = 1 << 18;
 const BOM: &[u8] = "\u{feff}".as_bytes();
 
-/// The place of a line: the number of a manifest and of the line in its file of rejects, both from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Place {
-    number: u64,
-    line: u64,
-}
-
-/// The order of the rejects of a directory, and the end of an id: `7.2`, or `7.2:9.1` for a record that failed again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Id {
-    /// The line whose place in the order it has.
-    pub first: Place,
-    again: Option<Place>,
-}
-
-impl Id {
-    fn line(self) -> Place {
-        self.again.unwrap_or(self.first)
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let (first, again) = match text.split_once(':') {
-            None => (text, None),
-            Some((first, again)) => (first, Some(Place::parse(again)?)),
-        };
-        let first = Place::parse(first)?;
-        Some(Self { first, again })
-    }
-}
-
-impl Place {
-    /// Of `7.2`.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let (number, line) = text.split_once('.')?;
-        let (number, line) = (number.parse().ok()?, line.parse().ok()?);
-        Some(Self { number, line })
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.number, self.line)
-    }
-}
-
-impl fmt::Display for Id {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.again {
-            None => self.first.fmt(f),
-            Some(again) => write!(f, "{}:{again}", self.first),
-        }
-    }
-}
-
-/// The directory and the end of an id. Errors: `reject_missing`.
-fn parted(id: &str) -> Result<(&str, Id)> {
-    let parted = id.rsplit_once('#');
-    let parted = parted.and_then(|(folder, end)| Some((folder, Id::parse(end)?)));
-    parted.ok_or_else(|| missing(&format!("{id:?} is not the id of a reject")))
-}
-
-fn missing(what: &str) -> Error {
-    Error::data("reject_missing", format!("{what}; this replay changed nothing")).hint(
-        "list the rejects again with `rapidbyte rejects show PIPELINE`, and replay those that are still there",
-    )
+/// Whether a load replays rejects.
+pub(crate) fn is_replay(target: &Target) -> bool {
+    let rejects = target.rejects.as_ref();
+    rejects.is_some_and(|rejects| !rejects.replayed.is_empty())
 }
 
 /// The files of rejects of one pipeline in one place, as they were at the first page.
@@ -445,15 +383,6 @@ fn unreadable(place: &str, why: &str) -> Error {
     Error::schema("rejects_unreadable", text)
         .hint("restore the file: each line is one reject, and all lines stay in their places")
         .at(place)
-}
-
-/// The rejects that a load replays, all in its own directory.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Claim {
-    /// Their lines, for the manifest that removes them.
-    pub lines: Vec<String>,
-    /// Their places in the order, for records that fail again.
-    pub first: VecDeque<Place>,
 }
 
 impl Claim {

@@ -11,13 +11,18 @@ mod chain;
 mod columns;
 mod config;
 mod drift;
+mod id;
 mod kept;
 mod layout;
 mod partition;
 mod plan;
+mod refused;
 mod rejects;
 mod set;
+mod settings;
+mod sink;
 mod size;
+mod unfinished;
 mod write;
 
 use std::cell::RefCell;
@@ -29,13 +34,16 @@ use rapidbyte_sdk::files;
 use rapidbyte_sdk::prelude::*;
 
 use chain::{Lease, Place};
-use config::Settings;
+
 pub use config::{Config, Split};
-use kept::{Claim, Listing};
+use id::Claim;
+use kept::Listing;
 pub use rapidbyte_sdk::bytes::Size;
 use rejects::Keeper;
 use set::FileSet;
-use write::{OneFile, Unfinished};
+use settings::Settings;
+use unfinished::Unfinished;
+use write::OneFile;
 
 /// The connector, opened with one configuration.
 pub struct Files(Rc<Home>);
@@ -173,7 +181,7 @@ impl Home {
         let Some(place) = Place::of(&self.settings, target)? else {
             return Ok(None);
         };
-        let mut lease = place.fence(run, rejects::is_replay(target))?;
+        let mut lease = place.fence(run, kept::is_replay(target))?;
         lease.claim = Claim::of(target, &lease)?;
         Ok(Some(lease))
     }
@@ -186,9 +194,9 @@ impl Home {
                 let schema = target.arrow_schema()?;
                 // Types that the format cannot hold are refused before the file is created.
                 plan::refuse_types(&settings.format, &schema)?;
-                let output = write::Sink::new(files::create(&location)?);
-                let file = OneFile::begin(settings, schema, output, write::BUFFER_BYTES)?;
-                write::Shape::One(Box::new(file))
+                let output = sink::Sink::new(files::create(&location)?);
+                let file = OneFile::begin(settings, schema, output, sink::BUFFER_BYTES)?;
+                unfinished::Shape::One(Box::new(file))
             }
             Some(set) => {
                 let partition_by = set.partition_by(&target.stream);
@@ -199,8 +207,8 @@ impl Home {
                 let set = FileSet::begin(settings.clone(), set.clone(), target, lease.as_ref())?;
                 let set = Box::new(set);
                 match lease {
-                    None => write::Shape::Set(set),
-                    Some(lease) => write::Shape::Chain {
+                    None => unfinished::Shape::Set(set),
+                    Some(lease) => unfinished::Shape::Chain {
                         set,
                         lease: Box::new(lease),
                         keeper: keeper.map(Box::new),
@@ -299,7 +307,7 @@ impl FileLoad {
     fn commit_cursor(&mut self, commit: &Commit<'_>) -> Result<Receipt> {
         let Some(lease) = &mut self.lease else {
             let layout = &self.home.settings.layout;
-            return Err(write::no_cursor(&layout.pattern(&self.target)?));
+            return Err(plan::no_cursor(&layout.pattern(&self.target)?));
         };
         let committed = lease.commit(commit, (Vec::new(), Vec::new()), false);
         committed.map_err(|error| lease.explain(error))?;

@@ -9,12 +9,12 @@ use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{DroppedColumn, NewColumn, files, types};
 
 use crate::chain::{Lease, Place};
-use crate::config::{FileFormat, Settings};
 use crate::convert;
 use crate::drift;
+use crate::kept;
 use crate::partition::Partitions;
 use crate::rejects;
-use crate::write;
+use crate::settings::{FileFormat, Settings};
 
 pub(crate) fn plan(settings: &Settings, target: &Target) -> Result<Plan> {
     let grows = grows(settings, target)?;
@@ -110,7 +110,7 @@ pub(crate) fn narrowed(
     let schema = target.arrow_schema()?;
     let drift = drift::compare(settings, target, &schema, lease.columns())?;
     match drift.refused.first() {
-        Some(refusal) if rejects::is_replay(target) => {
+        Some(refusal) if kept::is_replay(target) => {
             let text = format!(
                 "the columns have changed since the last run, which a replay does not follow: {}",
                 refusal.note
@@ -244,7 +244,7 @@ pub(crate) fn refuse_existing(settings: &Settings, target: &Target) -> Result<()
     let keeps_manifests = Place::of(settings, target)?.is_some();
     let lacks_part = target.write_mode == WriteMode::Append && settings.layout.set.is_some();
     if target.is_incremental && !keeps_manifests && !lacks_part {
-        return Err(write::no_cursor(&path).in_stream(&target.stream));
+        return Err(no_cursor(&path).in_stream(&target.stream));
     }
     match target.write_mode {
         WriteMode::Replace => Ok(()),
@@ -312,6 +312,17 @@ fn refuse_no_columns(format: &FileFormat, schema: &SchemaRef) -> Result<()> {
     }
     let text = format!("{name} cannot hold rows without columns");
     Err(Error::config("no_columns", text).hint("write JSON Lines"))
+}
+
+/// A file or directory that is replaced as a whole cannot store a cursor.
+pub(crate) fn no_cursor(location: &str) -> Error {
+    let text = format!("{location} cannot store a cursor");
+    Error::config("cursor_needs_folder", text)
+        .hint(
+            "put {part} into the file's name, such as out/{stream}/part-{part}.jsonl: the \
+                 directory of files stores the cursor",
+        )
+        .at("config.path")
 }
 
 /// The form of one column, or why it has none.

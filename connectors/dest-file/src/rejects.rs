@@ -15,11 +15,12 @@ use rapidbyte_sdk::pieces::Pieces;
 use rapidbyte_sdk::prelude::*;
 
 use crate::chain::{Lease, Place};
-use crate::config::{FileFormat, Settings};
 use crate::convert;
+use crate::id;
 use crate::kept;
 use crate::partition::Partitions;
-use crate::write::{Sink, Synced};
+use crate::settings::{FileFormat, Settings};
+use crate::sink::{Sink, Synced};
 
 /// Rejects are written when they have this many bytes.
 const BUFFER_BYTES: usize = 1 << 16;
@@ -48,12 +49,6 @@ pub(crate) fn refuse(target: &Target, grows: bool) -> Result<()> {
         true => Ok(()),
         false => Err(without_manifests().in_stream(&target.stream)),
     }
-}
-
-/// Whether a load replays rejects.
-pub(crate) fn is_replay(target: &Target) -> bool {
-    let rejects = target.rejects.as_ref();
-    rejects.is_some_and(|rejects| !rejects.replayed.is_empty())
 }
 
 /// The error for rejects of files that have no manifests.
@@ -91,7 +86,7 @@ pub(crate) struct Keeper {
     max_rows: Option<u64>,
     columns: Columns,
     /// The places of the rejects that are replayed, for records that fail again.
-    first: VecDeque<kept::Place>,
+    first: VecDeque<id::Place>,
     /// The refused rows that the host does not know yet.
     refused: Refused,
     pieces: Pieces,

@@ -14,10 +14,11 @@ use rapidbyte_sdk::files::{self, OutputFolder};
 use rapidbyte_sdk::prelude::*;
 
 use crate::chain::{Lease, Place};
-use crate::config::Settings;
 use crate::layout::{PART, Set, numbered};
 use crate::partition::Partitions;
-use crate::write::{BUFFER_BYTES, OneFile, Sink, Synced};
+use crate::settings::Settings;
+use crate::sink::{BUFFER_BYTES, Sink, Synced};
+use crate::write::OneFile;
 
 /// A buffer of each of many files.
 const SMALL_BUFFER_BYTES: usize = 1 << 16;
