@@ -13,8 +13,8 @@ use rapidbyte_sdk::types::type_name;
 use rapidbyte_sdk::{last_words, phase};
 
 use crate::files::FileStream;
+use crate::known::Known;
 use crate::partition::{Partitions, Picked};
-use crate::sample::Known;
 
 /// The columns of a stream. All files must have the columns of the first file, in any order; a column is nullable if it
 /// is nullable in one of them. With [`Headers::Union`] a column that a file lacks is NULL in its rows.

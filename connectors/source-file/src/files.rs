@@ -7,7 +7,7 @@ use rapidbyte_sdk::pattern;
 use rapidbyte_sdk::prelude::*;
 
 use crate::committed;
-use crate::config::{STREAM, Settings};
+use crate::settings::{STREAM, Settings};
 
 /// The files of one stream, ordered by path. Only a stream that `schemas` declares may have none.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,9 +6,10 @@ use rapidbyte_formats::{Follows, Format, FormatError, Limits, Rejected};
 use rapidbyte_sdk::prelude::*;
 
 use crate::FOLDER_NAME;
-use crate::config::{FileFormat, Settings};
 use crate::files::FileStream;
-use crate::sample::{Known, look_again};
+use crate::known::Known;
+use crate::sample::look_again;
+use crate::settings::{FileFormat, Settings};
 
 /// The changes that the host follows, and where to look for other columns.
 pub(crate) struct Following {

@@ -13,10 +13,12 @@ mod committed;
 mod config;
 mod files;
 mod following;
+mod known;
 mod open;
 mod partition;
 mod read;
 mod sample;
+mod settings;
 mod times;
 
 use std::collections::HashMap;
@@ -29,11 +31,12 @@ use rapidbyte_sdk::{counted, ipc};
 
 pub use columns::ColumnRows;
 pub use config::Config;
-use config::{FileFormat, Settings};
+
 use files::FileStream;
 use following::Following;
+use known::Known;
 pub use read::Rows;
-use sample::Known;
+use settings::{FileFormat, Settings};
 
 /// The connector, opened with one configuration.
 pub struct Files {

@@ -9,35 +9,11 @@ use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::{self, parse_field};
 
 use crate::columns;
-use crate::config::{FileFormat, Settings};
 use crate::convert;
 use crate::files::FileStream;
+use crate::known::Known;
 use crate::open::Text;
-
-/// A stream's columns and how they became known.
-#[derive(Debug, Clone)]
-pub(crate) struct Known {
-    pub schema: SchemaRef,
-    pub notes: Vec<String>,
-    /// Nobody declared them.
-    pub inferred: bool,
-    /// The source's names of the types.
-    pub source_types: Vec<String>,
-    /// Rows, where the files say it.
-    pub rows: Option<u64>,
-}
-
-impl Known {
-    pub(crate) fn new(schema: SchemaRef, notes: Vec<String>, inferred: bool, text: &str) -> Self {
-        Self {
-            source_types: vec![text.into(); schema.fields().len()],
-            schema,
-            notes,
-            inferred,
-            rows: None,
-        }
-    }
-}
+use crate::settings::{FileFormat, Settings};
 
 /// A record of a sample may be as long as the sample or this: planning has half of a run's memory,
 /// and looking at a record takes several times its size.
