@@ -8,8 +8,8 @@ use rapidbyte_sdk::types::{mark_json_strings, parse_field, type_name};
 
 use crate::client::Client;
 use crate::config::Nested;
-use crate::read::Walk;
 use crate::settings::{Sample, Settled};
+use crate::walk::Walk;
 
 /// A stream's columns and how they became known.
 #[derive(Debug, Clone)]

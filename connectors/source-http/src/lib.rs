@@ -1,7 +1,7 @@
 //! Reads REST APIs: the configuration declares where the records are, and JSON becomes rows.
 //!
-//! [`Config`] is the operator's configuration. `client` makes the requests (credentials, rates, retries), `page` goes
-//! from page to page, `read` makes rows of their records, and `cursor` asks for new records. The crate
+//! [`Config`] is the operator's configuration. `client` makes the requests (credentials, rates, retries), `page` and `walk`
+//! go from page to page, `read` makes rows of their records, and `cursor` asks for new records. The crate
 //! `rapidbyte-formats` makes columns of JSON: a value that its column cannot hold is an error with page and record, and
 //! no number loses a digit.
 
@@ -15,6 +15,7 @@ mod known;
 mod page;
 mod read;
 mod settings;
+mod walk;
 
 use std::collections::HashMap;
 
@@ -28,8 +29,8 @@ use cursor::Tracker;
 use following::Following;
 use known::Known;
 pub use read::Rows;
-use read::Walk;
 use settings::{Sample, Settled};
+use walk::Walk;
 
 /// The connector, opened with one configuration.
 pub struct Api {
