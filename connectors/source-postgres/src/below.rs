@@ -7,9 +7,9 @@ use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::prelude::*;
 use serde::Deserialize;
 
+use crate::ask::query;
 use crate::config::Settled;
 use crate::relation::{Missing, Relation};
-use crate::session::query;
 
 /// The server's error code for a missing privilege.
 pub(crate) const NO_PRIVILEGE: &str = "pg_42501";

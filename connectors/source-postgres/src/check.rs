@@ -3,6 +3,7 @@
 use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::prelude::*;
 
+use crate::ask;
 use crate::config::Settled;
 use crate::relation::{self, Relation};
 use crate::session;
@@ -56,7 +57,7 @@ pub(crate) fn items(settings: &Settled) -> Vec<CheckItem> {
 
 /// Adds who and where we are; gives the role.
 fn about(client: &mut Client, items: &mut Vec<CheckItem>) -> Result<String> {
-    let rows = session::query(client, ABOUT)?;
+    let rows = ask::query(client, ABOUT)?;
     let row = rows
         .rows
         .first()

@@ -8,8 +8,9 @@ use rapidbyte_sdk::prelude::*;
 use crate::config::Settled;
 use crate::cursor::Cursor;
 use crate::error::convert;
+use crate::explain::{is_of_filter, wrong_filter};
+use crate::look::look_up;
 use crate::order;
-use crate::read::{look_up, wrong_filter};
 use crate::relation::{self, Relation};
 use crate::session;
 
@@ -208,7 +209,7 @@ impl Chosen {
         let rows = self.recipe.rows(&from, &columns, self.conditions.clone());
         let answer = client.digests(&begin, (PROOF, PROVEN), |recodes| question(rows, recodes));
         answer.map_err(|error| match &asked.selection.filter {
-            Some(filter) if crate::read::is_of_filter(&error) => wrong_filter(error, filter),
+            Some(filter) if is_of_filter(&error) => wrong_filter(error, filter),
             _ => error,
         })
     }

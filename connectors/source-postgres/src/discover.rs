@@ -8,12 +8,13 @@ use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 
+use crate::ask;
 use crate::config::{Numeric, Settled};
 use crate::error::about;
 use crate::order;
 use crate::query;
-use crate::relation::{self, Relation};
-use crate::session::{self, Seen, beginning};
+use crate::relation::{self, Relation, Seen};
+use crate::session::beginning;
 
 /// Relations that are described at a time.
 const CHUNK_RELATIONS: usize = 500;
@@ -43,12 +44,12 @@ pub(crate) fn streams(
         let oids: Vec<u32> = chunk.iter().map(|relation| relation.oid).collect();
         let columns = match first.take() {
             Some(columns) => columns,
-            None => session::query(client, &catalog::shapes_query(&oids))?,
+            None => ask::query(client, &catalog::shapes_query(&oids))?,
         };
         // Asked apart: few databases have such collations, and the question costs as much as the others.
         let vague = if has_vague {
             let vague = order::collations(&catalog::oid_array(&oids), false);
-            order::parse_collations(&session::query(client, &vague)?)?
+            order::parse_collations(&ask::query(client, &vague)?)?
         } else {
             Vec::new()
         };

@@ -14,13 +14,13 @@ use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{counted, log};
 use serde::Deserialize;
 
+use crate::ask::query;
 use crate::config::Settled;
 use crate::cursor::{
     Cursor, Exact, Here, Identity, Lsn, Ordered, TableFile, VERSION, Wal, changed, reloaded,
 };
 use crate::order::{self, Key};
 use crate::relation::Relation;
-use crate::session::query;
 use crate::window;
 
 /// Asks for the server, the place in its log, the database, the relation and the numbers of its columns. The inner

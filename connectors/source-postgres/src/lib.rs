@@ -5,20 +5,25 @@
 //! order of some columns (`order`), or by windows of transaction ids (`window`). A `cursor` says where the next read
 //! resumes. The crate `rapidbyte-pg` maps types and values to Arrow; `rapidbyte-pg-client` speaks the protocol.
 
+mod ask;
 mod below;
 mod check;
 mod config;
+mod copies;
 mod cursor;
 mod digest;
 mod discover;
 mod error;
+mod explain;
 mod increment;
+mod look;
 mod order;
 mod query;
 mod read;
 mod relation;
 mod session;
 mod stall;
+mod trial;
 mod window;
 
 use rapidbyte_pg::NATIVE_FORM;

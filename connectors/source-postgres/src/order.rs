@@ -12,9 +12,9 @@ use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::prelude::*;
 use serde::Deserialize;
 
+use crate::ask::query;
 use crate::cursor::{Field, shown, unreadable};
 use crate::relation::{self, Relation};
-use crate::session::query;
 
 /// Names of columns in a hint.
 const MAX_NAMED: usize = 20;

@@ -10,9 +10,9 @@ use rapidbyte_pg::{Column, Kind, PgType};
 use rapidbyte_pg_client::{Client, Column as Sent};
 use rapidbyte_sdk::prelude::*;
 
+use crate::ask::query;
 use crate::below::NO_PRIVILEGE;
-use crate::relation::{self, Relation};
-use crate::session::{Seen, query};
+use crate::relation::{self, Relation, Seen};
 
 /// The name that the server gives a column without a name.
 const UNNAMED: &str = "?column?";

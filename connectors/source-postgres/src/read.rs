@@ -5,29 +5,28 @@ use std::time::{Duration, Instant};
 
 use rapidbyte_pg::copy::Decoder;
 use rapidbyte_pg::digest::Recipe;
-use rapidbyte_pg::form::{form, schema, select_expression, table_of};
-use rapidbyte_pg::ident::quote_ident;
-use rapidbyte_pg::{Column, NATIVE_FORM, Table, catalog};
-use rapidbyte_pg_client::{Client, CopyOut, CopyRead, ROW_SECURITY};
+use rapidbyte_pg::form::{schema, table_of};
+use rapidbyte_pg::{Column, NATIVE_FORM, Table};
+use rapidbyte_pg_client::{Client, CopyOut, CopyRead};
 use rapidbyte_sdk::log;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
-use crate::below::{Calls, NO_PRIVILEGE};
+use crate::below::Calls;
 use crate::config::Settled;
+use crate::copies::{Queries, Query, queries};
 use crate::error::{about, convert};
-use crate::increment::{self, Checkpoints, PartKind};
-use crate::query;
-use crate::relation::{self, Relation, Wanted};
-use crate::session::{self, Joined, Seen};
-use crate::stall::{Backend, Patience};
+use crate::explain::explain;
+use crate::increment::{Checkpoints, PartKind};
+use crate::look::look_up;
+use crate::relation::{self, Relation, Seen, Wanted};
+use crate::session::{self, Joined};
+use crate::stall::{Backend, FIRST_ROWS, Patience};
 
 /// The most rows of a batch. Only batches with tiny columns, or without columns, reach it.
 const MAX_BATCH_ROWS: usize = 1 << 20;
 /// Decoded at a time; as much as is read at a time, unless `fetch_bytes` says more.
 const PIECE_BYTES: usize = 64 << 10;
-/// A server that sorts, or waits for a table below a view, does not even begin to answer.
-pub(crate) const FIRST_ROWS: &str = "the first rows";
 /// For waits without a limit of their own.
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -70,16 +69,6 @@ struct Reading {
     rows: u64,
 }
 
-/// One COPY.
-struct Query {
-    /// A table with columns, or a query in brackets.
-    from: String,
-    /// The columns of the stream, then the texts of the cursor.
-    columns: Vec<Column>,
-    /// Nothing for a whole stream.
-    kind: Option<PartKind>,
-}
-
 /// A stream that can be read.
 struct Prepared {
     relation: Relation,
@@ -87,14 +76,6 @@ struct Prepared {
     table: Table,
     queries: Queries,
     calls: Calls,
-}
-
-/// All that a selection comes to.
-struct Queries {
-    /// Of the stream.
-    columns: Vec<Column>,
-    queries: VecDeque<Query>,
-    checkpoints: Option<Checkpoints>,
 }
 
 impl Rows {
@@ -312,21 +293,6 @@ impl Rows {
     }
 }
 
-impl Query {
-    /// False for a table by its name, which is held and calls no function.
-    fn is_query(&self) -> bool {
-        self.from.starts_with('(')
-    }
-
-    /// The read as a query that the server can plan.
-    fn question(&self, relation: &Relation) -> String {
-        match self.is_query() {
-            true => self.from.clone(),
-            false => format!("SELECT FROM {}", relation.sql()),
-        }
-    }
-}
-
 impl Reader for Rows {
     fn schema(&self) -> SchemaRef {
         self.schema.clone()
@@ -462,274 +428,4 @@ fn start(mut client: Client, query: &Query, patience: &mut Patience) -> Result<C
     let copy = copy.map_err(|error| patience.explain(error, FIRST_ROWS))?;
     patience.reset();
     Ok(copy)
-}
-
-/// The relation and its columns as the transaction sees them.
-pub(crate) fn look_up(client: &mut Client, selection: &Selection) -> Result<Seen> {
-    if let Some(text) = &selection.query {
-        return query::describe(client, &selection.stream, text);
-    }
-    let mut found = relation::find_wanted(client, &[Wanted::of(selection)])?;
-    let relation = found
-        .pop()
-        .ok_or_else(|| Error::internal("a stream without its relation"))?;
-    let described = describe(client, &relation)?;
-    Ok(Seen {
-        relation,
-        described,
-    })
-}
-
-fn describe(client: &mut Client, relation: &Relation) -> Result<catalog::Relation> {
-    let described = relation::describe(client, &[relation.oid])?.pop();
-    described.ok_or_else(|| {
-        let text = "the table was dropped after the start of the run";
-        Error::schema("unknown_stream", text)
-    })?
-}
-
-/// Asks the server to plan a read, and reads nothing. A wrong condition, a missing column, a cursor that does not fit
-/// or a missing privilege then fails before the first row of any stream. The transaction must be open.
-pub(crate) fn try_out(
-    client: &mut Client,
-    settings: &Settled,
-    selection: &Selection,
-    relation: &Relation,
-) -> Result<()> {
-    let mut select = selected(selection, relation);
-    if relation.query().is_some() {
-        let tried = client.simple_query(&format!("{select} {NO_ROWS}"));
-        tried.map_err(|error| match query::is_of_query(&error) {
-            true => query::wrong(error, None),
-            false => explain(error, relation, settings),
-        })?;
-    }
-    if let Some(filter) = &selection.filter {
-        // Alone and between brackets: what closes a bracket itself, or begins another statement,
-        // would mean something else in a longer query.
-        for condition in [filter.clone(), format!("({filter}\n)")] {
-            let parsed = client
-                .prepare(&format!("{select} WHERE {condition}"), &[])
-                .map_err(|error| match error.code.as_str() {
-                    NO_PRIVILEGE => error,
-                    _ => wrong_filter(error, filter),
-                })?;
-            client.forget(parsed)?;
-        }
-        select += &format!(" WHERE ({filter}\n)");
-    }
-    let mut selects = vec![select];
-    if selection.increment.is_some() {
-        let described = describe(client, relation)?;
-        // Native or not makes no difference to what can be read.
-        let queries = queries(
-            client,
-            settings,
-            selection,
-            relation,
-            described.columns,
-            false,
-            false,
-        )?;
-        selects.extend(queries.queries.into_iter().map(|query| query.from));
-    } else if selection.cursor.is_some() {
-        return Err(no_increment());
-    }
-    for select in selects {
-        let tried = client.simple_query(&trial(&select));
-        tried.map_err(|error| match &selection.filter {
-            Some(filter) if is_of_filter(&error) => wrong_filter(error, filter),
-            _ => explain(error, relation, settings),
-        })?;
-    }
-    Ok(())
-}
-
-/// All rows of a selection, as a question.
-pub(crate) fn selected(selection: &Selection, relation: &Relation) -> String {
-    let columns = match &selection.columns {
-        None => "*".to_owned(),
-        Some(names) => {
-            let names: Vec<String> = names.iter().map(|name| quote_ident(name)).collect();
-            names.join(", ")
-        }
-    };
-    format!("SELECT {columns} FROM {}", relation.sql())
-}
-
-/// Has the server say what a question comes to, without an answer to it.
-pub(crate) fn trial(select: &str) -> String {
-    format!("EXPLAIN (COSTS false) {select}")
-}
-
-/// Ends a query that is begun and gives nothing: the server then refuses locks of rows (FOR UPDATE), which it plans in a
-/// READ ONLY transaction.
-const NO_ROWS: &str = "LIMIT 0";
-
-fn no_increment() -> Error {
-    Error::config("no_cursor", "a table that is read whole cannot resume")
-        .hint("set sync_mode: incremental")
-}
-
-/// The queries that read a selection. Errors: as of [`relation::choose`] and [`increment::plan`]; `no_cursor`.
-fn queries(
-    client: &mut Client,
-    settings: &Settled,
-    selection: &Selection,
-    relation: &Relation,
-    all: Vec<Column>,
-    native: bool,
-    was_tried: bool,
-) -> Result<Queries> {
-    let filter = selection.filter.as_deref();
-    let wanted = selection.columns.as_deref();
-    if relation.query().is_some() && selection.increment.is_some() {
-        return Err(Error::internal("an incremental read of a query"));
-    }
-    let Some(increment) = &selection.increment else {
-        if selection.cursor.is_some() {
-            return Err(no_increment());
-        }
-        let columns = relation::choose(all, wanted)?;
-        let query = Query {
-            from: whole(relation, &columns, native, filter),
-            columns: columns.clone(),
-            kind: None,
-        };
-        return Ok(Queries {
-            columns,
-            queries: VecDeque::from([query]),
-            checkpoints: None,
-        });
-    };
-    let cursor = selection.cursor.as_deref();
-    let plan = increment::plan(
-        client, settings, relation, &all, increment, cursor, was_tried,
-    )?;
-    let columns = relation::choose(all, wanted)?;
-    let query = |part: increment::Part| {
-        let mut expressions = expressions(&columns, native);
-        let mut columns = columns.clone();
-        for (text, column) in plan.checkpoints.extra(part.kind) {
-            expressions.push(text);
-            columns.push(column);
-        }
-        let conditions = [filter, part.condition.as_deref()];
-        Query {
-            from: select(relation, &expressions, &conditions, &part.order),
-            columns,
-            kind: Some(part.kind),
-        }
-    };
-    let queries = plan.parts.into_iter().map(query).collect();
-    Ok(Queries {
-        columns,
-        queries,
-        checkpoints: Some(plan.checkpoints),
-    })
-}
-
-/// True for an error that only the condition can bring: a parameter such as `$1`, which nobody gives a
-/// value, or a constant that cannot be computed.
-pub(crate) fn is_of_filter(error: &Error) -> bool {
-    error.code == "pg_42P02" || error.code.starts_with("pg_22")
-}
-
-pub(crate) fn wrong_filter(error: Error, filter: &str) -> Error {
-    let text = format!("where: {filter}: {}", error.message);
-    let hint = error.hint.unwrap_or_else(|| {
-        "write one condition as after WHERE, with names as in the catalog".into()
-    });
-    Error::config("invalid_where", text).hint(hint)
-}
-
-/// The table or query of a COPY of all rows.
-///
-/// `COPY table` is faster than a query, but does not fit every case: it leaves out the rows of inheriting tables,
-/// refuses views, foreign and partitioned tables and generated columns, and casts nothing.
-fn whole(relation: &Relation, columns: &[Column], native: bool, filter: Option<&str>) -> String {
-    let needs_query =
-        |column: &Column| column.is_computed() || form(column, native).needs_text_cast();
-    let is_plain = relation.kind == 'r'
-        && !relation.has_children
-        && !relation.has_row_security
-        && filter.is_none()
-        && !columns.is_empty()
-        && !columns.iter().any(needs_query);
-    if is_plain {
-        let names: Vec<String> = columns.iter().map(|c| quote_ident(&c.name)).collect();
-        let table = relation.sql();
-        return format!("{table} ({})", names.join(", "));
-    }
-    select(relation, &expressions(columns, native), &[filter], "")
-}
-
-fn expressions(columns: &[Column], native: bool) -> Vec<String> {
-    columns
-        .iter()
-        .map(|column| select_expression(column, native))
-        .collect()
-}
-
-/// A query in brackets. `order` begins with a blank, or is empty.
-fn select(
-    relation: &Relation,
-    expressions: &[String],
-    conditions: &[Option<&str>],
-    order: &str,
-) -> String {
-    // A condition may end in a comment.
-    let conditions: Vec<String> = conditions
-        .iter()
-        .flatten()
-        .map(|text| format!("({text}\n)"))
-        .collect();
-    let place = if conditions.is_empty() {
-        String::new()
-    } else {
-        format!(" WHERE {}", conditions.join(" AND "))
-    };
-    let (table, expressions) = (relation.sql(), expressions.join(", "));
-    format!("(SELECT {expressions} FROM {table}{place}{order})")
-}
-
-/// No GRANT lets a role past the policies of a table.
-const BELOW_POLICIES: &str = "the policies of that table count for the view's owner, and in a function for the \
-     one who calls it: let it be the table's owner or a role with BYPASSRLS; or, to read only the rows that the \
-     policies show, set options: \"-c row_security=on\" in the source's config";
-
-/// Says what to do about rows or columns that may not be read.
-fn explain(error: Error, relation: &Relation, settings: &Settled) -> Error {
-    if error.code == ROW_SECURITY && error.stream.is_none() {
-        let text = format!(
-            "row-level security hides rows that {} reads: {}",
-            relation.shown(),
-            error.message
-        );
-        let server = error.hint.map_or(String::new(), |hint| format!("; {hint}"));
-        return Error::new(ErrorKind::Auth, ROW_SECURITY, text)
-            .hint(format!("{BELOW_POLICIES}{server}"))
-            .in_stream(relation.stream());
-    }
-    if relation.query().is_some() && error.code == query::WRITES {
-        return query::wrong(error, None);
-    }
-    if error.code != NO_PRIVILEGE {
-        return error;
-    }
-    if relation.query().is_some() {
-        let role = quote_ident(&settings.connection.user);
-        return error.hint(format!(
-            "GRANT SELECT to {role} on each table that the query reads"
-        ));
-    }
-    let grants = relation.grants(&quote_ident(&settings.connection.user));
-    let more = match relation.kind {
-        'v' => {
-            "the owner of a view needs the same privileges for the relations below it, and \
-                 BYPASSRLS if row-level security would hide rows"
-        }
-        _ => "or leave out the columns that the role cannot read",
-    };
-    error.hint(format!("{grants}; {more}"))
 }

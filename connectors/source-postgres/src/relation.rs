@@ -13,9 +13,9 @@ use rapidbyte_sdk::name;
 use rapidbyte_sdk::prelude::*;
 use serde::Deserialize;
 
+use crate::ask::query;
 use crate::config::Settled;
 use crate::error::convert;
-use crate::session::query;
 
 /// One JSON text for each relation. Takes no lock: sizes come from the last vacuum or analyze, summed over partitions
 /// and children; a relation without pages may be new or empty.
@@ -110,6 +110,12 @@ pub(crate) struct Wanted {
     /// The text of a stream that is a query.
     pub query: Option<String>,
     pub columns: Option<Vec<String>>,
+}
+
+/// A stream as the transaction of a snapshot sees it.
+pub(crate) struct Seen {
+    pub relation: Relation,
+    pub described: catalog::Relation,
 }
 
 impl Wanted {

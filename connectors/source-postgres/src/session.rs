@@ -22,12 +22,14 @@ use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use crate::ask::query;
 use crate::below::{NO_PRIVILEGE, add_missing, add_refused};
 use crate::config::Settled;
+use crate::copies::selected;
 use crate::error::about;
-use crate::read::{FIRST_ROWS, selected, trial, try_out};
-use crate::relation::{self, Missing, Relation, Wanted};
-use crate::stall::{Backend, Of};
+use crate::relation::{self, Missing, Relation, Seen, Wanted};
+use crate::stall::{Backend, FIRST_ROWS, Of, lock_queued};
+use crate::trial::{trial, try_out};
 
 /// The oldest server whose catalog we know.
 pub(crate) const OLDEST: u32 = 120_000;
@@ -92,12 +94,6 @@ pub(crate) struct Exported {
     pub token: String,
     /// The only stream, if the transaction has described it already.
     pub seen: Option<Seen>,
-}
-
-/// A stream as the transaction of a snapshot sees it.
-pub(crate) struct Seen {
-    pub relation: Relation,
-    pub described: catalog::Relation,
 }
 
 /// The JSON that the session hands to its readers.
@@ -457,20 +453,6 @@ pub(crate) fn explain_lock(
     queued.unwrap_or_else(|| lock_queued(&format!("{relation}, or something that it reads,"), ""))
 }
 
-/// Another session waits to change `relation`; `who` is that session, if the server names it.
-pub(crate) fn lock_queued(relation: &str, who: &str) -> Error {
-    let mut text = format!(
-        "another session waits to change {relation} and is let in before this read, which it waits for"
-    );
-    if !who.is_empty() {
-        text += &format!(": {who}");
-    }
-    Error::schema("lock_queued", text).hint(
-        "run again: with the end of this run it goes on; LOCK, ALTER TABLE, TRUNCATE, VACUUM FULL \
-         and the like are best kept away from tables that a run has still to read",
-    )
-}
-
 /// The transaction that exported a token's snapshot, as `pg_locks` writes it. The server makes the name
 /// of a snapshot from it: `00000003-0000001B-1` is of `3/27`.
 pub(crate) fn virtual_id(token: &str) -> Option<String> {
@@ -557,12 +539,6 @@ fn say_who_holds(client: &mut Client, relations: &[Relation]) -> Result<()> {
         ));
     }
     Ok(())
-}
-
-/// The answer of one statement.
-pub(crate) fn query(client: &mut Client, sql: &str) -> Result<Rows> {
-    let answer = client.simple_query(sql)?.pop();
-    answer.ok_or_else(|| Error::internal("a statement without an answer"))
 }
 
 impl Token {

@@ -6,7 +6,6 @@ use rapidbyte_pg_client::{CancelToken, Client, Host};
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::Settled;
-use crate::session::lock_queued;
 
 /// The time limit to ask what blocks the server. Without an answer by then, the error does not name it.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,6 +26,9 @@ SELECT COALESCE((SELECT pg_catalog.concat_ws(' ', s.state, s.wait_event_type, s.
 /// Time without rows after which a read that shares its snapshot first asks whether a change blocks it. Each further
 /// question comes after twice the time.
 const FIRST_ASK: Duration = Duration::from_secs(5);
+
+/// A server that sorts, or waits for a table below a view, does not even begin to answer.
+pub(crate) const FIRST_ROWS: &str = "the first rows";
 
 /// Whether a session waits for the run whose snapshot the transaction `$RUN` exported, and for which
 /// relation: schema-qualified name and session, two texts in a row. Readers under a snapshot hold back
@@ -215,4 +217,18 @@ impl Patience {
             _ => Ok(()),
         }
     }
+}
+
+/// Another session waits to change `relation`; `who` is that session, if the server names it.
+pub(crate) fn lock_queued(relation: &str, who: &str) -> Error {
+    let mut text = format!(
+        "another session waits to change {relation} and is let in before this read, which it waits for"
+    );
+    if !who.is_empty() {
+        text += &format!(": {who}");
+    }
+    Error::schema("lock_queued", text).hint(
+        "run again: with the end of this run it goes on; LOCK, ALTER TABLE, TRUNCATE, VACUUM FULL \
+         and the like are best kept away from tables that a run has still to read",
+    )
 }

@@ -18,10 +18,10 @@ use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 use serde::Deserialize;
 
+use crate::ask::query;
 use crate::config::Settled;
 use crate::cursor::{Cursor, Exact, VERSION, changed};
 use crate::relation::{self, Relation};
-use crate::session::query;
 
 /// Ids are compared within half of their 32 bits.
 const HALF: u64 = 1 << 31;
