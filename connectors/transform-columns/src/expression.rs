@@ -1,92 +1,29 @@
 //! Expressions over the columns of a row: a part of SQL, with PostgreSQL's rules for NULL.
 //!
-//! `parse` turns text into a [`Typed`] tree and refuses text that does not fit the columns. `compute` evaluates a
-//! tree for all rows of a batch. The result of a tree depends on its row alone, and the evaluation always ends.
+//! `parse` turns text into a [`Typed`] tree and refuses text that does not fit the columns; `build` makes the nodes.
+//! `compute` evaluates a tree for all rows of a batch. The result of a tree depends on its row alone, and the
+//! evaluation always ends.
 
+mod build;
 mod call;
 mod cast;
 mod cells;
 mod compute;
+mod default;
 mod kind;
 mod like;
 mod literal;
 mod parse;
+mod rows;
 mod text;
+mod tree;
 
-pub use cells::{Cells, Misfit, Rows, Values};
+pub use build::boolean;
+pub use cells::{Cells, Values};
 pub use compute::cells;
+pub use default::with_default;
 pub use kind::Kind;
 pub use literal::value as literal;
-pub use parse::{boolean, parse};
-
-use call::Call;
-
-/// A column whose NULLs are another value, of the column's type.
-pub fn with_default(column: Typed, value: &serde_json::Value) -> Result<Typed, String> {
-    let value = literal::of_kind(value, column.kind)?;
-    call::coalesce(vec![column, value])
-}
-
-/// An expression whose type is known.
-#[derive(Debug, Clone)]
-pub struct Typed {
-    pub kind: Kind,
-    /// False if no row can give NULL.
-    pub is_nullable: bool,
-    pub node: Node,
-}
-
-#[derive(Debug, Clone)]
-pub enum Node {
-    /// A column by its position.
-    Column(usize),
-    /// The text of a column whose type is not a `Kind`.
-    TextOfColumn(usize),
-    /// A column of numeric without digits, with the digits of this expression's type.
-    Numeric(usize),
-    /// Whether the first value is among the others; all have one type.
-    OneOf(Box<Typed>, Vec<Typed>),
-    /// A value; text may be of any type until it meets one.
-    Constant(Cells),
-    Cast(Box<Typed>),
-    Negate(Box<Typed>),
-    Arithmetic(Arithmetic, Box<Typed>, Box<Typed>),
-    /// Both sides have one type.
-    Compare(Compare, Box<Typed>, Box<Typed>),
-    /// `IS [NOT] DISTINCT FROM`; true for distinct values.
-    Distinct(Box<Typed>, Box<Typed>),
-    And(Box<Typed>, Box<Typed>),
-    Or(Box<Typed>, Box<Typed>),
-    Not(Box<Typed>),
-    IsNull(Box<Typed>),
-    /// Whether a column of any type is NULL.
-    IsNullColumn(usize),
-    Like {
-        text: Box<Typed>,
-        pattern: Box<Typed>,
-        folds_case: bool,
-    },
-    /// Conditions with their results, and the result for all other rows.
-    Case(Vec<(Typed, Typed)>, Option<Box<Typed>>),
-    Coalesce(Vec<Typed>),
-    Call(Call, Vec<Typed>),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arithmetic {
-    Add,
-    Subtract,
-    Multiply,
-    Divide,
-    Remainder,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compare {
-    Equal,
-    NotEqual,
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
-}
+pub use parse::parse;
+pub use rows::{Misfit, Rows};
+pub use tree::Typed;

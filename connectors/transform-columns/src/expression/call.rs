@@ -1,35 +1,9 @@
 //! Functions: their names, their arguments, the types of their results.
 
+use super::build::{case, cast, in_common, not};
 use super::kind::Kind;
-use super::parse::{case, in_common, not};
-use super::{Node, Typed, cast, literal};
-
-/// A function that is computed for each row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Call {
-    Abs,
-    Ceil,
-    Concat,
-    Floor,
-    Greatest,
-    /// `||`
-    Join,
-    Least,
-    Left,
-    Length,
-    Lower,
-    NullIf,
-    Replace,
-    Right,
-    Round,
-    SplitPart,
-    StartsWith,
-    Substring,
-    Trim,
-    TrimEnd,
-    TrimStart,
-    Upper,
-}
+use super::literal;
+use super::tree::{Call, Node, Typed};
 
 /// The functions by their names; `coalesce` is none of them, because it may leave arguments out.
 const NAMES: [(&str, Call); 25] = [
@@ -118,7 +92,7 @@ pub fn typed(call: Call, arguments: Vec<Typed>) -> Result<Typed, String> {
         Call::Concat => {
             let texts = arguments.into_iter().map(|one| match one.kind {
                 Kind::Bool => letter(one),
-                _ => cast::to(one, Kind::Text),
+                _ => cast(one, Kind::Text),
             });
             let texts = texts.collect::<Result<Vec<_>, _>>()?;
             return Ok(with(call, Kind::Text, false, texts));
@@ -136,7 +110,7 @@ pub fn typed(call: Call, arguments: Vec<Typed>) -> Result<Typed, String> {
             };
             let number = match (call, kind) {
                 (Call::Abs, _) | (_, Kind::Decimal(..)) => number,
-                (_, kind) => cast::to(number, kind)?,
+                (_, kind) => cast(number, kind)?,
             };
             (kind, vec![number])
         }
@@ -210,7 +184,7 @@ fn round(mut arguments: Vec<Typed>) -> Result<Typed, String> {
     };
     let is_nullable = number.is_nullable;
     let number = match kind {
-        Kind::Float8 => cast::to(number, kind)?,
+        Kind::Float8 => cast(number, kind)?,
         _ => number,
     };
     Ok(with(Call::Round, kind, is_nullable, vec![number]))
@@ -243,7 +217,7 @@ fn of_kinds(arguments: Vec<Typed>, kinds: &[Kind], least: usize) -> Result<Vec<T
             || *kind != Kind::Text && literal::written(&argument).is_some();
         let is_smaller = *kind == Kind::Int4 && argument.kind == Kind::Int2;
         match argument.kind == *kind || is_open || is_smaller {
-            true => cast::to(argument, *kind),
+            true => cast(argument, *kind),
             false => Err(format!(
                 "takes {kind}, and this is {}: cast it",
                 argument.kind

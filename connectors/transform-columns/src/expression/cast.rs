@@ -6,52 +6,11 @@ use rapidbyte_formats::text::{decimal, number, time};
 use rapidbyte_sdk::prelude::arrow_schema::TimeUnit;
 use rapidbyte_sdk::prelude::*;
 
-use super::cells::{Cells, Misfit, Rows};
+use super::cells::Cells;
 use super::kind::Kind;
-use super::{Node, Typed, compute, literal};
+use super::rows::{Misfit, Rows};
 
 const MICROS_PER_DAY: i64 = 86_400_000_000;
-
-/// An expression as one of another type. A constant is cast at once.
-///
-/// # Errors
-/// The cast does not exist, or the constant is not a value of the type.
-pub fn to(typed: Typed, kind: Kind) -> Result<Typed, String> {
-    if typed.kind == kind {
-        return Ok(typed);
-    }
-    if literal::is_null(&typed) {
-        return Ok(literal::null(kind));
-    }
-    if !exists(typed.kind, kind) {
-        return Err(format!("{} cannot be cast to {kind}", typed.kind));
-    }
-    let is_constant = matches!(typed.node, Node::Constant(_));
-    let mut cast = Typed {
-        kind,
-        is_nullable: typed.is_nullable,
-        node: Node::Cast(Box::new(typed)),
-    };
-    if is_constant {
-        let nothing = RecordBatch::new_empty(Schema::empty().into());
-        let rows = Rows {
-            batch: &nothing,
-            wanted: None,
-        };
-        let value = compute::cells(&cast, rows).map_err(|misfit| misfit.reason)?;
-        cast.node = Node::Constant(value);
-    }
-    Ok(cast)
-}
-
-fn exists(from: Kind, to: Kind) -> bool {
-    match (from, to) {
-        (_, Kind::Text) | (Kind::Text, _) => true,
-        (Kind::Bool, Kind::Int4) | (Kind::Int4, Kind::Bool) => true,
-        (Kind::Date, Kind::Timestamp) | (Kind::Timestamp, Kind::Date) => true,
-        (from, to) => from.is_number() && to.is_number(),
-    }
-}
 
 /// Casts the values of `cells`, which are of the type `from`.
 pub fn apply(cells: &Cells, from: Kind, to: Kind, rows: Rows<'_>) -> Result<Cells, Misfit> {
@@ -118,7 +77,7 @@ pub fn apply(cells: &Cells, from: Kind, to: Kind, rows: Rows<'_>) -> Result<Cell
                 .ok_or_else(|| out_of_range(to))
                 .map(Some)
         }),
-        // `exists` allows only the pairs above.
+        // `build::cast` allows only the pairs above.
         _ => Ok(cells.clone()),
     }
 }

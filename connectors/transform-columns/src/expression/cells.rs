@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow_buffer::BooleanBuffer;
 use rapidbyte_sdk::prelude::arrow_array::builder::PrimitiveBuilder;
 use rapidbyte_sdk::prelude::arrow_array::types::{Decimal128Type, Float64Type, Int64Type};
 use rapidbyte_sdk::prelude::*;
 
 use super::kind::Kind;
+use super::rows::{Misfit, Rows};
 
 /// The values of one expression for the rows of a batch.
 #[derive(Debug, Clone)]
@@ -30,35 +30,7 @@ pub enum Values {
     Text(StringArray),
 }
 
-/// A value that cannot be computed.
-#[derive(Debug)]
-pub struct Misfit {
-    /// The row of the batch; 0 for a constant.
-    pub row: usize,
-    pub reason: String,
-}
-
-/// The rows for which an expression is computed. The others are NULL, so that a value that is not asked for can be no
-/// error.
-#[derive(Clone, Copy)]
-pub struct Rows<'a> {
-    pub batch: &'a RecordBatch,
-    pub wanted: Option<&'a BooleanBuffer>,
-}
-
-impl<'a> Rows<'a> {
-    /// No more than these rows.
-    pub fn only(self, wanted: &'a BooleanBuffer) -> Self {
-        Self {
-            wanted: Some(wanted),
-            ..self
-        }
-    }
-
-    pub fn is_wanted(&self, row: usize) -> bool {
-        self.wanted.is_none_or(|wanted| wanted.value(row))
-    }
-
+impl Rows<'_> {
     /// Computes the value of each wanted row; of one row alone, which stands for all, if `is_constant`.
     fn each<T>(
         &self,

@@ -7,10 +7,11 @@ use arrow_buffer::BooleanBuffer;
 use rapidbyte_formats::Texts;
 use rapidbyte_sdk::prelude::*;
 
-use super::call::Call;
-use super::cells::{Cells, Misfit, Rows, Values};
+use super::cells::{Cells, Values};
 use super::kind::Kind;
-use super::{Arithmetic, Compare, Node, Typed, cast, like, text};
+use super::rows::{Misfit, Rows};
+use super::tree::{Arithmetic, Call, Compare, Node, Typed};
+use super::{cast, like, text};
 
 /// The values of an expression.
 pub fn cells(typed: &Typed, rows: Rows<'_>) -> Result<Cells, Misfit> {

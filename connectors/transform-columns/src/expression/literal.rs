@@ -5,7 +5,7 @@ use rapidbyte_sdk::prelude::*;
 
 use super::cells::{Cells, Values};
 use super::kind::{Kind, MAX_DIGITS};
-use super::{Node, Typed};
+use super::tree::{Node, Typed};
 
 /// A number as SQL writes it, with its sign: an integer of the smallest type that holds it, else a decimal.
 pub fn number(text: &str) -> Result<Typed, String> {
@@ -99,25 +99,8 @@ pub fn value(value: &serde_json::Value) -> Result<Typed, String> {
     }
 }
 
-/// A value in place of NULL, of the type of a column, which holds it as it is written.
-///
-/// # Errors
-/// The type does not hold it.
-pub fn of_kind(value: &serde_json::Value, kind: Kind) -> Result<Typed, String> {
-    let written = match value {
-        serde_json::Value::String(text) => text.clone(),
-        _ if kind == Kind::Text => {
-            return Err("the column is text: write the value in quotes".into());
-        }
-        serde_json::Value::Bool(value) => value.to_string(),
-        serde_json::Value::Number(_) => exact(value)?,
-        _ => return Err("write a number, a text, or true or false".into()),
-    };
-    super::cast::to(text(&written), kind)
-}
-
 /// The text of a number. A configuration keeps 15 digits of one with a fraction.
-fn exact(value: &serde_json::Value) -> Result<String, String> {
+pub fn exact(value: &serde_json::Value) -> Result<String, String> {
     const KEPT: usize = 15;
     let written = value.to_string();
     let significant = written.split(['e', 'E']).next().unwrap_or_default();

@@ -9,9 +9,13 @@ use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, Tokenizer};
 
-use super::call::Call;
-use super::kind::{Kind, MAX_DIGITS};
-use super::{Arithmetic, Compare, Node, Typed, call, cast, literal};
+use super::build::{
+    arithmetic, boolean, case, cast, compare, distinct, in_common, known, logical, negated,
+    negated_if, not,
+};
+use super::kind::Kind;
+use super::tree::{Arithmetic, Call, Compare, Node, Typed};
+use super::{call, literal};
 
 /// Expressions in each other.
 const MAX_DEPTH: usize = 40;
@@ -87,7 +91,7 @@ impl Parsing<'_> {
             Expr::TypedString(typed) => {
                 let kind = Kind::of_sql(&typed.data_type)?;
                 let value = constant(&typed.value.value, parsed)?;
-                cast::to(value, kind)
+                cast(value, kind)
             }
             Expr::UnaryOp { op, expr } => self.unary(*op, expr, parsed),
             Expr::BinaryOp { left, op, right } => {
@@ -314,7 +318,7 @@ impl Parsing<'_> {
                 node: Node::Numeric(index),
             });
         }
-        cast::to(self.expression(parsed)?, kind)
+        cast(self.expression(parsed)?, kind)
     }
 
     fn unary(&self, op: UnaryOperator, inner: &Expr, whole: &Expr) -> Result<Typed, String> {
@@ -363,7 +367,7 @@ impl Parsing<'_> {
                 }
                 return call::typed(
                     Call::Join,
-                    vec![cast::to(left, Kind::Text)?, cast::to(right, Kind::Text)?],
+                    vec![cast(left, Kind::Text)?, cast(right, Kind::Text)?],
                 );
             }
             _ => return Err(unsupported(whole)),
@@ -421,183 +425,4 @@ fn unsupported(parsed: &Expr) -> String {
         shown = shown.chars().take(59).chain(['…']).collect();
     }
     format!("{shown} is not part of the expressions that rows can be computed with")
-}
-
-/// A node that never gives NULL.
-fn known(kind: Kind, node: Node) -> Typed {
-    Typed {
-        kind,
-        is_nullable: false,
-        node,
-    }
-}
-
-pub fn not(inner: Typed) -> Typed {
-    Typed {
-        kind: Kind::Bool,
-        is_nullable: inner.is_nullable,
-        node: Node::Not(Box::new(inner)),
-    }
-}
-
-fn negated_if(negated: bool, inner: Typed) -> Typed {
-    match negated {
-        true => not(inner),
-        false => inner,
-    }
-}
-
-/// A number with the other sign.
-pub fn negated(inner: Typed) -> Typed {
-    Typed {
-        kind: inner.kind,
-        is_nullable: inner.is_nullable,
-        node: Node::Negate(Box::new(inner)),
-    }
-}
-
-fn logical(node: impl FnOnce(Box<Typed>, Box<Typed>) -> Node, left: Typed, right: Typed) -> Typed {
-    Typed {
-        kind: Kind::Bool,
-        is_nullable: left.is_nullable || right.is_nullable,
-        node: node(Box::new(left), Box::new(right)),
-    }
-}
-
-/// An expression that a condition can be.
-pub fn boolean(typed: Typed) -> Result<Typed, String> {
-    if literal::is_null(&typed) {
-        return Ok(literal::null(Kind::Bool));
-    }
-    match typed.kind {
-        Kind::Bool => Ok(typed),
-        other => Err(format!("a condition must be boolean, and this is {other}")),
-    }
-}
-
-/// Gives all of them one type.
-pub fn in_common(all: Vec<Typed>) -> Result<Vec<Typed>, String> {
-    let mut kind: Option<Kind> = None;
-    for typed in all.iter().filter(|typed| !literal::is_open(typed)) {
-        kind = Some(match kind {
-            Some(kind) => kind.common(typed.kind)?,
-            None => typed.kind,
-        });
-    }
-    let kind = kind.unwrap_or(Kind::Text);
-    all.into_iter().map(|typed| cast::to(typed, kind)).collect()
-}
-
-fn both(left: Typed, right: Typed) -> Result<(Box<Typed>, Box<Typed>), String> {
-    let mut both = in_common(vec![left, right])?.into_iter();
-    let (left, right) = (both.next(), both.next());
-    let pair = left.zip(right).ok_or("two sides")?;
-    Ok((Box::new(pair.0), Box::new(pair.1)))
-}
-
-pub fn compare(how: Compare, left: Typed, right: Typed) -> Result<Typed, String> {
-    let (left, right) = both(left, right)?;
-    Ok(Typed {
-        kind: Kind::Bool,
-        is_nullable: left.is_nullable || right.is_nullable,
-        node: Node::Compare(how, left, right),
-    })
-}
-
-fn distinct(left: Typed, right: Typed) -> Result<Typed, String> {
-    let (left, right) = both(left, right)?;
-    Ok(known(Kind::Bool, Node::Distinct(left, right)))
-}
-
-pub fn case(branches: Vec<(Typed, Typed)>, rest: Option<Typed>) -> Result<Typed, String> {
-    let (conditions, mut results): (Vec<Typed>, Vec<Typed>) = branches.into_iter().unzip();
-    let has_rest = rest.is_some();
-    results.extend(rest);
-    let mut results = in_common(results)?;
-    let kind = results.first().map_or(Kind::Text, |first| first.kind);
-    let is_nullable = !has_rest || results.iter().any(|result| result.is_nullable);
-    let rest = match has_rest {
-        true => results.pop().map(Box::new),
-        false => None,
-    };
-    Ok(Typed {
-        kind,
-        is_nullable,
-        node: Node::Case(conditions.into_iter().zip(results).collect(), rest),
-    })
-}
-
-/// The type of a result and of both sides before it, by PostgreSQL's rules.
-fn arithmetic(operation: Arithmetic, left: Typed, right: Typed) -> Result<Typed, String> {
-    let days = |typed: Typed| cast::to(typed, Kind::Int4);
-    let (kind, left, right) = match (left.kind, operation, right.kind) {
-        (Kind::Date, Arithmetic::Add | Arithmetic::Subtract, Kind::Int2 | Kind::Int4) => {
-            (Kind::Date, left, days(right)?)
-        }
-        (Kind::Int2 | Kind::Int4, Arithmetic::Add, Kind::Date) => (Kind::Date, days(left)?, right),
-        (Kind::Date, Arithmetic::Subtract, Kind::Date) => (Kind::Int4, left, right),
-        _ => {
-            let (left, right) = match (literal::is_open(&left), literal::is_open(&right)) {
-                (true, false) => (cast::to(left, right.kind)?, right),
-                (false, true) => {
-                    let kind = left.kind;
-                    (left, cast::to(right, kind)?)
-                }
-                _ => (left, right),
-            };
-            let (a, b) = (left.kind, right.kind);
-            if !a.is_number() || !b.is_number() {
-                return Err(format!("{a} and {b} are not numbers"));
-            }
-            if a.is_integer() && b.is_integer() {
-                let kind = a.common(b)?;
-                (kind, cast::to(left, kind)?, cast::to(right, kind)?)
-            } else if a.is_float() || b.is_float() {
-                let kind = a.common(b)?;
-                if operation == Arithmetic::Remainder {
-                    return Err(format!("{kind} has no remainder"));
-                }
-                (kind, cast::to(left, kind)?, cast::to(right, kind)?)
-            } else {
-                let kind = of_decimals(operation, a.digits(), b.digits())?;
-                let decimal = |typed: Typed| {
-                    let (precision, scale) = typed.kind.digits();
-                    cast::to(typed, Kind::Decimal(precision, scale))
-                };
-                (kind, decimal(left)?, decimal(right)?)
-            }
-        }
-    };
-    Ok(Typed {
-        kind,
-        is_nullable: left.is_nullable || right.is_nullable,
-        node: Node::Arithmetic(operation, Box::new(left), Box::new(right)),
-    })
-}
-
-/// The result keeps every digit.
-fn of_decimals(
-    operation: Arithmetic,
-    (p1, s1): (u8, u8),
-    (p2, s2): (u8, u8),
-) -> Result<Kind, String> {
-    let scale = s1.max(s2);
-    let whole = (p1 - s1).max(p2 - s2);
-    let (precision, scale) = match operation {
-        Arithmetic::Add | Arithmetic::Subtract => (whole + scale + 1, scale),
-        Arithmetic::Multiply => (p1 + p2, s1 + s2),
-        Arithmetic::Remainder => (whole + scale, scale),
-        Arithmetic::Divide => {
-            return Err(
-                "numeric values are not divided, because PostgreSQL chooses the digits of each result: cast one side to \
-                 double precision"
-                    .into(),
-            );
-        }
-    };
-    if scale > MAX_DIGITS {
-        return Err(format!("the result has more than {MAX_DIGITS} digits"));
-    }
-    // A larger value stops the run at its row.
-    Ok(Kind::Decimal(precision.min(MAX_DIGITS), scale))
 }
