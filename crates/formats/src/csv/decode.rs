@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, FieldRef, SchemaRef};
 
-use super::infer::UNION;
 use super::split::{Record, Splitter};
 use super::{Dialect, Headers};
 use crate::FormatError;
@@ -304,6 +303,9 @@ pub(super) fn ragged(record: &Record<'_>, expected: usize) -> FormatError {
     .hint("put a field that contains a delimiter or a line break in quotes")
     .line(record.line)
 }
+
+pub(super) const UNION: &str =
+    "set headers: union to read files with different columns as one stream";
 
 pub(super) fn duplicate(name: &str, line: u64) -> FormatError {
     FormatError::new(

@@ -12,7 +12,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use rapidbyte_wire::counted;
 use rapidbyte_wire::types::type_name;
 
-use super::decode::{duplicate, header_name, ragged};
+use super::decode::{UNION, duplicate, header_name, ragged};
 use super::split::{Record, Splitter};
 use super::{Dialect, Headers};
 use crate::FormatError;
@@ -275,9 +275,6 @@ fn stranger(line: u64) -> FormatError {
         .hint("files of another table need a path of their own, or {stream} in the path; check the delimiter, too")
         .line(line)
 }
-
-pub(super) const UNION: &str =
-    "set headers: union to read files with different columns as one stream";
 
 struct Guess {
     name: String,

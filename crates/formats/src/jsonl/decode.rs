@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use arrow_schema::SchemaRef;
 
-use super::lines::{Found, Lines, broken};
+use super::lines::{Found, Lines, broken, duplicate};
 use super::unknown::{Collected, Unknown};
 use crate::FormatError;
 use crate::json::{self, Stop};
@@ -203,13 +203,4 @@ impl Keys {
         }
         self.by_name.get(key).copied()
     }
-}
-
-pub(super) fn duplicate(key: &str, line: u64) -> FormatError {
-    FormatError::new(
-        "jsonl_duplicate_key",
-        format!("the key {key:?} is there twice"),
-    )
-    .column(key)
-    .line(line)
 }

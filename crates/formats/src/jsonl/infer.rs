@@ -13,8 +13,7 @@ use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use rapidbyte_wire::counted;
 use rapidbyte_wire::types::{is_json, parse_field};
 
-use super::decode::duplicate;
-use super::lines::{Found, Lines, broken};
+use super::lines::{Found, Lines, broken, duplicate};
 use crate::FormatError;
 pub use crate::csv::Inferred;
 use crate::csv::infer::{TRUE_OR_FALSE, WHOLE, all, with_fractions};

@@ -150,3 +150,12 @@ pub(crate) fn broken(text: &str, line: u64, error: &serde_json::Error) -> Format
     )
     .line(line)
 }
+
+pub(super) fn duplicate(key: &str, line: u64) -> FormatError {
+    FormatError::new(
+        "jsonl_duplicate_key",
+        format!("the key {key:?} is there twice"),
+    )
+    .column(key)
+    .line(line)
+}

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 
-use super::decode::duplicate;
+use super::lines::duplicate;
 use crate::FormatError;
 
 /// Names that are remembered for the person who reads about them, and characters of each.
