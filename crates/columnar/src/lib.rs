@@ -32,6 +32,7 @@ pub mod arrow;
 mod error;
 mod file;
 mod merge;
+mod options;
 pub mod parquet;
 mod pieces;
 mod portable;
@@ -42,9 +43,10 @@ mod write;
 pub use error::{ColumnarError, Owner};
 pub use file::{File, Kind, Reader, project};
 pub use merge::merge;
+pub use options::{Compression, WriteOptions};
 pub use portable::{portable, portable_batch};
 pub use read_at::ReadAt;
-pub use write::{Compression, FileWriter, Fit, Form, WriteOptions, form};
+pub use write::{FileWriter, Fit, Form, form};
 
 /// Rows that take no bytes in a file, such as the rows of a table without columns. A few bytes can claim
 /// any number of them; a reader needs seconds for this many.

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow_schema::{Field, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{
     ArrowColumnWriter, ArrowRowGroupWriterFactory, ArrowWriterOptions, compute_leaves,
@@ -18,7 +18,7 @@ use rapidbyte_wire::types::unmark_texts;
 
 use crate::portable::{convert_rows, reason};
 use crate::read_at::failed;
-use crate::write::stored_type;
+
 use crate::{ColumnarError, Compression, Kind, WriteOptions};
 
 /// Encoded at once, in memory as Arrow: after each slice, the sizes of pages and of the row group are
@@ -37,6 +37,48 @@ const MAX_ROW_GROUPS: usize = i16::MAX as usize;
 /// The file's own name of a stored type. Errors: `unsupported_type`.
 pub(crate) fn type_name(field: &Field) -> Result<String, ColumnarError> {
     super::footer::written_type(field)
+}
+
+/// The type as it is written to Parquet, or why it cannot be.
+pub(crate) fn stored_type(data_type: &DataType) -> Result<DataType, String> {
+    let below = |field: &Arc<Field>| -> Result<_, String> {
+        let data_type = stored_type(field.data_type())?;
+        let field = field.as_ref().clone().with_data_type(data_type);
+        Ok(Arc::new(field))
+    };
+    Ok(match data_type {
+        DataType::Timestamp(TimeUnit::Second, zone) => {
+            DataType::Timestamp(TimeUnit::Millisecond, zone.clone())
+        }
+        DataType::Time32(TimeUnit::Second) => DataType::Time32(TimeUnit::Millisecond),
+        DataType::Interval(_) => {
+            return Err(
+                "Parquet has only unsigned intervals of milliseconds, which cannot hold every \
+                     value; write it as a string, or to an Arrow file"
+                    .into(),
+            );
+        }
+        DataType::Date64 => DataType::Date32,
+        DataType::Decimal128(p, s) | DataType::Decimal256(p, s)
+            if *s < 0 || s.unsigned_abs() > *p =>
+        {
+            return Err(format!(
+                "Parquet has no decimal of {p} digits with scale {s}"
+            ));
+        }
+        DataType::FixedSizeBinary(0) => return Err("Parquet has no values of 0 bytes".into()),
+        DataType::List(item) => DataType::List(below(item)?),
+        DataType::LargeList(item) => DataType::LargeList(below(item)?),
+        DataType::FixedSizeList(item, n) => DataType::FixedSizeList(below(item)?, *n),
+        DataType::Map(entries, sorted) => DataType::Map(below(entries)?, *sorted),
+        DataType::Struct(fields) if fields.is_empty() => {
+            return Err("Parquet has no struct without fields".into());
+        }
+        DataType::Struct(fields) => {
+            DataType::Struct(fields.iter().map(below).collect::<Result<_, _>>()?)
+        }
+        plain => plain.clone(),
+    })
 }
 
 /// Writes one Parquet file.
