@@ -1,7 +1,5 @@
 //! The types that every PostgreSQL server has under the same OID (`pg_type.dat`).
 
-use crate::model::{Column, Kind, PgType, Send};
-
 /// One built-in type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Builtin {
@@ -126,46 +124,6 @@ pub fn by_oid(oid: u32) -> Option<&'static Builtin> {
     ALL.binary_search_by_key(&oid, |builtin| builtin.oid)
         .ok()
         .map(|at| &ALL[at])
-}
-
-/// The built-in type of an OID, or the type of its arrays.
-pub fn type_of(oid: u32) -> Option<PgType> {
-    let array = || ALL.iter().find(|builtin| builtin.array == oid);
-    match by_oid(oid) {
-        Some(builtin) => Some(builtin.ty()),
-        None => array().map(Builtin::array_ty),
-    }
-}
-
-impl Builtin {
-    /// The type.
-    pub fn ty(&self) -> PgType {
-        let text = [NAME.oid, TEXT.oid, BPCHAR.oid, VARCHAR.oid].contains(&self.oid);
-        let send = if text { Send::Text } else { Send::Binary };
-        PgType {
-            oid: self.oid,
-            schema: "pg_catalog".into(),
-            name: self.name.into(),
-            kind: Kind::Base { send },
-        }
-    }
-
-    /// The type of its arrays.
-    pub fn array_ty(&self) -> PgType {
-        PgType {
-            oid: self.array,
-            schema: "pg_catalog".into(),
-            name: format!("_{}", self.name),
-            kind: Kind::Array {
-                element: Box::new(self.ty()),
-            },
-        }
-    }
-
-    /// A nullable column of it.
-    pub fn column(&self, name: &str) -> Column {
-        Column::new(name, self.ty(), self.sql)
-    }
 }
 
 /// Precision and scale of a `numeric` with this modifier; none for a `numeric` without.

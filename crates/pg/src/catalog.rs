@@ -13,7 +13,7 @@ use crate::form::{Origin, Table};
 use crate::model::{
     Check, Column, CompositeField, Generated, Kind, MAX_DEPTH, MAX_PARTS, PgType, Send,
 };
-use crate::{Owner, PgError, builtin};
+use crate::{Owner, PgError, model};
 
 /// Statements for a session whose text output must be exact and the same everywhere: the source
 /// selects some columns as text (see [`mod@crate::form`]), and types must be written with their
@@ -395,7 +395,7 @@ fn parse_row<T: serde::de::DeserializeOwned>(row: &str) -> Result<T, PgError> {
     serde_json::from_str(row).map_err(|error| bad(format!("a row of the catalog: {error}")))
 }
 
-/// The types of one server, by OID. The types of [`builtin`] are known without a question.
+/// The types of one server, by OID. The types of [`builtin`](crate::builtin) are known without a question.
 #[derive(Default)]
 pub struct Types {
     raw: HashMap<u32, RawType>,
@@ -433,7 +433,7 @@ impl Types {
     fn build(&self, oid: u32, depth: usize, parts: &mut usize) -> Result<PgType, PgError> {
         let Some(raw) = self.raw.get(&oid) else {
             *parts += 1;
-            return builtin::type_of(oid).ok_or_else(|| bad(format!("the type {oid} is missing")));
+            return model::type_of(oid).ok_or_else(|| bad(format!("the type {oid} is missing")));
         };
         *parts += 1;
         if depth > MAX_DEPTH || *parts > MAX_PARTS {
@@ -525,7 +525,7 @@ impl Described {
             .flat_map(|r| r.columns.iter().flatten());
         let unknown: BTreeSet<u32> = columns
             .map(|column| column.ty)
-            .filter(|oid| builtin::type_of(*oid).is_none())
+            .filter(|oid| model::type_of(*oid).is_none())
             .collect();
         let unknown: Vec<u32> = unknown.into_iter().collect();
         (!unknown.is_empty()).then(|| types_query(&unknown))

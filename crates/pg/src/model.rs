@@ -6,6 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::builtin::{self, ALL, BPCHAR, Builtin, NAME, TEXT, VARCHAR, XML};
+
 /// Types nested deeper than this are refused, so that no reader runs out of stack. (As JSON a
 /// level takes up to three of the 128 levels that the parser allows.)
 pub const MAX_DEPTH: usize = 32;
@@ -205,7 +207,7 @@ impl Column {
     /// The same column as `text`: what a staging table holds when values must be cast.
     #[must_use]
     pub fn as_text(&self) -> Self {
-        Self::new(&self.name, crate::builtin::TEXT.ty(), "text")
+        Self::new(&self.name, TEXT.ty(), "text")
     }
 
     /// True if the server computes the value, so that nothing may be written to it.
@@ -268,9 +270,11 @@ impl PgType {
     pub fn has_binary(&self) -> bool {
         match &self.kind {
             Kind::Base { send } => {
-                use crate::builtin::{XML, is_reg, refuses_empty};
                 let is_sent = matches!(send, Send::Binary | Send::Text);
-                is_sent && !is_reg(self.oid) && !refuses_empty(self.oid) && self.oid != XML.oid
+                is_sent
+                    && !builtin::is_reg(self.oid)
+                    && !builtin::refuses_empty(self.oid)
+                    && self.oid != XML.oid
             }
             Kind::Other => false,
             _ => self.parts().into_iter().all(PgType::has_binary),
@@ -281,7 +285,7 @@ impl PgType {
     /// pseudo-types and the types of its own statistics.
     pub fn without_input(&self) -> Option<&PgType> {
         let is_own = matches!(self.kind, Kind::Other | Kind::Base { send: Send::Key });
-        if is_own || crate::builtin::has_no_input(self.oid) {
+        if is_own || builtin::has_no_input(self.oid) {
             return Some(self);
         }
         self.parts().into_iter().find_map(PgType::without_input)
@@ -292,7 +296,7 @@ impl PgType {
     pub fn is_xml(&self) -> bool {
         match &self.stripped(-1).0.kind {
             Kind::Array { element } => element.is_xml(),
-            _ => self.stripped(-1).0.oid == crate::builtin::XML.oid,
+            _ => self.stripped(-1).0.oid == XML.oid,
         }
     }
 
@@ -318,5 +322,45 @@ impl PgType {
         } else {
             format!("{}.{}", self.schema, self.name)
         }
+    }
+}
+
+impl Builtin {
+    /// The type.
+    pub fn ty(&self) -> PgType {
+        let text = [NAME.oid, TEXT.oid, BPCHAR.oid, VARCHAR.oid].contains(&self.oid);
+        let send = if text { Send::Text } else { Send::Binary };
+        PgType {
+            oid: self.oid,
+            schema: "pg_catalog".into(),
+            name: self.name.into(),
+            kind: Kind::Base { send },
+        }
+    }
+
+    /// The type of its arrays.
+    pub fn array_ty(&self) -> PgType {
+        PgType {
+            oid: self.array,
+            schema: "pg_catalog".into(),
+            name: format!("_{}", self.name),
+            kind: Kind::Array {
+                element: Box::new(self.ty()),
+            },
+        }
+    }
+
+    /// A nullable column of it.
+    pub fn column(&self, name: &str) -> Column {
+        Column::new(name, self.ty(), self.sql)
+    }
+}
+
+/// The built-in type of an OID, or the type of its arrays.
+pub fn type_of(oid: u32) -> Option<PgType> {
+    let array = || ALL.iter().find(|builtin| builtin.array == oid);
+    match builtin::by_oid(oid) {
+        Some(builtin) => Some(builtin.ty()),
+        None => array().map(Builtin::array_ty),
     }
 }

@@ -85,7 +85,7 @@ fn built_in_types_are_as_the_server_describes_them() {
         .map(|row| row.text(0).unwrap().unwrap());
     let types = catalog::Types::parse(rows).unwrap();
     for oid in oids {
-        let known = rapidbyte_pg::builtin::type_of(oid);
+        let known = rapidbyte_pg::model::type_of(oid);
         assert_eq!(known, Some(types.get(oid).unwrap()), "{oid}");
     }
 }
