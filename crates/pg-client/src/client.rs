@@ -8,8 +8,6 @@ use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::{Error, ErrorKind, Result};
 
 use crate::config::Host;
-use crate::copy_in::{CopyAsked, CopyIn};
-use crate::copy_out::CopyOut;
 use crate::error::{protocol, unsendable};
 use crate::rows::{Column, Row, Rows, affected, columns};
 use crate::wire::{Deadline, Wire, position, server_error};
@@ -202,33 +200,6 @@ impl Client {
         let mut answers = Answers::new(self.max_result_bytes);
         self.answer(|message| answers.add(message))?;
         Ok(answers.complete)
-    }
-
-    /// Begins `COPY … TO STDOUT`; the client is borrowed until the copy is dropped. Counts as the
-    /// phase `query`.
-    pub fn copy_out(&mut self, sql: &str) -> Result<CopyOut<&mut Self>> {
-        CopyOut::begin(self, sql)
-    }
-
-    /// As [`Client::copy_out`], for a reader that owns its connection.
-    pub fn into_copy_out(self, sql: &str) -> Result<CopyOut<Self>> {
-        CopyOut::begin(self, sql)
-    }
-
-    /// The answer to [`Client::send`] of a `COPY … TO STDOUT`, as [`Client::into_copy_out`] gives it.
-    pub fn receive_copy_out(self) -> Result<CopyOut<Self>> {
-        CopyOut::begun(self)
-    }
-
-    /// Begins `COPY … FROM STDIN`; the client is borrowed until the copy is dropped.
-    pub fn copy_in(&mut self, sql: &str) -> Result<CopyIn<&mut Self>> {
-        CopyAsked::send(self, &[], sql)?.ready()
-    }
-
-    /// As [`Client::copy_in`], for a writer that owns its connection and does not wait yet. Statements
-    /// that give no rows may go `before` the COPY in the same send.
-    pub fn into_copy_in(self, before: &[&str], sql: &str) -> Result<CopyAsked<Self>> {
-        CopyAsked::send(self, before, sql)
     }
 
     /// A parameter that the server reported, such as `server_version` or `is_superuser`.

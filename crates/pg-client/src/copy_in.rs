@@ -42,6 +42,19 @@ pub struct CopyAsked<C: BorrowMut<Client>> {
     before: usize,
 }
 
+impl Client {
+    /// Begins `COPY … FROM STDIN`; the client is borrowed until the copy is dropped.
+    pub fn copy_in(&mut self, sql: &str) -> Result<CopyIn<&mut Self>> {
+        CopyAsked::send(self, &[], sql)?.ready()
+    }
+
+    /// As [`Client::copy_in`], for a writer that owns its connection and does not wait yet. Statements
+    /// that give no rows may go `before` the COPY in the same send.
+    pub fn into_copy_in(self, before: &[&str], sql: &str) -> Result<CopyAsked<Self>> {
+        CopyAsked::send(self, before, sql)
+    }
+}
+
 impl<C: BorrowMut<Client>> CopyAsked<C> {
     /// Sends statements for their effect, and `COPY … FROM STDIN` behind them.
     pub(crate) fn send(mut client: C, before: &[&str], sql: &str) -> Result<Self> {

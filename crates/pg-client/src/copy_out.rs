@@ -36,6 +36,24 @@ pub struct CopyOut<C: BorrowMut<Client>> {
     rows: u64,
 }
 
+impl Client {
+    /// Begins `COPY … TO STDOUT`; the client is borrowed until the copy is dropped. Counts as the
+    /// phase `query`.
+    pub fn copy_out(&mut self, sql: &str) -> Result<CopyOut<&mut Self>> {
+        CopyOut::begin(self, sql)
+    }
+
+    /// As [`Client::copy_out`], for a reader that owns its connection.
+    pub fn into_copy_out(self, sql: &str) -> Result<CopyOut<Self>> {
+        CopyOut::begin(self, sql)
+    }
+
+    /// The answer to [`Client::send`] of a `COPY … TO STDOUT`, as [`Client::into_copy_out`] gives it.
+    pub fn receive_copy_out(self) -> Result<CopyOut<Self>> {
+        CopyOut::begun(self)
+    }
+}
+
 impl<C: BorrowMut<Client>> CopyOut<C> {
     /// Sends the statement and waits until the server begins. Errors: the server's;
     /// `internal` for a statement that is no such COPY.
