@@ -6,7 +6,7 @@ use rapidbyte_runtime::{ConnectorError, Error, ErrorKind, Phase};
 use serde::{Serialize, Serializer};
 
 use crate::document::{Document, DocumentError, Location};
-use crate::machine::{self, name_limit};
+use crate::machine;
 use crate::report::{StreamReport, Warning};
 
 /// The side that has to act. It decides the exit code.
@@ -473,6 +473,24 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// Gives a failure the code `machine_limit` if a limit of the machine caused it.
+fn name_limit(failure: &mut Failure) {
+    let found = machine::LIMITS
+        .iter()
+        .find(|(said, _)| failure.message.contains(said));
+    let Some((said, hint)) = found else { return };
+    failure.class = Class::Environment;
+    failure.code = machine::CODE.into();
+    failure.hint = Some((*hint).into());
+    if let Some(rest) = failure.message.strip_prefix("stopped: ") {
+        failure.message = rest.into();
+    }
+    // A retry does not help: the file stays too large, and the limit of addresses stays.
+    if matches!(*said, "(os error 12)" | "(os error 27)") {
+        failure.passes_after_ms = None;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -502,5 +520,31 @@ mod tests {
         assert_eq!(shown.matches("x-***-y").count(), 12, "{shown}");
         let failure = Failure::from_runtime(error("file_io".into()), &document, "source");
         assert_eq!(failure.code, "file_io");
+    }
+
+    #[test]
+    fn a_limit_of_the_machine_is_no_fault_of_a_connector() {
+        for (message, word) in [
+            ("stopped: Cannot allocate memory (os error 12)", "ulimit -v"),
+            ("out/a.csv: Too many open files (os error 24)", "ulimit -n"),
+            ("out/a.csv: File too large (os error 27)", "ulimit -f"),
+        ] {
+            let mut failure = Failure::new(Class::Run, "trapped", message)
+                .hint("report it to the connector's author: the connector has a bug");
+            failure.passes_after_ms = Some(0);
+            name_limit(&mut failure);
+            assert_eq!(failure.code, "machine_limit", "{message}");
+            assert_eq!(failure.exit_code(), 3, "{message}");
+            let hint = failure.hint.unwrap_or_default();
+            assert!(hint.contains(word) && !hint.contains("author"), "{hint}");
+            assert!(
+                !failure.message.starts_with("stopped"),
+                "{}",
+                failure.message
+            );
+        }
+        let mut failure = Failure::new(Class::Run, "trapped", "stopped: unreachable");
+        name_limit(&mut failure);
+        assert_eq!(failure.code, "trapped");
     }
 }

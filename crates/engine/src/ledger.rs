@@ -10,7 +10,7 @@ use crate::event::Event;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::known_as::{self, Asked};
-use crate::stage::Rejected;
+use crate::report::Rejected;
 
 /// The books of one run.
 pub(crate) struct Ledger<'a> {

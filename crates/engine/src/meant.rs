@@ -23,6 +23,16 @@ pub fn did_you_mean<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Op
     Some(format!("did you mean {}?", found.join(" or ")))
 }
 
+/// The first of these names, and how many more there are.
+pub(crate) fn some_of(names: &[String]) -> String {
+    const SHOWN: usize = 8;
+    match names.len() {
+        0 => "no streams".into(),
+        n if n > SHOWN => format!("{} and {} more", names[..SHOWN].join(", "), n - SHOWN),
+        _ => names.join(", "),
+    }
+}
+
 fn is_last_part(name: &str, part: &str) -> bool {
     let before = name.strip_suffix(part);
     !part.is_empty() && before.is_some_and(|before| before.ends_with(['.', '-']))

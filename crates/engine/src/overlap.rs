@@ -152,9 +152,24 @@ fn plan_in_turn(
     }
 }
 
+impl Prepared {
+    /// Plans for a run that has to be alone. Refuses while the destination knows an active run of the pipeline, and
+    /// asks before the source takes its snapshot. A run that `has_died` does not count as active.
+    pub(crate) fn alone(
+        document: Document,
+        host: &Host,
+        narrowing: &Narrowing,
+        has_died: &dyn Fn(&str) -> bool,
+    ) -> Result<Self, Failure> {
+        Self::planned(document, host, narrowing, |document, destination| {
+            refuse_remote(document, destination, has_died)
+        })
+    }
+}
+
 /// Refuses to plan while the destination says that a run of the pipeline is active, unless that run
 /// `has_died` on this machine.
-pub(crate) fn refuse_remote(
+fn refuse_remote(
     document: &Document,
     destination: &mut Destination,
     has_died: &dyn Fn(&str) -> bool,

@@ -10,8 +10,8 @@ use std::collections::{HashMap, HashSet};
 use arrow_schema::Schema;
 use rapidbyte_formats::{Decoder, Format, FormatError, Limits};
 use rapidbyte_runtime::{
-    Batch, Clock, Destination, DroppedColumn, KeptReject, KeyedRows, NewColumn, Reject,
-    RejectOrigin, SyncMode, TypeChange, WriteMode,
+    Batch, Clock, Destination, DroppedColumn, KeptReject, NewColumn, RejectOrigin, SyncMode,
+    TypeChange, WriteMode,
 };
 use rapidbyte_wire::{counted, ipc};
 
@@ -22,7 +22,8 @@ use crate::known_as::base;
 use crate::narrow::Narrowing;
 use crate::overlap::turn_of_replay;
 use crate::plan::{
-    Prepared, StreamPlan, open_destination, refuse_rejects, rejects, write_mode, write_mode_key,
+    Prepared, Replay, StreamPlan, open_destination, refuse_rejects, rejects, write_mode,
+    write_mode_key,
 };
 use crate::report::RejectReport;
 
@@ -126,17 +127,6 @@ pub struct Replayed {
     pub first: Vec<RejectReport>,
     /// The runs that replayed them.
     pub runs: Vec<String>,
-}
-
-/// The rows that a stream moves instead of the rows of its source.
-#[derive(Clone)]
-pub(crate) enum Replay {
-    /// The source parses these records.
-    Records(Vec<Reject>),
-    /// The source is not asked.
-    Rows(Vec<Batch>),
-    /// The source reads the rows with these keys, which are repaired.
-    Keys(KeyedRows),
 }
 
 /// Replays the rejects of a stream: the `repaired` ones, or all of them as they are.

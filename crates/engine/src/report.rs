@@ -3,13 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use rapidbyte_runtime::{Clock, Loaded, Phase};
+use rapidbyte_runtime::{Clock, Loaded, Phase, Reject};
 use rapidbyte_wire::counted;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::document::DeletesAction;
-use crate::verify::Compared;
 
 /// One finished run.
 #[derive(Debug, Clone, Serialize)]
@@ -199,20 +198,6 @@ pub struct VerifiedReport {
     pub has_more: bool,
     /// The time that the comparison took.
     pub seconds: f64,
-}
-
-impl VerifiedReport {
-    pub(crate) fn of(compared: &Compared) -> Self {
-        Self {
-            equal: compared.is_equal(),
-            up_to_cursor: !compared.limits.is_empty(),
-            rows: compared.source.rows,
-            checksum: compared.source.checksum(),
-            differing: compared.rows.len() as u64,
-            has_more: compared.has_more,
-            seconds: compared.seconds,
-        }
-    }
 }
 
 impl fmt::Display for VerifiedReport {
@@ -418,5 +403,44 @@ pub(crate) fn add(sums: &mut Map<String, Value>, parts: &Map<String, Value>) {
     for (key, value) in parts {
         let before = sums.get(key).and_then(Value::as_f64).unwrap_or(0.0);
         sums.insert(key.clone(), json!(before + value.as_f64().unwrap_or(0.0)));
+    }
+}
+
+/// Rejects that a report shows.
+const MAX_FIRST: usize = 10;
+
+/// Records that were rejected, and the first of them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rejected {
+    pub(crate) rows: u64,
+    /// At most ten.
+    pub(crate) first: Vec<RejectReport>,
+}
+
+impl Rejected {
+    pub(crate) fn add(&mut self, more: Self) {
+        self.rows += more.rows;
+        let room = MAX_FIRST.saturating_sub(self.first.len());
+        self.first.extend(more.first.into_iter().take(room));
+    }
+
+    /// A sentence about committed rejects; none if there are none.
+    pub(crate) fn warning(&self, to: &str) -> Option<String> {
+        let first = self.first.first()?;
+        let rejects = counted(self.rows, "reject");
+        Some(format!("{rejects} in {to}; the first: {}", first.shown()))
+    }
+
+    pub(crate) fn of(rows: u64, first: &[Reject], redact: impl Fn(&str) -> String) -> Self {
+        let shown = |reject: &Reject| RejectReport {
+            location: reject.location.as_deref().map(&redact),
+            column: reject.column.clone(),
+            code: reject.code.clone(),
+            message: redact(&reject.message),
+        };
+        Self {
+            rows,
+            first: first.iter().take(MAX_FIRST).map(shown).collect(),
+        }
     }
 }

@@ -12,11 +12,13 @@ use std::sync::atomic::AtomicBool;
 
 use crossbeam_channel::Receiver as Told;
 use rapidbyte_runtime::{
-    Cancel, Clock, Limits, MemoryBudget, Position, Reject, RejectOrigin, Sandbox, Source, Stream,
+    Cancel, Clock, Limits, MemoryBudget, Phase, Position, Reject, RejectOrigin, Sandbox, Source,
+    Stream,
 };
 
 use rapidbyte_wire::ipc;
 
+use crate::channel::Sender;
 use crate::compress::Frame;
 use crate::document::Verify;
 use crate::failure::{Class, Failure};
@@ -28,7 +30,6 @@ use crate::superseded::Asking;
 pub(crate) use read::pump_source;
 pub(crate) use sessions::Sessions;
 pub(crate) use transform::pump_transform;
-pub(crate) use write::Rejected;
 pub(crate) use write::pump_destination;
 
 /// A message from stage to stage. `member` is the position of the stream in [`Work::members`].
@@ -250,4 +251,25 @@ impl Stopped {
     pub fn because(failure: Failure) -> Self {
         Self::Failed(Box::new(failure))
     }
+}
+
+/// Sends a message on, and counts the time that it waits.
+fn send(
+    work: &Work<'_>,
+    sender: &mut Sender<Message>,
+    message: Message,
+    clock: &Clock,
+) -> Result<(), Stopped> {
+    work.point("engine.send")?;
+    let bytes = message_bytes(&message);
+    let before = clock.enter(Phase::ChannelWait);
+    let waits = |is_waiting| {
+        let members = work.members.iter();
+        members.for_each(|member| member.progress.set_source_waits(is_waiting));
+    };
+    waits(true);
+    let sent = sender.send(message, bytes);
+    waits(false);
+    clock.enter(before);
+    sent.map_err(|_| Stopped::Peer)
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use rapidbyte_runtime::{CheckItem, Error, Grants};
 
-use super::open::{Opened, open_all};
-use super::{Clocks, Prepared, Stage, privileges, shown};
+use super::open::{Clocks, Opened, Stage, open_all};
+use super::prepared::Prepared;
+use super::{privileges, shown};
 use crate::document::Document;
 use crate::failure::Failure;
 use crate::host::Host;

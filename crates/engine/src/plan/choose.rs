@@ -3,15 +3,18 @@
 
 use std::collections::HashSet;
 
-use rapidbyte_runtime::{Selection, Source, Spec, Stream};
+use arrow_schema::Schema;
+use rapidbyte_runtime::{Source, Spec, Stream};
 use rapidbyte_wire::ipc;
 use serde_json::Value;
 
-use super::moment::stops;
-use super::{Refused, shown, sync_mode, sync_mode_name};
+use super::modes::{sync_mode, sync_mode_name};
+use super::readable::whole;
+use super::refused::{Refused, stops};
+use super::shown;
 use crate::document::Document;
 use crate::failure::{Class, Failure};
-use crate::meant::did_you_mean;
+use crate::meant::{did_you_mean, some_of};
 use crate::narrow::{Candidate, Narrowing};
 
 /// The streams and names that the document asks for.
@@ -209,56 +212,6 @@ pub(super) fn refuse_unknown_streams(
 const KEYS: &str = "x-keys";
 const STREAMS: &str = "streams";
 
-/// Leaves out the streams that the source gives without columns because it cannot find them out. The source says why
-/// when it is asked for the moment of such a stream.
-///
-/// # Errors
-/// A failure that stops the whole run.
-pub(super) fn readable<T>(
-    document: &Document,
-    found: Vec<T>,
-    stream: impl Fn(&T) -> &Stream,
-    session: &mut Source,
-) -> Result<(Vec<T>, Vec<Refused>), Failure> {
-    let (mut readable, mut refused) = (Vec::new(), Vec::new());
-    for one in found {
-        let stream = stream(&one);
-        let failure = match is_columnless(stream) {
-            true => session.snapshot(&[whole(&stream.name)]).err(),
-            false => None,
-        };
-        let failure = failure.map(|error| Failure::from_runtime(error, document, "source"));
-        match failure {
-            None => readable.push(one),
-            Some(failure) if failure.passes_after_ms.is_none() && stops(&failure) => {
-                return Err(failure);
-            }
-            Some(failure) => refused.push(Refused {
-                stream: stream.name.clone(),
-                failure: failure.in_stream(&stream.name),
-            }),
-        }
-    }
-    Ok((readable, refused))
-}
-
-/// False for an unreadable schema: the code that uses the schema reports the error.
-fn is_columnless(stream: &Stream) -> bool {
-    let schema = ipc::decode_schema(&stream.schema);
-    schema.is_ok_and(|schema| schema.fields().is_empty())
-}
-
-fn whole(stream: &str) -> Selection {
-    Selection {
-        stream: stream.to_owned(),
-        columns: None,
-        filter: None,
-        query: None,
-        increment: None,
-        cursor: None,
-    }
-}
-
 /// Why a name is not a stream, if the source knows the name: a partition of a table, for example. A snapshot
 /// refuses what cannot be read.
 fn why_not(document: &Document, key: &str, name: &str, session: &mut Source) -> Option<Failure> {
@@ -335,11 +288,21 @@ pub(super) fn narrow(
     Ok((chosen, missing.collect()))
 }
 
-pub(super) fn some_of(names: &[String]) -> String {
-    const SHOWN: usize = 8;
-    match names.len() {
-        0 => "no streams".into(),
-        n if n > SHOWN => format!("{} and {} more", names[..SHOWN].join(", "), n - SHOWN),
-        _ => names.join(", "),
-    }
+pub(super) fn unknown_column(
+    document: &Document,
+    entry: usize,
+    stream: &Stream,
+    schema: &Schema,
+    column: &str,
+) -> Failure {
+    let names: Vec<String> = schema.fields().iter().map(|f| f.name().clone()).collect();
+    let hint = match did_you_mean(column, names.iter().map(String::as_str)) {
+        Some(near) => near,
+        None => format!("it has {}", some_of(&names)),
+    };
+    let text = format!("the stream does not have a column {column:?}");
+    let key = format!("source.streams[{entry}].columns");
+    Failure::at_key(document, &key, "unknown_column", text)
+        .in_stream(&stream.name)
+        .hint(hint)
 }

@@ -5,7 +5,7 @@ use arrow_schema::Schema;
 use rapidbyte_runtime::{DeleteAction, Deletes, Spec, Target, WriteMode};
 use rapidbyte_wire::ipc;
 
-use super::write_mode;
+use super::modes::write_mode;
 use crate::document::{self, DeletesAction, Document};
 use crate::failure::{Class, Failure};
 

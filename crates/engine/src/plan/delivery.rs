@@ -3,7 +3,8 @@
 use arrow_schema::Schema;
 use rapidbyte_runtime::{Increment, LateRows, Plan as Placed, Progress, Stream, Target, WriteMode};
 
-use super::{Stage, unknown_column};
+use super::choose::unknown_column;
+use super::open::Stage;
 use crate::document::{self, Document};
 use crate::failure::{Class, Failure, LOST_ROWS, LOST_ROWS_HINT};
 use crate::meant::did_you_mean;

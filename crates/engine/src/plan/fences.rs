@@ -4,8 +4,8 @@ use arrow_schema::Schema;
 use rapidbyte_runtime::{Clock, Destination, Target};
 use rapidbyte_wire::ipc;
 
+use super::modes::{rejects, schema_changes, write_mode};
 use super::open::{load_destination, open_session, planning_sandbox};
-use super::{rejects, schema_changes, write_mode};
 use crate::document::{Document, Stream, SyncMode};
 use crate::host::Host;
 

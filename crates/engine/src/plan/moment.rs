@@ -3,71 +3,11 @@
 
 use rapidbyte_runtime::{Cancel, Clock, Phase, Selection, Source};
 
-use super::{Plan, Prepared, StreamPlan, open_source};
+use super::planned::Taken;
+use super::refused::stops;
 use crate::document::Document;
-use crate::failure::{Class, Failure};
-use crate::host::Host;
-use crate::retry::until_it_passes;
+use crate::failure::Failure;
 use crate::usage::Usage;
-
-/// The moment of a run, and the streams that cannot be read at it or held by the destination.
-#[derive(Clone)]
-pub struct Taken {
-    /// The source's name of the moment; empty where no stream is left to read.
-    pub(crate) snapshot: String,
-    /// Positions in [`Plan::streams`], each with the reason.
-    pub(crate) refused: Vec<(usize, Failure)>,
-}
-
-impl Prepared {
-    /// Fixes the moment of the run. Transient failures are retried as `retry` says, in a new session.
-    ///
-    /// # Errors
-    /// A failure that stops the whole run. Refused streams are not errors: they are in [`Taken`].
-    pub fn take_moment(&mut self, host: &Host) -> Result<Taken, Failure> {
-        let mut first = self.taken.take();
-        until_it_passes(&self.plan.document, host, |attempt| {
-            if attempt > 1 {
-                // Close the older session first: its role may have only one connection.
-                drop(self.sessions.take_coordinator());
-                let (_, session) = open_source(&self.plan.document, host, &self.clocks.source)?;
-                self.sessions.replace_coordinator(session);
-            }
-            self.ask_for_moment(first.take())
-        })
-    }
-
-    /// The same without a second attempt.
-    pub(super) fn take_moment_once(&mut self) -> Result<Taken, Failure> {
-        let first = self.taken.take();
-        self.ask_for_moment(first)
-    }
-
-    /// `first` is an answer that is there already, of the streams that fit at least.
-    fn ask_for_moment(&self, first: Option<Result<String, Failure>>) -> Result<Taken, Failure> {
-        let Plan {
-            document, streams, ..
-        } = &self.plan;
-        let unfit = streams.iter().map(StreamPlan::unfit).enumerate();
-        let (unfit, well): (Vec<_>, Vec<_>) = unfit.partition(|(_, failure)| failure.is_some());
-        let unfit = unfit.into_iter();
-        let unfit = unfit.filter_map(|(index, failure)| Some((index, failure?)));
-        let well: Vec<usize> = well.into_iter().map(|(index, _)| index).collect();
-        let names: Vec<&str> = streams.iter().map(|s| s.name.as_str()).collect();
-        let mut ask = |wanted: &[usize]| {
-            let selection = |index: &usize| streams[*index].selection(self.plan.full_refresh);
-            let selections: Vec<Selection> = wanted.iter().map(selection).collect();
-            let sessions = &self.sessions;
-            let taken = sessions.with_coordinator(|source| source.snapshot(&selections));
-            let taken = taken.unwrap_or_else(|| Ok(String::new()));
-            taken.map_err(|e| Failure::from_runtime(e, document, "source"))
-        };
-        let mut taken = take_readable(&names, well, first, &mut ask)?;
-        taken.refused.extend(unfit);
-        taken.refused.sort_by_key(|(index, _)| *index);
-        Ok(taken)
-    }
-}
 
 /// Asks for the moment of the `left` streams until no stream is refused, each time without those that were.
 /// `first` is an answer that is there already, of these streams at least.
@@ -135,14 +75,6 @@ fn find(
     Ok(found)
 }
 
-/// True if asking for fewer streams would not help: the server is away, the connector is broken, or the failure is
-/// transient.
-pub(super) fn stops(failure: &Failure) -> bool {
-    let is_broken = failure.class == Class::Run && failure.stream.is_none();
-    let is_cancelled = failure.class == Class::Cancelled;
-    failure.stops_run || is_cancelled || is_broken || failure.passes_after_ms.is_some()
-}
-
 /// The source, about to fix the moment of a run while the destination plans.
 pub(super) struct Moment<'a> {
     pub(super) source: &'a mut Source,
@@ -187,6 +119,7 @@ impl Moment<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::Class;
 
     /// A source that refuses streams, and names the stream or not.
     fn taken(streams: usize, refuses: &[usize], is_named: bool) -> (Result<Taken, Failure>, usize) {

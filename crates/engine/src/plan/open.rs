@@ -10,7 +10,7 @@ use rapidbyte_runtime::{
 use rapidbyte_wire::{ipc, types};
 use serde_json::{Map, Value};
 
-use super::choose::readable;
+use super::readable::readable;
 use super::{privileges, shown};
 use crate::document::local_path::{self, NotLocal};
 use crate::document::{self, Document};

@@ -5,19 +5,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rapidbyte_runtime::{Destination, Phase, Selection, Source};
 
-use super::choose::{Chosen, narrow, readable, refuse_unknown_streams, select};
-use super::moment::Moment;
-use super::open::{Clocks, Opened, Reading, Transforming, Writing, common_forms, open_all};
-use super::refused::Refused;
-use super::{
-    Plan, StreamPlan, check_modes, deletes, is_of_stream, place, privileges, refuse_own_source,
-    refuse_shared_targets, refused_all,
+use super::choose::{Chosen, narrow, refuse_unknown_streams, select};
+use super::moment::{Moment, take_readable};
+use super::open::{
+    Clocks, Opened, Reading, Transforming, Writing, common_forms, open_all, open_source,
 };
+use super::place::{place, refuse_own_source, refuse_shared_targets};
+use super::planned::{Plan, StreamPlan, Taken};
+use super::readable::readable;
+use super::refused::{Refused, is_of_stream, refused_all};
+use super::support::check_modes;
+use super::{deletes, privileges};
 use crate::document::{self, Document};
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::narrow::Narrowing;
-use crate::overlap::refuse_remote;
 use crate::retry::until_it_passes;
 use crate::verify::refuse_after_run;
 
@@ -43,6 +45,56 @@ pub(crate) struct Held {
 }
 
 impl Prepared {
+    /// Fixes the moment of the run. Transient failures are retried as `retry` says, in a new session.
+    ///
+    /// # Errors
+    /// A failure that stops the whole run. Refused streams are not errors: they are in [`Taken`].
+    pub fn take_moment(&mut self, host: &Host) -> Result<Taken, Failure> {
+        let mut first = self.taken.take();
+        until_it_passes(&self.plan.document, host, |attempt| {
+            if attempt > 1 {
+                // Close the older session first: its role may have only one connection.
+                drop(self.sessions.take_coordinator());
+                let (_, session) = open_source(&self.plan.document, host, &self.clocks.source)?;
+                self.sessions.replace_coordinator(session);
+            }
+            self.ask_for_moment(first.take())
+        })
+    }
+
+    /// The same without a second attempt.
+    pub(super) fn take_moment_once(&mut self) -> Result<Taken, Failure> {
+        let first = self.taken.take();
+        self.ask_for_moment(first)
+    }
+
+    /// `first` is an answer that is there already, of the streams that fit at least.
+    fn ask_for_moment(&self, first: Option<Result<String, Failure>>) -> Result<Taken, Failure> {
+        let Plan {
+            document, streams, ..
+        } = &self.plan;
+        let unfit = streams.iter().map(StreamPlan::unfit).enumerate();
+        let (unfit, well): (Vec<_>, Vec<_>) = unfit.partition(|(_, failure)| failure.is_some());
+        let unfit = unfit.into_iter();
+        let unfit = unfit.filter_map(|(index, failure)| Some((index, failure?)));
+        let well: Vec<usize> = well.into_iter().map(|(index, _)| index).collect();
+        let names: Vec<&str> = streams.iter().map(|s| s.name.as_str()).collect();
+        let mut ask = |wanted: &[usize]| {
+            let selection = |index: &usize| streams[*index].selection(self.plan.full_refresh);
+            let selections: Vec<Selection> = wanted.iter().map(selection).collect();
+            let sessions = &self.sessions;
+            let taken = sessions.with_coordinator(|source| source.snapshot(&selections));
+            let taken = taken.unwrap_or_else(|| Ok(String::new()));
+            taken.map_err(|e| Failure::from_runtime(e, document, "source"))
+        };
+        let mut taken = take_readable(&names, well, first, &mut ask)?;
+        taken.refused.extend(unfit);
+        taken.refused.sort_by_key(|(index, _)| *index);
+        Ok(taken)
+    }
+}
+
+impl Prepared {
     /// Loads and opens both connectors, and plans with them.
     pub fn new(document: Document, host: &Host) -> Result<Self, Failure> {
         Self::narrowed(document, host, &Narrowing::default())
@@ -57,21 +109,8 @@ impl Prepared {
         Self::planned(document, host, narrowing, |_, _| Ok(()))
     }
 
-    /// Plans for a run that has to be alone. Refuses while the destination knows an active run of the pipeline, and
-    /// asks before the source takes its snapshot. A run that `has_died` does not count as active.
-    pub(crate) fn alone(
-        document: Document,
-        host: &Host,
-        narrowing: &Narrowing,
-        has_died: &dyn Fn(&str) -> bool,
-    ) -> Result<Self, Failure> {
-        Self::planned(document, host, narrowing, |document, destination| {
-            refuse_remote(document, destination, has_died)
-        })
-    }
-
     /// Plans with retries. `begin` gets the destination's session before the source takes its snapshot.
-    fn planned(
+    pub(crate) fn planned(
         document: Document,
         host: &Host,
         narrowing: &Narrowing,

@@ -1,7 +1,7 @@
 //! Streams that a run cannot move, and the one failure that tells of all of them.
 
 use super::privileges;
-use crate::failure::Failure;
+use crate::failure::{Class, Failure};
 
 /// A stream of the pipeline that cannot be moved.
 #[derive(Clone)]
@@ -44,10 +44,46 @@ pub(super) fn refusal(refused: Vec<Refused>, streams: usize, destination: &str) 
     Failure::of_several(failures, text, "follow the hint of each error")
 }
 
+/// Whether the other streams can be moved. They cannot where the command is interrupted, the server is away, or the
+/// pipeline sends two streams to one target, a stream to what it reads, or runs against each other: then moving one of
+/// them does harm.
+pub(super) fn is_of_stream(failure: &Failure) -> bool {
+    let is_of_all = matches!(
+        failure.code.as_str(),
+        SHARED_TARGET | TARGET_IS_SOURCE | CANNOT_REPLACE_RUN
+    );
+    !is_of_all && !failure.stops_run && failure.class != Class::Cancelled
+}
+
+/// Two streams have one target. Connectors have the same code.
+pub(super) const SHARED_TARGET: &str = "shared_target";
+/// The run would write what it reads. Connectors have the same code.
+pub(super) const TARGET_IS_SOURCE: &str = "target_is_source";
+/// `when_running: replace`, and the destination does not fence the run that is replaced.
+pub(super) const CANNOT_REPLACE_RUN: &str = "cannot_replace_run";
+
+/// The failure where no stream can be moved. A transient failure is returned as it is, because planning is then
+/// retried.
+pub(super) fn refused_all(refused: Vec<Refused>, streams: usize, destination: &str) -> Failure {
+    let passes = |refused: &&Refused| refused.failure.passes_after_ms.is_some();
+    if let Some(passing) = refused.iter().find(passes) {
+        return passing.failure.clone();
+    }
+    refusal(refused, streams, destination)
+        .unwrap_or_else(|| Failure::new(Class::Run, "internal", "a refusal without a reason"))
+}
+
+/// True if asking for fewer streams would not help: the server is away, the connector is broken, or the failure is
+/// transient.
+pub(super) fn stops(failure: &Failure) -> bool {
+    let is_broken = failure.class == Class::Run && failure.stream.is_none();
+    let is_cancelled = failure.class == Class::Cancelled;
+    failure.stops_run || is_cancelled || is_broken || failure.passes_after_ms.is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::Class;
 
     fn told(streams: &[Option<&str>]) -> Vec<Option<String>> {
         let refused = streams.iter().map(|stream| {

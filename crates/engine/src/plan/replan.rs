@@ -8,11 +8,13 @@ use rapidbyte_runtime::{Clock, MemoryBudget, Stream};
 use rapidbyte_wire::{ipc, types};
 
 use super::choose::Chosen;
-use super::open::{Transforming, open_session};
-use super::{Plan, StreamPlan, place, planning_sandbox, shown};
+use super::open::{Transforming, open_session, planning_sandbox};
+use super::place::place;
+use super::planned::{Plan, StreamPlan};
+use super::shown;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
-use crate::verify::staged;
+use crate::verify;
 
 /// The plan of a stream with the columns that it has now.
 ///
@@ -56,7 +58,7 @@ pub(crate) fn replan(
         plan.full_refresh,
     )?;
     if stream.target.stages {
-        placed.target = staged::target(&placed.target);
+        placed.target = verify::staged_target(&placed.target);
         placed.keys = None;
     }
     session.close();

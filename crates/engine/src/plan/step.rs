@@ -3,8 +3,7 @@
 use rapidbyte_runtime::Relation;
 use rapidbyte_wire::{WARNING_NOTE, ipc, types};
 
-use super::Stage;
-use super::open::Transforming;
+use super::open::{Stage, Transforming};
 use super::shown;
 use crate::document::{self, Document};
 use crate::failure::Failure;

@@ -3,9 +3,10 @@
 
 use rapidbyte_runtime::{Batch, Clock, Destination, Event, Part, Phase, ReadRequest, Source};
 
-use super::read::send;
-use super::write::Written;
-use super::{Message, Stopped, WAIT_MS, Work, compress_failed, has_same_columns, schema_changed};
+use super::write::{KeysWritten, Written};
+use super::{
+    Message, Stopped, WAIT_MS, Work, compress_failed, has_same_columns, schema_changed, send,
+};
 use crate::channel::Sender;
 use crate::compress::Compressor;
 use crate::failure::{Class, Failure};
@@ -70,16 +71,6 @@ pub(super) fn send_keys(
             Event::End => return send(work, sender, Message::AllKeys { member }, clock),
         }
     }
-}
-
-/// The keys of one stream on their way into a load.
-pub(super) struct KeysWritten {
-    /// The rows since the last commit. They commit with the keys.
-    pub(super) part: Part,
-    /// Keys so far.
-    count: u64,
-    /// All keys have come. An end without that deletes nothing.
-    is_complete: bool,
 }
 
 impl Written<'_> {

@@ -12,13 +12,12 @@ use rapidbyte_wire::verify::Layout;
 use super::keys::send_keys;
 use super::{
     Answer, Begin, Changed, Message, Stopped, Told, WAIT_MS, Work, compress_failed,
-    has_same_columns, message_bytes, schema_changed,
+    has_same_columns, schema_changed, send,
 };
 use crate::channel::Sender;
 use crate::compress::Compressor;
 use crate::failure::{Class, Failure};
-use crate::plan::StreamPlan;
-use crate::rejects::Replay;
+use crate::plan::{Replay, StreamPlan};
 
 /// Reads until the end and says so. Returning early drops the sender, which is an abort.
 pub(crate) fn pump_source(
@@ -354,24 +353,4 @@ impl Limit {
         *left -= batch.rows;
         Ok(*left == 0)
     }
-}
-
-pub(super) fn send(
-    work: &Work<'_>,
-    sender: &mut Sender<Message>,
-    message: Message,
-    clock: &Clock,
-) -> Result<(), Stopped> {
-    work.point("engine.send")?;
-    let bytes = message_bytes(&message);
-    let before = clock.enter(Phase::ChannelWait);
-    let waits = |is_waiting| {
-        let members = work.members.iter();
-        members.for_each(|member| member.progress.set_source_waits(is_waiting));
-    };
-    waits(true);
-    let sent = sender.send(message, bytes);
-    waits(false);
-    clock.enter(before);
-    sent.map_err(|_| Stopped::Peer)
 }

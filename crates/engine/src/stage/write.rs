@@ -11,7 +11,6 @@ use rapidbyte_runtime::{
     Receipt, StreamCommit, WriteMode,
 };
 
-use super::keys::KeysWritten;
 use super::{Answer, Begin, Member, Message, Stopped, Work, decompress_failed};
 use crate::channel::{Received, Receiver};
 use crate::compress::{Decompressor, Frame};
@@ -20,7 +19,7 @@ use crate::failure::{Class, Failure};
 use crate::known_as;
 use crate::ledger::Committed;
 use crate::plan::StreamPlan;
-pub(crate) use rejects::Rejected;
+use crate::report::Rejected;
 
 /// Writes until the source has emitted its end, and commits at the checkpoints that are due and at the end. An abort is
 /// never an end.
@@ -316,6 +315,16 @@ pub(super) struct Written<'a> {
     /// Its keys, once they come: all rows have come by then.
     pub(super) keys: Option<KeysWritten>,
     checkpoint: Option<Reached>,
+}
+
+/// The keys of one stream on their way into a load.
+pub(super) struct KeysWritten {
+    /// The rows since the last commit. They commit with the keys.
+    pub(super) part: Part,
+    /// Keys so far.
+    pub(super) count: u64,
+    /// All keys have come. An end without that deletes nothing.
+    pub(super) is_complete: bool,
 }
 
 impl Written<'_> {

@@ -2,63 +2,16 @@
 
 use std::borrow::Cow;
 
-use rapidbyte_runtime::{LateRows, Level, Selection, SyncMode, WriteMode};
-use rapidbyte_wire::ipc;
+use rapidbyte_runtime::{LateRows, Level, Selection, SyncMode};
 
-use super::{Compared, Sides, Way, reopen, rows_differ, unsupported, without_cursor_columns};
-use crate::document::Verify;
+use super::compared::{Compared, rows_differ};
+use super::sides::{Sides, reopen};
+use super::way::{Way, is_wanted};
 use crate::failure::{Class, Failure};
 use crate::host::Host;
-use crate::plan::{Plan, Prepared, StreamPlan, open_destination, rejects};
+use crate::plan::{Plan, Prepared, StreamPlan, open_destination};
 use crate::report::{StreamReport, VerifiedReport};
 use crate::retry::retried;
-
-/// Refuses streams that a run could not compare at its end.
-pub(crate) fn refuse_after_run(plan: &Plan) -> Result<(), Failure> {
-    if !is_wanted(plan) {
-        return Ok(());
-    }
-    for stream in &plan.streams {
-        if Way::of(plan, stream)?.is_staged {
-            let text = "the source does not compute digests, or transforms make other rows of its rows, so a run \
-                        would read all rows twice";
-            let hint = "remove verify: after_run, and compare with `rapidbyte verify PIPELINE`";
-            return Err(unsupported(stream, text, hint));
-        }
-        if rejects(&plan.document).is_some() {
-            let text =
-                "rejects keeps rows out of the target, which a comparison at the end would miss";
-            let hint = "remove rejects, or remove verify: after_run";
-            return Err(unsupported(stream, text, hint));
-        }
-        let is_whole = stream.sync_mode == SyncMode::FullRefresh;
-        if stream.target.write_mode == WriteMode::Append && is_whole {
-            let text = "write_mode: append keeps the rows of earlier runs";
-            let hint = "set write_mode: replace or upsert, or remove verify: after_run";
-            return Err(unsupported(stream, text, hint));
-        }
-        if !has_cursor_columns(stream)? {
-            return Err(without_cursor_columns(stream));
-        }
-    }
-    Ok(())
-}
-
-/// Whether the target gets the columns that the cursor of the stream is made of.
-fn has_cursor_columns(stream: &StreamPlan) -> Result<bool, Failure> {
-    let Some(increment) = stream.selection(true).increment else {
-        return Ok(true);
-    };
-    let read = ipc::decode_schema(&stream.read_schema);
-    let read = read.map_err(|error| Failure::new(Class::Run, "internal", error))?;
-    let mut fields = increment.cursor_fields.iter();
-    Ok(fields.all(|name| read.index_of(name).is_ok()))
-}
-
-/// A run with `--limit` leaves rows out, and is not compared.
-fn is_wanted(plan: &Plan) -> bool {
-    plan.document.verify == Verify::AfterRun && plan.limit.is_none()
-}
 
 /// Compares the targets of a run that has moved all its streams, if the pipeline wants that. `moved` has a report for
 /// each stream of the plan, and whether the stream was read as of `snapshot`: otherwise it is compared with the rows
@@ -175,4 +128,18 @@ fn compare(
         &way,
     )?
     .compare(None)
+}
+
+impl VerifiedReport {
+    pub(crate) fn of(compared: &Compared) -> Self {
+        Self {
+            equal: compared.is_equal(),
+            up_to_cursor: !compared.limits.is_empty(),
+            rows: compared.source.rows,
+            checksum: compared.source.checksum(),
+            differing: compared.rows.len() as u64,
+            has_more: compared.has_more,
+            seconds: compared.seconds,
+        }
+    }
 }

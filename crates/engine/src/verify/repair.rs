@@ -4,12 +4,14 @@ use std::collections::HashSet;
 
 use rapidbyte_runtime::{Buckets, KeyedRows, SyncMode, WriteMode};
 
+use super::compared::{Compared, Difference, Row};
+use super::sides::Sides;
 use super::staged::alone;
-use super::{Compared, Difference, Row, Sides, Way};
+use super::way::Way;
 use crate::document::DeletesAction;
 use crate::failure::{Class, Failure};
-use crate::plan::{Plan, StreamPlan};
-use crate::rejects::{Replay, as_replay};
+use crate::plan::{Plan, Replay, StreamPlan};
+use crate::rejects::as_replay;
 
 /// Comparisons after a repair. Each finds at most 1,000 rows, of which half may have to wait.
 const MAX_ROUNDS: usize = 40;

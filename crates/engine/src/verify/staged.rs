@@ -1,32 +1,49 @@
 //! Stages the rows of a stream where its target is, as a run would write them, so that both are digested by one server.
 
-use rapidbyte_runtime::{Destination, Target};
+use std::borrow::Cow;
+use std::sync::Mutex;
 
+use rapidbyte_runtime::Destination;
+
+use super::sides::{Origin, Sides};
+use super::way::{Way, is_there, refuse_missing, staged_target};
 use crate::document::Verify;
 use crate::failure::{Class, Failure};
 use crate::host::Host;
 use crate::narrow::Narrowing;
 use crate::plan::{Prepared, StreamPlan};
 
-/// The request for the staged rows of a target.
-pub(crate) fn target(target: &Target) -> Target {
-    Target {
-        stages: true,
-        rejects: None,
-        deletes: None,
-        ..target.clone()
+impl<'a> Sides<'a> {
+    /// Both sides of a stream. Its rows are staged if the source does not digest them.
+    pub(super) fn new(
+        prepared: &'a Prepared,
+        stream: &'a StreamPlan,
+        host: &'a Host,
+    ) -> Result<Self, Failure> {
+        let plan = &prepared.plan;
+        let way = Way::of(plan, stream)?;
+        refuse_missing(stream)?;
+        let selection = stream.selection(plan.full_refresh);
+        if !way.is_staged {
+            let stream = Cow::Borrowed(stream);
+            return Self::of(prepared, stream, host, (selection, None), &way);
+        }
+        let (staged, session) = stage(prepared, stream, host)?;
+        let mut sides = Self::of(prepared, Cow::Owned(staged), host, (selection, None), &way)?;
+        sides.origin = Origin::Staged(Box::new(Mutex::new(session)));
+        Ok(sides)
     }
 }
 
 /// Reads the stream and stages its rows. Gives the plan that they were read with, and the session that has them.
-pub(super) fn stage(
+fn stage(
     prepared: &Prepared,
     stream: &StreamPlan,
     host: &Host,
 ) -> Result<(StreamPlan, Destination), Failure> {
     let mut staging = alone(prepared, &stream.name, host)?;
     let planned = &mut staging.plan.streams[0];
-    planned.target = target(&planned.target);
+    planned.target = staged_target(&planned.target);
     planned.keys = None;
     let progress = crate::run::progress(&staging.plan);
     crate::run::run_on(&mut staging, host, &progress, None, None, |_| {})?;
@@ -56,6 +73,6 @@ pub(super) fn alone(prepared: &Prepared, stream: &str, host: &Host) -> Result<Pr
         let text = format!("--select {stream:?} names several streams");
         return Err(Failure::new(Class::Run, "internal", text));
     };
-    super::is_there(planned)?;
+    is_there(planned)?;
     Ok(prepared)
 }

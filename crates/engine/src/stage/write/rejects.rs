@@ -6,49 +6,11 @@ use rapidbyte_wire::counted;
 
 use super::{Pump, Written};
 use crate::failure::{Class, Failure};
-use crate::report::RejectReport;
+use crate::report::{RejectReport, Rejected};
 use crate::stage::{Stopped, Work};
 
 /// Below this many records the share of rejects says little. At the end of a stream it is compared anyway.
 const MIN_RECORDS: u64 = 10_000;
-/// Rejects that a report shows.
-const MAX_FIRST: usize = 10;
-
-/// Records that were rejected, and the first of them.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Rejected {
-    pub(crate) rows: u64,
-    /// At most ten.
-    pub(crate) first: Vec<RejectReport>,
-}
-
-impl Rejected {
-    pub(crate) fn add(&mut self, more: Self) {
-        self.rows += more.rows;
-        let room = MAX_FIRST.saturating_sub(self.first.len());
-        self.first.extend(more.first.into_iter().take(room));
-    }
-
-    /// A sentence about committed rejects; none if there are none.
-    pub(crate) fn warning(&self, to: &str) -> Option<String> {
-        let first = self.first.first()?;
-        let rejects = counted(self.rows, "reject");
-        Some(format!("{rejects} in {to}; the first: {}", first.shown()))
-    }
-
-    fn of(rows: u64, first: &[Reject], redact: impl Fn(&str) -> String) -> Self {
-        let shown = |reject: &Reject| RejectReport {
-            location: reject.location.as_deref().map(&redact),
-            column: reject.column.clone(),
-            code: reject.code.clone(),
-            message: redact(&reject.message),
-        };
-        Self {
-            rows,
-            first: first.iter().take(MAX_FIRST).map(shown).collect(),
-        }
-    }
-}
 
 impl Pump<'_> {
     /// Gives rejects of the stages before to the destination.
