@@ -7,7 +7,6 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::trigger::Event;
 use super::{Break, CHUNK_BYTES, LOOK, MAX_CHUNKS, Shared, Way, lock};
 
 /// The state of a connection.
@@ -19,6 +18,16 @@ pub(super) enum State {
     /// Both sockets are closed with a reset as soon as their threads have seen this.
     Reset,
     Closed,
+}
+
+/// An event of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Event<'a> {
+    Connected,
+    /// A client's piece that is about to be passed on.
+    Coming(&'a [u8]),
+    /// This many bytes were passed on.
+    Passed(Way, usize),
 }
 
 #[derive(Debug)]

@@ -32,7 +32,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use link::{Link, State};
+use link::{Event, Link, State};
 use rustix::event::{PollFd, PollFlags, poll};
 use trigger::Armed;
 
@@ -321,12 +321,12 @@ impl Shared {
             return;
         }
         self.connections.fetch_add(1, Ordering::SeqCst);
-        self.look(&link, trigger::Event::Connected);
+        self.look(&link, Event::Connected);
         link.pass_on(self);
     }
 
     /// Tells the armed fault what happens on a connection.
-    fn look(&self, link: &Link, event: trigger::Event<'_>) {
+    fn look(&self, link: &Link, event: Event<'_>) {
         let mut armed = lock(&self.armed);
         let Some(fault) = armed.as_mut().and_then(|armed| armed.fires(link, event)) else {
             return;

@@ -1,17 +1,7 @@
 //! The moment of a fault.
 
-use super::link::Link;
-use super::{Fault, Way, When};
-
-/// An event of a connection.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Event<'a> {
-    Connected,
-    /// A client's piece that is about to be passed on.
-    Coming(&'a [u8]),
-    /// This many bytes were passed on.
-    Passed(Way, usize),
-}
+use super::link::{Event, Link};
+use super::{Fault, When};
 
 /// A fault that has not happened.
 #[derive(Debug)]
