@@ -12,10 +12,8 @@ use std::collections::BTreeMap;
 
 /// Rows that types are inferred from, if nothing else is said.
 const SAMPLE_ROWS: u64 = 10_000;
-
 /// Bytes that types are inferred from, if nothing else is said: 1 MiB.
 const SAMPLE_BYTES: u64 = 1 << 20;
-
 /// Stands for the stream's name in a path.
 pub(crate) const STREAM: &str = "{stream}";
 
