@@ -5,8 +5,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rapidbyte_runtime::{
-    Cancel, Clock, Connector, ConnectorError, Destination, Error, ErrorKind, Grants, Limits,
-    MemoryBudget, Sandbox, Source, Spec, Transform,
+    Cancel, CheckItem, Clock, Connector, ConnectorError, Destination, Error, ErrorKind, Grants,
+    Limits, MemoryBudget, Sandbox, Source, Spec, Transform,
 };
 use serde_json::{Map, Value};
 
@@ -515,4 +515,10 @@ impl Trouble {
             _ => fail(self.text(), action),
         }
     }
+}
+
+/// Problems of a check count as its errors.
+pub(crate) fn problems(items: Vec<CheckItem>) -> Result<(), Trouble> {
+    let problem = items.into_iter().find_map(|item| item.problem);
+    problem.map_or(Ok(()), |error| Err(Trouble::Error("session.check", error)))
 }

@@ -2,15 +2,12 @@
 
 use std::sync::Arc;
 
-use rapidbyte_runtime::{
-    CheckItem, Clock, ConnectorError, ErrorKind, Grants, Kind, Permissions, Selection, Source,
-    Stream,
-};
-use rapidbyte_wire::ipc;
+use rapidbyte_runtime::{CheckItem, Clock, ConnectorError, ErrorKind, Grants, Kind, Permissions};
 use serde_json::{Map, Value};
 
-use crate::bench::{Bench, MEMORY_BYTES, Reach, Trouble};
-use crate::trial::Judges;
+use crate::bench::{Bench, MEMORY_BYTES, Reach, Trouble, problems};
+use crate::discovery::discovered;
+use crate::judges::Judges;
 use crate::verdict::*;
 use crate::{destination, spec, transform};
 
@@ -266,47 +263,6 @@ fn denied_source(bench: &Bench<'_>, config: &Map<String, Value>) -> Vec<Result<(
         .and_then(|mut source| discovered(bench, reach, &mut source))
         .map(drop);
     vec![look, find]
-}
-
-/// The streams of a source. If it gives a stream of the test without columns, it says why as its error.
-pub(crate) fn discovered(
-    bench: &Bench<'_>,
-    reach: Reach,
-    source: &mut Source,
-) -> Result<Vec<Stream>, Trouble> {
-    let found = bench.note_as(reach, source.discover(&[]))?;
-    let asked = &bench.trial.streams;
-    let is_asked = |stream: &&Stream| asked.is_empty() || asked.contains(&stream.name);
-    for stream in found.iter().filter(is_asked) {
-        bench.note_as(reach, ask_columnless(source, stream))?;
-    }
-    Ok(found)
-}
-
-/// Has a source say why it gives a stream without columns, if it does.
-pub(crate) fn ask_columnless(
-    source: &mut Source,
-    stream: &Stream,
-) -> rapidbyte_runtime::Result<()> {
-    let schema = ipc::decode_schema(&stream.schema);
-    if !schema.is_ok_and(|schema| schema.fields().is_empty()) {
-        return Ok(());
-    }
-    let selection = Selection {
-        stream: stream.name.clone(),
-        columns: None,
-        filter: None,
-        query: None,
-        increment: None,
-        cursor: None,
-    };
-    source.snapshot(&[selection]).map(drop)
-}
-
-/// Problems of a check count as its errors.
-pub(crate) fn problems(items: Vec<CheckItem>) -> Result<(), Trouble> {
-    let problem = items.into_iter().find_map(|item| item.problem);
-    problem.map_or(Ok(()), |error| Err(Trouble::Error("session.check", error)))
 }
 
 /// Judges the clauses about all calls together.

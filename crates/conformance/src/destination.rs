@@ -19,17 +19,16 @@ use rapidbyte_runtime::{Batch, Plan, Progress, SchemaChanges, Target, WriteMode}
 use rapidbyte_wire::{counted, ipc};
 use serde_json::{Map, Value};
 
-use crate::bench::{Bench, Reach, Trouble};
+use crate::bench::{Bench, Reach, Trouble, problems};
+use crate::judges::Judges;
 use crate::source::CANCELLED_WITHIN;
-use crate::trial::{Judges, Peer};
+use crate::trial::Peer;
 use crate::verdict::*;
 use crate::{peer, same};
 use load::{Load, Sight};
 
 /// Rows that are written where it does not matter which.
 const ROWS: usize = 10;
-/// The detail of a clause where no peer compared the values.
-pub(crate) const COUNTED: &str = "counted only: give --peer";
 /// How the name of every stream of a test begins; the test's own mark follows.
 const STREAMS_BEGIN: &str = "conformance_";
 /// Under which a destination keeps how far the streams of the test are.
@@ -107,7 +106,7 @@ pub(crate) fn denied(bench: &Bench<'_>, config: &Map<String, Value>) -> Vec<Resu
     let look = bench
         .destination(config, reach)
         .and_then(|mut destination| bench.note_as(reach, destination.check()))
-        .and_then(crate::common::problems);
+        .and_then(problems);
     let subject = Subject::new(bench);
     let target = subject.target("denied", &simple(), false);
     let place = bench

@@ -9,6 +9,7 @@
 //! transform  clauses for what becomes of batches (plan, schema, the same rows again)
 //! destination  clauses for what is written (values, types, modes, commits, aborts, runs that shut each other out)
 //! peer      reads what a destination wrote, and same compares it with what was written
+//! run       the parts of a test in their order; judges tells each outcome
 //! verdict   PASS, FAIL or SKIP for each clause, and what to do
 //! ```
 //!
@@ -24,9 +25,12 @@ mod bench;
 mod common;
 mod destination;
 mod digest;
+mod discovery;
+mod judges;
 mod order;
 mod peer;
 mod read;
+mod run;
 mod same;
 mod source;
 mod spec;
@@ -36,5 +40,6 @@ mod values;
 mod verdict;
 
 pub use asked::Asked;
-pub use trial::{Peer, Trial, test};
+pub use run::test;
+pub use trial::{Peer, Trial};
 pub use verdict::{Clause, Outcome, Report, Verdict, clauses};

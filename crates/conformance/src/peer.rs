@@ -9,7 +9,7 @@ use rapidbyte_wire::ipc::Decoder;
 use serde_json::{Map, Value};
 
 use crate::bench::{Bench, Trouble};
-use crate::common::ask_columnless;
+use crate::discovery::ask_columnless;
 use crate::trial::Peer;
 use crate::verdict::{Verdict, setup};
 

@@ -16,9 +16,9 @@ use rapidbyte_runtime::{ErrorKind, Increment, LateRows, Stream, SyncMode};
 use rapidbyte_wire::{counted, ipc, types};
 
 use crate::bench::{Bench, Reach, Trouble};
-use crate::common::discovered;
+use crate::discovery::discovered;
+use crate::judges::Judges;
 use crate::read::{Asked, Reading, Step};
-use crate::trial::Judges;
 use crate::verdict::*;
 use whole::Whole;
 

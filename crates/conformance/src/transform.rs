@@ -14,8 +14,8 @@ use rapidbyte_runtime::{ErrorKind, TransformPlan};
 use rapidbyte_wire::{counted, ipc};
 
 use crate::bench::{Bench, Trouble};
+use crate::judges::Judges;
 use crate::source::kept::Kept;
-use crate::trial::Judges;
 use crate::verdict::*;
 use input::Input;
 use running::Running;

@@ -3,7 +3,8 @@
 use rapidbyte_runtime::Kind;
 use serde::Serialize;
 
-use crate::destination::COUNTED;
+/// The detail of a clause where no peer compared the values.
+pub(crate) const COUNTED: &str = "counted only: give --peer";
 
 /// One promise of the contract.
 #[derive(Debug, PartialEq, Eq, Serialize)]
