@@ -10,6 +10,7 @@ use rapidbyte_runtime::Kind;
 use serde_json::Value;
 
 use crate::compose::{self, Adapters};
+use crate::failure::{failed, missing};
 use crate::project::{Language, Project};
 use crate::said::{self, Said};
 
@@ -282,16 +283,6 @@ fn replace(bytes: &[u8], to: &Path) -> std::io::Result<()> {
     let unfinished = to.with_extension("wasm.tmp");
     std::fs::write(&unfinished, bytes)?;
     std::fs::rename(&unfinished, to)
-}
-
-/// A tool that is not there or does not start.
-fn missing(tool: &str, error: &std::io::Error) -> Failure {
-    let text = format!("{tool} does not start: {error}");
-    Failure::new(Class::Environment, "tool_missing", text)
-}
-
-pub(crate) fn failed(text: String) -> Failure {
-    Failure::new(Class::Run, "build_failed", text)
 }
 
 #[cfg(test)]

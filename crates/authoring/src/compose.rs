@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rapidbyte_engine::Failure;
 use rapidbyte_runtime::Kind;
 
-use crate::build::failed;
+use crate::failure::failed;
 
 /// The components of `crates/part-…` that a program has.
 #[derive(Debug, Clone)]

@@ -4,6 +4,7 @@
 
 mod build;
 mod compose;
+mod failure;
 mod new;
 mod project;
 mod said;

@@ -10,7 +10,7 @@ use rapidbyte_engine::{Class, Failure};
 use rapidbyte_runtime::Kind;
 use serde::{Deserialize, Serialize};
 
-use crate::build::failed;
+use crate::failure::failed;
 
 // The tables of the build script: `TEMPLATES` and `SDK`, paths and texts.
 include!(concat!(env!("OUT_DIR"), "/templates.rs"));
