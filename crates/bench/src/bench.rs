@@ -9,15 +9,14 @@ use serde_json::Value;
 
 use crate::chart::Chart;
 use crate::compiled::Compiled;
+use crate::databases;
 use crate::failure::{Failure, timed_out};
 use crate::figures::{Size, json, table};
 use crate::machine;
 use crate::measure::Series;
 use crate::peers::Peer;
 use crate::run::Programs;
-use crate::scenario::{self, copy, files, steps, upsert};
 use crate::settings::Settings;
-use crate::workload::Workload;
 
 /// The tools that all scenarios share.
 pub struct Bench {
@@ -63,7 +62,7 @@ impl Bench {
         } else {
             Vec::new()
         };
-        let server = scenario::server()?;
+        let server = databases::server()?;
         let mut context = machine::context(&server);
         context["iterations"] = settings.iterations.into();
         Ok(Self {
@@ -79,22 +78,8 @@ impl Bench {
         })
     }
 
-    /// Measures everything that was asked for.
-    pub fn run(mut self) -> Result<(), Failure> {
-        for workload in self.settings.workloads.clone() {
-            for rows in workload.sizes(&self.settings.rows) {
-                match workload {
-                    Workload::Upsert => upsert::run(&mut self, rows)?,
-                    Workload::Files => files::run(&mut self, rows)?,
-                    Workload::Steps => steps::run(&mut self, rows)?,
-                    _ => {
-                        for latency in self.settings.latencies_ms.clone() {
-                            copy::run(&mut self, workload, rows, latency)?;
-                        }
-                    }
-                }
-            }
-        }
+    /// Draws the chart. An error names the runs that took too long.
+    pub fn finish(self) -> Result<(), Failure> {
         if let Some(log) = &self.log {
             let chart = log.path.with_extension("svg");
             fs::write(&chart, self.chart.svg())?;

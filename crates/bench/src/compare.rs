@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use rapidbyte_engine::compress::Compression;
 use rapidbyte_testkit::postgres::Server;
 
+use crate::databases::{self, Databases};
 use crate::failure::{Failure, timed_out};
 use crate::figures::render;
 use crate::measure::{Series, measure};
 use crate::run::{LIMIT, Method, Programs};
-use crate::scenario::{self, Databases};
 use crate::settings::number;
 use crate::workload::Workload;
 use verdict::{Judged, Verdict, judge};
@@ -76,7 +76,7 @@ impl Request {
 
 /// Measures, shows, and fails on a regression.
 pub fn run(request: &Request) -> Result<(), Failure> {
-    let server = scenario::server()?;
+    let server = databases::server()?;
     let mut samples = measured(request, &server)?;
     let mut judged = all_judged(&samples);
     if judged.iter().any(|(_, judged)| is_regression(judged)) {

@@ -20,6 +20,7 @@ mod bench;
 mod chart;
 mod compare;
 mod compiled;
+mod databases;
 pub mod failure;
 mod figures;
 pub mod machine;
@@ -61,7 +62,7 @@ pub fn main() -> ExitCode {
             Err(failure) => return refuse(&failure, profile::USAGE),
         },
         _ => match Settings::parse(&arguments) {
-            Ok(settings) => Bench::start(settings).and_then(Bench::run),
+            Ok(settings) => Bench::start(settings).and_then(scenario::run),
             Err(failure) => return refuse(&failure, USAGE),
         },
     };

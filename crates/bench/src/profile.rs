@@ -9,10 +9,10 @@ use std::process::Command;
 use rapidbyte_engine::compress::Compression;
 
 use crate::bench::shown;
+use crate::databases::{self, Databases};
 use crate::failure::Failure;
 use crate::process::timed;
 use crate::run::{LIMIT, Method, Programs};
-use crate::scenario::{self, Databases};
 use crate::settings::number;
 use crate::workload::Workload;
 
@@ -67,7 +67,7 @@ pub fn run(request: &Request) -> Result<(), Failure> {
     std::fs::create_dir_all(&request.folder)?;
     let programs = Programs::find(LIMIT)?;
     let pipeline = programs.append()?;
-    let server = scenario::server()?;
+    let server = databases::server()?;
     let databases = Databases::seeded(&server, request.workload, request.rows)?;
     let (pair, method, compression) = (databases.pair(), request.method, Compression::None);
     pair.begin_anew(None)?;

@@ -10,8 +10,7 @@ use rapidbyte_sdk::ipc;
 use rapidbyte_testkit::postgres::{Client, Server};
 
 use super::Parts;
-use super::codec::decoded;
-use super::stages::{narrow, narrow_batch, narrow_bytes};
+use super::rows::{decoded, narrow, narrow_batch, narrow_bytes};
 
 /// The OID of a table's row type, as a user's table might have it.
 const ROW_OID: u32 = 16_400;

@@ -1,22 +1,15 @@
 //! Decoding and encoding the binary COPY format, type by type.
 
-use std::io::Read;
-
+use rapidbyte_pg::Column;
 use rapidbyte_pg::builtin::{self, Builtin};
-use rapidbyte_pg::copy::{Decoder, Encoder};
-use rapidbyte_pg::{Column, select_expression};
-use rapidbyte_sdk::prelude::RecordBatch;
-use rapidbyte_testkit::postgres::{Client, Server};
+use rapidbyte_pg::copy::Encoder;
+use rapidbyte_testkit::postgres::Server;
 
 use rapidbyte_bench::failure::Failure;
 
 use super::Parts;
 use super::guest::{CODEC, Guest};
-use super::stages::{narrow, narrow_bytes};
-
-/// Rows of one batch, about as many as a connector makes.
-pub const ROWS: usize = 10_000;
-const MAX_RECORD_BYTES: usize = 64 << 20;
+use super::rows::{ROWS, copied, decoded, narrow, narrow_bytes};
 
 /// A column of one type, and its value in row `i`.
 struct Sample {
@@ -142,61 +135,4 @@ fn in_sandbox(
         )?;
     }
     Ok(())
-}
-
-/// Rows as the server sends them, in CopyData messages; `select` gives the columns from the row's
-/// number `i`.
-pub fn copied(
-    client: &mut Client,
-    columns: &[Column],
-    select: &str,
-    native: bool,
-    rows: usize,
-) -> Result<Vec<u8>, Failure> {
-    let expressions: Vec<String> = columns
-        .iter()
-        .map(|column| select_expression(column, native))
-        .collect();
-    let query = format!(
-        "COPY (SELECT {} FROM (SELECT {select} FROM generate_series(1, {rows}) AS i) AS t) \
-         TO STDOUT (FORMAT binary)",
-        expressions.join(", ")
-    );
-    let mut bytes = Vec::new();
-    client.copy_out(query.as_str())?.read_to_end(&mut bytes)?;
-    messages(&bytes).ok_or_else(|| Failure("a COPY that is cut off".into()))
-}
-
-/// A COPY in the messages of a server: one for each row, the first with the header, the last with the
-/// trailer (PostgreSQL manual, "Message Formats" and "COPY, Binary Format").
-fn messages(mut copy: &[u8]) -> Option<Vec<u8>> {
-    /// Signature, flags and the length of the extension, which is empty.
-    const HEADER: usize = 11 + 4 + 4;
-    let (mut messages, mut before) = (Vec::with_capacity(copy.len() * 2), HEADER);
-    while !copy.is_empty() {
-        let mut end = before;
-        let count = i16::from_be_bytes(*copy.get(end..)?.first_chunk()?);
-        end += 2;
-        for _ in 0..count {
-            let length = i32::from_be_bytes(*copy.get(end..)?.first_chunk()?);
-            end += 4 + usize::try_from(length).unwrap_or(0);
-        }
-        let (message, rest) = copy.split_at_checked(end)?;
-        messages.push(b'd');
-        messages.extend(u32::try_from(4 + message.len()).ok()?.to_be_bytes());
-        messages.extend_from_slice(message);
-        (copy, before) = (rest, 0);
-    }
-    Some(messages)
-}
-
-/// Decodes the messages of a COPY into one batch.
-pub fn decoded(columns: &[Column], native: bool, bytes: &[u8]) -> Result<RecordBatch, Failure> {
-    let mut decoder = Decoder::new(columns, native, MAX_RECORD_BYTES);
-    let taken = decoder.push_messages(bytes)?;
-    if taken < bytes.len() {
-        return Err(Failure("more than is decoded at once".into()));
-    }
-    decoder.finish()?;
-    Ok(decoder.take_batch()?)
 }

@@ -7,6 +7,7 @@
 mod bulk;
 mod codec;
 mod guest;
+mod rows;
 mod sandbox;
 mod stages;
 

@@ -3,46 +3,17 @@
 use rapidbyte_bench::failure::Failure;
 use rapidbyte_engine::channel::{MAX_MESSAGES, Received, channel};
 use rapidbyte_engine::compress::{Compression, Compressor, Decompressor};
-use rapidbyte_pg::{Column, builtin};
 use rapidbyte_runtime::Batch;
 use rapidbyte_sdk::ipc;
-use rapidbyte_sdk::prelude::RecordBatch;
-use rapidbyte_testkit::postgres::{Client, Server};
+use rapidbyte_testkit::postgres::Server;
 use rapidbyte_wire::verify::Layout;
 
 use super::Parts;
-use super::codec::{ROWS, copied, decoded};
 use super::guest::{Guest, NULL};
+use super::rows::{ROWS, narrow_batch};
 
 /// Messages of one measurement of the channel.
 const MESSAGES: usize = 10_000;
-
-/// The narrow workload's columns.
-pub fn narrow() -> Vec<Column> {
-    vec![
-        builtin::INT8.column("id"),
-        builtin::TEXT.column("name"),
-        builtin::FLOAT8.column("amount"),
-        builtin::INT4.column("quantity"),
-        builtin::BOOL.column("active"),
-        builtin::TIMESTAMPTZ.column("created_at"),
-        builtin::TEXT.column("note"),
-    ]
-}
-
-/// Rows of the narrow workload as the server sends them.
-pub fn narrow_bytes(client: &mut Client, rows: usize) -> Result<Vec<u8>, Failure> {
-    let select = "i::bigint AS id, 'customer ' || i AS name, i * 0.37::float8 AS amount, \
-                  i % 1000 AS quantity, i % 3 = 0 AS active, \
-                  timestamptz '2020-01-01Z' + i * interval '17 seconds' AS created_at, \
-                  substr(md5(i::text), 1, 20) AS note";
-    copied(client, &narrow(), select, false, rows)
-}
-
-/// The same as a batch.
-pub fn narrow_batch(client: &mut Client, rows: usize) -> Result<RecordBatch, Failure> {
-    decoded(&narrow(), false, &narrow_bytes(client, rows)?)
-}
 
 pub fn run(parts: &mut Parts, server: &Server) -> Result<(), Failure> {
     let mut client = server.client("postgres");

@@ -8,11 +8,11 @@ use rapidbyte_engine::compress::Compression;
 use rapidbyte_testkit::proxy::Proxy;
 
 use crate::bench::{Bench, Title};
+use crate::databases::Databases;
 use crate::failure::{Failure, Missed};
 use crate::measure::{Run, Series, measure};
 use crate::peers::Peer;
 use crate::run::{Method, PSQL, Pair, Programs, TARGET};
-use crate::scenario::Databases;
 use crate::workload::Workload;
 
 /// How rows are moved.

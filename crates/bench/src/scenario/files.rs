@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use rapidbyte_engine::compress::Compression;
 
 use crate::bench::{Bench, Title};
+use crate::databases::Databases;
 use crate::failure::{Failure, Missed};
 use crate::measure::{Run, measure};
 use crate::process::timed;
 use crate::run::{Method, OURS, PSQL, Pair, Programs, TABLE, TARGET, TARGET_SCHEMA};
-use crate::scenario::Databases;
 use crate::workload::Workload;
 
 const WORKLOAD: Workload = Workload::Files;

@@ -3,10 +3,10 @@
 use rapidbyte_engine::compress::Compression;
 
 use crate::bench::{Bench, Title};
+use crate::databases::Databases;
 use crate::failure::Failure;
 use crate::measure::measure;
 use crate::run::{Digest, Method, TABLE, TARGET, TARGET_SCHEMA};
-use crate::scenario::Databases;
 use crate::workload::Workload;
 
 const WORKLOAD: Workload = Workload::Steps;

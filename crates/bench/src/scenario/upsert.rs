@@ -5,10 +5,10 @@ use rapidbyte_engine::compress::Compression;
 use rapidbyte_testkit::postgres::Database;
 
 use crate::bench::{Bench, Title};
+use crate::databases::sized;
 use crate::failure::Failure;
 use crate::measure::measure;
 use crate::run::{Digest, Method, PSQL, Pair, TABLE, TARGET, table_pipeline};
-use crate::scenario::sized;
 use crate::workload::Workload;
 
 /// The target as it is before each run.
