@@ -32,7 +32,7 @@
 use crate::builtin::{self, BPCHAR, NUMERIC, TIMESTAMP, TIMESTAMPTZ, is_reg};
 use crate::ident::qualified;
 use crate::model::{Column, Kind, PgType};
-use crate::types;
+use crate::types::{self, family::Spelling};
 
 /// Stands before the column's place and the text in the server's error.
 const MARK: &str = "\"rapidbyte:";
@@ -164,19 +164,6 @@ fn repeats(text: &str, value: &str, ty: &PgType) -> String {
 /// The elements of a `box[]` are separated by `;`, which `text[]` does not know.
 fn has_own_separator(element: &PgType) -> bool {
     element.oid == builtin::BOX.oid
-}
-
-/// Which texts a type holds without a loss.
-#[derive(Clone, Copy)]
-pub(crate) enum Spelling {
-    /// All that the server reads.
-    Any,
-    /// The type's own output, and texts that meet a condition on the text and the value.
-    Also(fn(text: &str, value: &str) -> String),
-    /// The type's own output, and texts that match a pattern: case-insensitive, and as a whole but for blanks around.
-    Pattern(fn() -> String),
-    /// The type's own output alone.
-    Own,
 }
 
 /// The texts of a type and those it is made of: [`Spelling`] with its condition written out.

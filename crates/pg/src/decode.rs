@@ -1,22 +1,18 @@
-//! Builds one Arrow column from the fields of many rows.
+//! Collects values of one kind for an Arrow column.
 //!
-//! A [`ColumnBuilder`] asks its [`Decode`] once for all rows that were scanned. Several families of
-//! [`crate::types`] use [`numbers`], [`Bytes`] and [`Fixed`].
+//! A [`ColumnBuilder`](crate::builder::ColumnBuilder) asks its [`Decode`] once for all rows that were scanned. Several
+//! families of [`crate::types`] use [`numbers`], [`Bytes`] and [`Fixed`].
 
 use std::sync::Arc;
 
 use arrow_array::{
     ArrayRef, ArrowPrimitiveType, BinaryArray, FixedSizeBinaryArray, PrimitiveArray, StringArray,
 };
-use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
-use arrow_schema::{DataType, Field};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::DataType;
 
-use crate::PgError;
 use crate::bytes::append;
 use crate::error::{Failed, Problem};
-use crate::form::Form;
-use crate::types;
-use crate::types::array::Lists;
 
 /// Where a field's bytes are; a length of -1 is NULL.
 #[derive(Debug, Clone, Copy, Default)]
@@ -58,104 +54,6 @@ pub(crate) trait Decode: Send + Sync {
     /// A value as the server writes it, for the message about one that does not fit.
     fn shown(&self, _value: &[u8]) -> Option<String> {
         None
-    }
-}
-
-/// Collects the values of one column.
-pub(crate) struct ColumnBuilder {
-    name: String,
-    data_type: DataType,
-    /// False of a column that the catalog calls NOT NULL.
-    is_nullable: bool,
-    nulls: NullBufferBuilder,
-    /// So far.
-    pub rows: usize,
-    pub values: Box<dyn Decode>,
-}
-
-impl ColumnBuilder {
-    /// A list that takes more than `max_bytes` of memory is refused: elements that are NULL take less on
-    /// the line.
-    pub(crate) fn new(field: &Field, form: &Form, max_bytes: usize) -> Self {
-        let values: Box<dyn Decode> = match form {
-            Form::Value(ty, data_type) => {
-                let held = types::held(*ty).expect("Arrow holds a type with this form");
-                (held.decode)(data_type)
-            }
-            Form::Opaque(Some(width)) => Fixed::of(*width as usize),
-            Form::TextCast | Form::Opaque(None) => Bytes::of(None),
-            Form::List(element) => Box::new(Lists::of(element, field.data_type(), max_bytes)),
-        };
-        Self {
-            name: field.name().clone(),
-            data_type: field.data_type().clone(),
-            is_nullable: field.is_nullable(),
-            nulls: NullBufferBuilder::new(0),
-            rows: 0,
-            values,
-        }
-    }
-
-    /// Bytes of Arrow data so far.
-    pub(crate) fn bytes(&self) -> usize {
-        self.values.bytes() + self.rows.div_ceil(8)
-    }
-
-    /// Takes the cells 0, `width`, 2 `width` …; some of them may be NULL if `has_null`. `first_row` is
-    /// the number of the first.
-    pub(crate) fn append(
-        &mut self,
-        data: &[u8],
-        cells: &[Cell],
-        width: usize,
-        has_null: bool,
-        first_row: u64,
-    ) -> Result<(), PgError> {
-        let extended = self.extend(data, cells, width, has_null);
-        extended.map_err(|(index, problem)| {
-            let mut error = problem.at(&self.name, first_row + index as u64);
-            let cell = cells.get(index * width).filter(|cell| cell.length >= 0);
-            if let Some(value) = cell.and_then(|cell| self.values.shown(cell.bytes(data))) {
-                error.message = format!("{}: {value}", error.message);
-            }
-            error
-        })
-    }
-
-    pub(crate) fn extend(
-        &mut self,
-        data: &[u8],
-        cells: &[Cell],
-        width: usize,
-        has_null: bool,
-    ) -> Result<(), Failed> {
-        let column = || cells.iter().step_by(width);
-        let rows = column().len();
-        if has_null && column().any(|cell| cell.length < 0) {
-            for cell in column() {
-                self.nulls.append(cell.length >= 0);
-            }
-        } else {
-            self.nulls.append_n_non_nulls(rows);
-        }
-        self.rows += rows;
-        self.values.extend(data, column())
-    }
-
-    /// The column so far; the builder goes on empty. `first_row` is the number of its first row.
-    pub(crate) fn take(&mut self, first_row: u64) -> Result<ArrayRef, PgError> {
-        let finished = self.finish();
-        finished.map_err(|(index, problem)| problem.at(&self.name, first_row + index as u64))
-    }
-
-    pub(crate) fn finish(&mut self) -> Result<ArrayRef, Failed> {
-        self.rows = 0;
-        let nulls = self.nulls.finish();
-        // Foreign tables may hold what the catalog excludes.
-        let null = nulls.as_ref().filter(|_| !self.is_nullable);
-        let null = null.and_then(|nulls| (0..nulls.len()).find(|row| nulls.is_null(*row)));
-        null.map_or(Ok(()), |row| Err((row, Problem::Null)))?;
-        self.values.take(&self.data_type, nulls)
     }
 }
 

@@ -8,6 +8,7 @@ mod block;
 use std::ops::Range;
 
 use arrow_array::cast::AsArray;
+use arrow_array::types::*;
 use arrow_array::{Array, ArrayRef, ArrowPrimitiveType};
 use arrow_buffer::NullBuffer;
 use arrow_schema::DataType;
@@ -15,55 +16,12 @@ use arrow_schema::DataType;
 pub(crate) use block::{Layout, Number, Places};
 
 use crate::error::{Failed, Problem};
-use crate::oids::Rewrite;
-use crate::types::text::Limit;
-use crate::types::{array, float, integer, json, numeric, text};
-
-/// How the values of one column become bytes. Made by [`mod@crate::fit`].
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Op {
-    /// Every value is NULL.
-    Null,
-    /// As the Arrow type says: booleans, floats, dates, times, decimals, bytes.
-    Plain,
-    /// Text; `check` if it may hold NUL characters, `limit` if it may be too long.
-    Text { check: bool, limit: Option<Limit> },
-    /// A version byte, then JSON; `check` as for text, `keys` if an object may repeat one.
-    Jsonb { check: bool, keys: bool },
-    /// Text as a JSON string, behind a version byte for jsonb.
-    JsonString { version: bool },
-    /// An integer of this many bytes.
-    Int(u8),
-    /// An integer as `numeric`.
-    IntNumeric,
-    /// A float as `float8`.
-    Float8,
-    /// Bytes whose OIDs change.
-    Rewrite(Rewrite),
-    /// A list as an array; `depth` dimensions of the element type `oid`.
-    List {
-        oid: u32,
-        depth: usize,
-        element: Box<Op>,
-    },
-}
-
-impl Op {
-    /// True if texts, or those in lists, are written as JSON strings.
-    pub(crate) fn writes_json_strings(&self) -> bool {
-        match self {
-            Self::JsonString { .. } => true,
-            Self::List { element, .. } => element.writes_json_strings(),
-            _ => false,
-        }
-    }
-}
 
 /// The values of one column of one batch.
 pub(crate) struct Bound<'a> {
-    nulls: Option<&'a NullBuffer>,
+    pub(crate) nulls: Option<&'a NullBuffer>,
     /// `None`: all are NULL.
-    values: Option<Values<'a>>,
+    pub(crate) values: Option<Values<'a>>,
 }
 
 /// The values of an array, ready to be written.
@@ -313,32 +271,7 @@ where
     }
 }
 
-impl<'a> Bound<'a> {
-    /// Takes the column apart. `None`: the array is not of the type the op was made for. A
-    /// problem with a row's text is given at once.
-    pub(crate) fn new(op: &'a Op, array: &'a ArrayRef) -> Result<Option<Self>, Failed> {
-        Self::within(op, array, 0..array.len())
-    }
-
-    /// The same where only these of its values are written.
-    pub(crate) fn within(
-        op: &'a Op,
-        array: &'a ArrayRef,
-        written: Range<usize>,
-    ) -> Result<Option<Self>, Failed> {
-        let values = match op {
-            Op::Null => None,
-            op => match op.encode(array, written)? {
-                None => return Ok(None),
-                values => values,
-            },
-        };
-        Ok(Some(Self {
-            nulls: array.nulls().filter(|nulls| nulls.null_count() > 0),
-            values,
-        }))
-    }
-
+impl Bound<'_> {
     #[inline]
     pub(crate) fn is_null(&self, row: usize) -> bool {
         self.nulls.is_some_and(|nulls| nulls.is_null(row)) || self.values.is_none()
@@ -370,38 +303,6 @@ impl<'a> Bound<'a> {
     }
 }
 
-impl Op {
-    fn encode<'a>(
-        &'a self,
-        array: &'a ArrayRef,
-        written: Range<usize>,
-    ) -> Result<Option<Values<'a>>, Failed> {
-        Ok(match self {
-            Self::Null => None,
-            Self::Plain => crate::types::encode(array),
-            Self::Text { check, limit } => text::encode_text(array, *check, *limit, written)?,
-            Self::Jsonb { check, keys } => json::encode_jsonb(array, *check, *keys, written)?,
-            Self::JsonString { version } => json::encode_strings(array, *version, written)?,
-            Self::Int(width) => integer::encode_as(array, *width),
-            Self::IntNumeric => numeric::encode_integers(array),
-            Self::Float8 => float::encode_double(array),
-            Self::Rewrite(rewrite) => Bytes::of(array, None).map(|bytes| {
-                aside(move |row, out| {
-                    let value = bytes.value(row);
-                    put_bytes(out, None, value)?;
-                    let start = out.len() - value.len();
-                    rewrite.apply(&mut out[start..])
-                })
-            }),
-            Self::List {
-                oid,
-                depth,
-                element,
-            } => array::encode_lists(*oid, *depth, element, array, written)?,
-        })
-    }
-}
-
 fn variable(array: &ArrayRef) -> Option<(Offsets<'_>, &[u8])> {
     Some(match array.data_type() {
         DataType::Utf8 => {
@@ -422,4 +323,45 @@ fn variable(array: &ArrayRef) -> Option<(Offsets<'_>, &[u8])> {
         }
         _ => return None,
     })
+}
+
+/// Values of any width and sign.
+pub(crate) enum Ints<'a> {
+    I8(&'a [i8]),
+    I16(&'a [i16]),
+    I32(&'a [i32]),
+    I64(&'a [i64]),
+    U8(&'a [u8]),
+    U16(&'a [u16]),
+    U32(&'a [u32]),
+    U64(&'a [u64]),
+}
+
+impl<'a> Ints<'a> {
+    pub(crate) fn of(array: &'a ArrayRef) -> Option<Self> {
+        Some(match array.data_type() {
+            DataType::Int8 => Self::I8(values::<Int8Type>(array)),
+            DataType::Int16 => Self::I16(values::<Int16Type>(array)),
+            DataType::Int32 => Self::I32(values::<Int32Type>(array)),
+            DataType::Int64 => Self::I64(values::<Int64Type>(array)),
+            DataType::UInt8 => Self::U8(values::<UInt8Type>(array)),
+            DataType::UInt16 => Self::U16(values::<UInt16Type>(array)),
+            DataType::UInt32 => Self::U32(values::<UInt32Type>(array)),
+            DataType::UInt64 => Self::U64(values::<UInt64Type>(array)),
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn get(&self, row: usize) -> i128 {
+        match self {
+            Self::I8(values) => values[row].into(),
+            Self::I16(values) => values[row].into(),
+            Self::I32(values) => values[row].into(),
+            Self::I64(values) => values[row].into(),
+            Self::U8(values) => values[row].into(),
+            Self::U16(values) => values[row].into(),
+            Self::U32(values) => values[row].into(),
+            Self::U64(values) => values[row].into(),
+        }
+    }
 }

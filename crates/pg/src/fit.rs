@@ -23,32 +23,16 @@ use arrow_schema::{DataType, Field};
 use rapidbyte_wire::types as wire_types;
 
 use crate::PgError;
-use crate::builtin;
+use crate::builtin::{self, Builtin};
 use crate::cast::has_inner_modifier;
-use crate::encode::Op;
+use crate::decision::{Decision, Fit, refused};
 use crate::form::{Form, OPAQUE, carried};
 use crate::model::{Column, Kind, PgType};
 use crate::oids::Rewrite;
+use crate::op::Op;
+use crate::types;
 use crate::types::numeric::numeric_note;
 use crate::types::text::{length_note, limit};
-use crate::types::{self, array};
-
-/// How a field gets into a column.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fit {
-    /// Bytes for the column itself; every value stays what it is.
-    Direct,
-    /// The same in another form, which the string names.
-    Converted(String),
-    /// Bytes for the column itself. Its type is wider, or differs in the way that the string names.
-    Widened(String),
-    /// Bytes for the column itself; the server reads them, and the string names the part that it keeps.
-    Checked(String),
-    /// The text must be loaded into a `text` column and cast on the server: `column::type`.
-    Cast(String),
-    /// Not without losing something; the reason.
-    Refused(String),
-}
 
 /// Says how a field gets into a column of the target table (with the target's own OIDs).
 ///
@@ -74,7 +58,7 @@ pub fn plain(field: &Field) -> Result<Column, String> {
     Ok(column)
 }
 
-pub(crate) fn plain_type(field: &Field, depth: usize) -> Result<Column, String> {
+fn plain_type(field: &Field, depth: usize) -> Result<Column, String> {
     if wire_types::extension_name(field) == Some(OPAQUE) {
         return Err("its values are in a system's own form, and their type is not declared".into());
     }
@@ -82,7 +66,7 @@ pub(crate) fn plain_type(field: &Field, depth: usize) -> Result<Column, String> 
         return Ok(column);
     }
     match field.data_type() {
-        DataType::List(item) | DataType::LargeList(item) => array::column(item, depth),
+        DataType::List(item) | DataType::LargeList(item) => array_of(item, depth),
         DataType::Struct(_) | DataType::Map(..) => Err(
             "write structs and maps as JSON, or split them into columns: PostgreSQL has no \
                      type for them here"
@@ -93,7 +77,7 @@ pub(crate) fn plain_type(field: &Field, depth: usize) -> Result<Column, String> 
 }
 
 /// A field as PostgreSQL sees it.
-pub(crate) struct Source {
+struct Source {
     pub column: Column,
     /// The values are text that the server made of another type.
     pub is_text_cast: bool,
@@ -145,12 +129,6 @@ pub(crate) fn decide(field: &Field, target: &Column) -> Result<(Fit, Option<Op>)
         Ok((op, Some(note))) => (Fit::Widened(note), Some(op)),
         Err(fit) => (fit, None),
     })
-}
-
-pub(crate) type Decision = Result<(Op, Option<String>), Fit>;
-
-pub(crate) fn refused<T>(reason: impl Into<String>) -> Result<T, Fit> {
-    Err(Fit::Refused(reason.into()))
 }
 
 const JSONB_NOTE: &str =
@@ -387,7 +365,7 @@ fn values_into(field: &Field, from: (&PgType, i32), to: (&PgType, i32)) -> Decis
     };
     let Some(builtin) = builtin::by_oid(to.0.oid).copied() else {
         return match (&to.0.kind, field.data_type()) {
-            (Kind::Array { element }, _) => array::into(field, from, (element, to.1)),
+            (Kind::Array { element }, _) => into_array(field, from, (element, to.1)),
             _ => no_way(),
         };
     };
@@ -400,4 +378,76 @@ fn values_into(field: &Field, from: (&PgType, i32), to: (&PgType, i32)) -> Decis
     }
     check_modifier(from.0, from.1, to.1)?;
     Ok((Op::Plain, numeric_note(from, to.1)))
+}
+
+/// `max` in PostgreSQL's arrays.
+const MAX_DIMENSIONS: usize = 6;
+
+/// The column for lists of `item`, which is `depth` lists deep; a list of lists is an array of more dimensions.
+fn array_of(item: &Field, depth: usize) -> Result<Column, String> {
+    if depth == MAX_DIMENSIONS {
+        return Err(format!("arrays have at most {MAX_DIMENSIONS} dimensions"));
+    }
+    let element = plain_type(item, depth + 1)?;
+    if let Kind::Array { .. } = element.ty.kind {
+        return Ok(Column {
+            dimensions: element.dimensions + 1,
+            ..element
+        });
+    }
+    let array = builtin::by_oid(element.ty.oid).map(Builtin::array_ty);
+    Ok(Column {
+        ty: array.ok_or("the element's type does not have an array type")?,
+        type_text: format!("{}[]", element.type_text),
+        dimensions: 1,
+        ..element
+    })
+}
+
+/// A list in an array of elements of the type `to`.
+fn into_array(field: &Field, from: (&PgType, i32), to: (&PgType, i32)) -> Decision {
+    let Kind::Array { element: from_item } = &from.0.kind else {
+        return refused("a single value does not become an array");
+    };
+    let mut item = field;
+    let mut depth = 0;
+    while let DataType::List(inner) | DataType::LargeList(inner) = item.data_type() {
+        item = inner;
+        depth += 1;
+    }
+    // The element travels by the same rules as a column of its type would.
+    let element = Source {
+        column: Column {
+            typmod: from.1,
+            ..Column::new("", (**from_item).clone(), from_item.name.clone())
+        },
+        is_text_cast: false,
+        is_opaque: false,
+        is_foreign: true,
+    };
+    let target = Column {
+        typmod: to.1,
+        ..Column::new("", to.0.clone(), to.0.name.clone())
+    };
+    // The mark of a column is about the strings in its lists.
+    let item = match rapidbyte_wire::types::is_json_strings(field) {
+        true => &item.clone().with_metadata(field.metadata().clone()),
+        false => item,
+    };
+    match element.decide_for(item, &target) {
+        Ok((op, note)) => Ok((
+            Op::List {
+                oid: to.0.oid,
+                depth,
+                element: Box::new(op),
+            },
+            note,
+        )),
+        Err(Fit::Cast(_)) => refused(format!(
+            "elements of {} do not become {}",
+            from_item.display_name(),
+            to.0.display_name()
+        )),
+        Err(fit) => Err(fit),
+    }
 }

@@ -8,12 +8,15 @@
 //! statements and bytes go out. All of it treats bytes and metadata as hostile.
 
 pub mod behind;
+mod bind;
+mod builder;
 pub mod builtin;
 mod bytes;
 pub mod cast;
 pub mod catalog;
 pub mod copy;
 pub mod ddl;
+mod decision;
 mod decode;
 pub mod digest;
 mod encode;
@@ -25,10 +28,12 @@ pub mod insert;
 mod json_keys;
 pub mod model;
 pub mod oids;
+mod op;
 mod types;
 pub mod widen;
 
+pub use decision::Fit;
 pub use error::{Owner, PgError};
-pub use fit::{Fit, fit};
+pub use fit::fit;
 pub use form::{Form, NATIVE_FORM, Table, column_of, field, form, select_expression};
 pub use model::{Column, Kind, PgType};

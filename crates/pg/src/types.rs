@@ -3,12 +3,13 @@
 //! A family fills [`Family`] and, for each of its types, a row of [`Type`]: how Arrow holds a value, how the value is
 //! decoded and encoded, which type a field of Arrow becomes, which modifiers fit, and which texts a cast accepts. A
 //! new type is a row in its family's file, with its OID in [`crate::builtin`]. A new family is a file and a line in
-//! [`FAMILIES`]. A type in no family travels in its native form, or as the server's text.
+//! [`FAMILIES`]. A type in no family travels in its native form, or as the server's text. Arrays are made
+//! of other types, and follow their rules: [`mod@crate::fit`], [`crate::bind`] and [`crate::builder`] know them.
 
 /// Rows of [`Type`]: the types, how Arrow holds them, their modifiers, and which texts a cast accepts.
 macro_rules! types {
     ($([$($of:ident),*] $held:expr, $modifier:expr, $spelling:expr;)*) => {
-        &[$($crate::types::Type {
+        &[$($crate::types::family::Type {
             of: &[$($of),*],
             held: $held,
             modifier: $modifier,
@@ -17,11 +18,11 @@ macro_rules! types {
     };
 }
 
-pub(crate) mod array;
 mod boolean;
 mod bytes;
 mod datetime;
-pub(crate) mod float;
+pub(crate) mod family;
+mod float;
 pub(crate) mod integer;
 pub(crate) mod json;
 mod native;
@@ -30,14 +31,13 @@ pub(crate) mod text;
 mod uuid;
 
 use arrow_array::ArrayRef;
-use arrow_schema::{DataType, Field};
+use arrow_schema::Field;
 
 use crate::builtin::Builtin;
-use crate::cast::Spelling;
-use crate::decode::Decode;
+use crate::decision::Decision;
 use crate::encode::Values;
-use crate::fit::Decision;
 use crate::model::{Column, PgType};
+use family::{Family, Held, Modifier, Spelling, Type};
 
 /// All families. The first one that knows a field names its type, so `uuid` and `json` stand before bytes and text.
 static FAMILIES: [&Family; 10] = [
@@ -52,89 +52,6 @@ static FAMILIES: [&Family; 10] = [
     &bytes::FAMILY,
     &native::FAMILY,
 ];
-
-/// A family: the compiler names a field that is missing.
-pub(crate) struct Family {
-    /// Its types.
-    types: &'static [Type],
-    /// The column to create for a field, without its name.
-    column: fn(&Field) -> Option<Column>,
-    /// How a field from a type gets into a column of another; `None` if only into the same.
-    into: fn(&Field, from: &PgType, to: Builtin, typmod: i32) -> Option<Decision>,
-    /// The values of an array whose Arrow type is the family's own, as that type is on the line.
-    encode: fn(&ArrayRef) -> Option<Values<'_>>,
-}
-
-/// Types that their family treats alike.
-struct Type {
-    of: &'static [Builtin],
-    /// `None`: no type of Arrow is like it.
-    held: Option<Held>,
-    /// `None`: it has none, or nobody knows what it means.
-    modifier: Option<Modifier>,
-    /// Which texts a cast accepts.
-    spelling: Spelling,
-}
-
-/// The effect of a type's modifiers.
-pub(crate) struct Modifier {
-    /// Why the target's modifier would change a value of the source's, or refuse it.
-    pub fits: Fits,
-    /// Equal values may be written differently, as 1.2 and 1.20 are.
-    pub by_value: bool,
-}
-
-/// How Arrow holds the values of a type.
-pub(crate) struct Held {
-    /// It holds every value, so that nobody needs the native form.
-    pub exact: bool,
-    /// The Arrow type for a modifier; `None` if the modifier lets through what no Arrow type holds.
-    pub data_type: fn(typmod: i32) -> Option<DataType>,
-    /// The extension type's name.
-    pub extension: Option<&'static str>,
-    /// Collects values of `data_type`.
-    pub decode: fn(&DataType) -> Box<dyn Decode>,
-}
-
-type Fits = fn(from: i32, to: i32) -> Result<(), &'static str>;
-
-/// Equal values of the type are written differently.
-const fn by_value(fits: Fits) -> Option<Modifier> {
-    let by_value = true;
-    Some(Modifier { fits, by_value })
-}
-
-/// Equal values of the type are written alike.
-const fn by_text(fits: Fits) -> Option<Modifier> {
-    let by_value = false;
-    Some(Modifier { fits, by_value })
-}
-
-/// Arrow holds every value.
-const fn exactly(
-    data_type: fn(i32) -> Option<DataType>,
-    decode: fn(&DataType) -> Box<dyn Decode>,
-) -> Option<Held> {
-    Some(Held {
-        exact: true,
-        data_type,
-        extension: None,
-        decode,
-    })
-}
-
-/// Arrow holds most values.
-const fn partly(
-    data_type: fn(i32) -> Option<DataType>,
-    decode: fn(&DataType) -> Box<dyn Decode>,
-) -> Option<Held> {
-    Some(Held {
-        exact: false,
-        data_type,
-        extension: None,
-        decode,
-    })
-}
 
 /// The row of a built-in type.
 fn of(oid: u32) -> Option<&'static Type> {

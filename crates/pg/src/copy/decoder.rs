@@ -6,7 +6,8 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 
 use super::{HEADER_BYTES, SIGNATURE};
-use crate::decode::{Cell, ColumnBuilder};
+use crate::builder::ColumnBuilder;
+use crate::decode::Cell;
 use crate::form::{Table, form, schema};
 use crate::model::Column;
 use crate::{Owner, PgError};

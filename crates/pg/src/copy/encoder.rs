@@ -6,9 +6,10 @@ use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Schema};
 
 use super::{SIGNATURE, TRAILER};
-use crate::encode::{Bound, Layout, Op};
+use crate::encode::{Bound, Layout};
 use crate::fit::decide;
 use crate::model::Column;
+use crate::op::Op;
 use crate::{Fit, Owner, PgError};
 
 /// `MaxHeapAttributeNumber`.

@@ -8,9 +8,8 @@ use arrow_array::cast::AsArray;
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer};
 use arrow_schema::DataType;
 
-use super::{Family, exactly};
+use super::family::{Family, Spelling, exactly};
 use crate::builtin::BOOL;
-use crate::cast::Spelling;
 use crate::decode::{Cells, Decode, Taken};
 use crate::encode::{Appended, Encode, Number, Places, Values, put_number};
 use crate::error::{Failed, Problem};

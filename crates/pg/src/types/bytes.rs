@@ -3,9 +3,8 @@
 use arrow_array::cast::AsArray;
 use arrow_schema::DataType;
 
-use super::{Family, exactly};
+use super::family::{Family, Spelling, exactly};
 use crate::builtin::BYTEA;
-use crate::cast::Spelling;
 use crate::decode::Bytes;
 use crate::encode::{Bytes as Written, fixed};
 

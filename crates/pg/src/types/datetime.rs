@@ -9,9 +9,8 @@ use arrow_array::types::*;
 use arrow_buffer::IntervalMonthDayNano;
 use arrow_schema::{DataType, IntervalUnit, TimeUnit};
 
-use super::{Family, Modifier, by_text, by_value, partly};
+use super::family::{Family, Modifier, Spelling, by_text, by_value, partly};
 use crate::builtin::{Builtin, DATE, INTERVAL, TIME, TIMESTAMP, TIMESTAMPTZ, TIMETZ};
-use crate::cast::Spelling;
 use crate::decode::{Decode, numbers};
 use crate::encode::{self, Values, aside, put_number, values};
 use crate::error::Problem;

@@ -1,15 +1,14 @@
 //! Floating-point numbers, big-endian.
 
-use arrow_array::ArrayRef;
 use arrow_array::types::*;
 use arrow_schema::DataType;
 
-use super::{Family, exactly};
+use super::family::{Family, Spelling, exactly};
 use crate::builtin::{FLOAT4, FLOAT8};
-use crate::cast::Spelling;
+use crate::decision::refused;
 use crate::decode::numbers;
-use crate::encode::{self, Op, Values, values};
-use crate::fit::refused;
+use crate::encode::{self, values};
+use crate::op::Op;
 
 pub(super) static FAMILY: Family = Family {
     types: types! {
@@ -48,13 +47,3 @@ const DECIMAL: Spelling = Spelling::Also(|text, value| {
         r"CASE WHEN {text} ~* '^\s*[+-]?(nan|inf|infinity)\s*$' THEN true ELSE {value}::pg_catalog.text::pg_catalog.numeric = {text}::pg_catalog.numeric END"
     )
 });
-
-/// As `double precision`.
-pub(crate) fn encode_double(array: &ArrayRef) -> Option<Values<'_>> {
-    match array.data_type() {
-        DataType::Float32 => Some(encode::numbers(values::<Float32Type>(array), |value| {
-            Ok(f64::from(value))
-        })),
-        _ => super::encode(array),
-    }
-}

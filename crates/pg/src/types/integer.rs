@@ -4,14 +4,15 @@ use arrow_array::ArrayRef;
 use arrow_array::types::*;
 use arrow_schema::{DataType, Field};
 
-use super::{Family, exactly, numeric};
+use super::family::{Family, Spelling, exactly};
+use super::numeric;
 use crate::builtin::{self, Builtin, CID, INT2, INT4, INT8, OID, XID, XID8, numeric_typmod};
-use crate::cast::Spelling;
+use crate::decision::{Decision, refused};
 use crate::decode::numbers;
-use crate::encode::{self, Op, Values, aside, put_number, values};
+use crate::encode::{self, Ints, Values, aside, put_number, values};
 use crate::error::Problem;
-use crate::fit::{Decision, refused};
 use crate::model::PgType;
+use crate::op::Op;
 
 pub(super) static FAMILY: Family = Family {
     types: types! {
@@ -116,45 +117,4 @@ fn put_int(value: i128, width: u8, out: &mut Vec<u8>) -> Result<(), Problem> {
         _ => put_number(out, i64::try_from(value).map_err(out_of_range)?),
     }
     Ok(())
-}
-
-/// Values of any width and sign.
-pub(crate) enum Ints<'a> {
-    I8(&'a [i8]),
-    I16(&'a [i16]),
-    I32(&'a [i32]),
-    I64(&'a [i64]),
-    U8(&'a [u8]),
-    U16(&'a [u16]),
-    U32(&'a [u32]),
-    U64(&'a [u64]),
-}
-
-impl<'a> Ints<'a> {
-    pub(crate) fn of(array: &'a ArrayRef) -> Option<Self> {
-        Some(match array.data_type() {
-            DataType::Int8 => Self::I8(values::<Int8Type>(array)),
-            DataType::Int16 => Self::I16(values::<Int16Type>(array)),
-            DataType::Int32 => Self::I32(values::<Int32Type>(array)),
-            DataType::Int64 => Self::I64(values::<Int64Type>(array)),
-            DataType::UInt8 => Self::U8(values::<UInt8Type>(array)),
-            DataType::UInt16 => Self::U16(values::<UInt16Type>(array)),
-            DataType::UInt32 => Self::U32(values::<UInt32Type>(array)),
-            DataType::UInt64 => Self::U64(values::<UInt64Type>(array)),
-            _ => return None,
-        })
-    }
-
-    pub(crate) fn get(&self, row: usize) -> i128 {
-        match self {
-            Self::I8(values) => values[row].into(),
-            Self::I16(values) => values[row].into(),
-            Self::I32(values) => values[row].into(),
-            Self::I64(values) => values[row].into(),
-            Self::U8(values) => values[row].into(),
-            Self::U16(values) => values[row].into(),
-            Self::U32(values) => values[row].into(),
-            Self::U64(values) => values[row].into(),
-        }
-    }
 }

@@ -6,10 +6,9 @@ use arrow_array::ArrayRef;
 use arrow_schema::DataType;
 use rapidbyte_wire::types as wire_types;
 
+use super::family::{Family, Held, Spelling};
 use super::text::checked;
-use super::{Family, Held};
 use crate::builtin::{JSON, JSONB};
-use crate::cast::Spelling;
 use crate::decode::{Bytes, Decode};
 use crate::encode::{Values, aside};
 use crate::error::{Failed, Problem};

@@ -1,8 +1,7 @@
 //! Types that no type of Arrow is like: they travel in their native form, or as the server's text.
 
-use super::{Family, by_text};
+use super::family::{Family, Spelling, by_text};
 use crate::builtin::*;
-use crate::cast::Spelling;
 
 pub(super) static FAMILY: Family = Family {
     types: types! {

@@ -7,12 +7,10 @@ use arrow_array::{ArrayRef, ArrowPrimitiveType};
 use arrow_buffer::NullBuffer;
 use arrow_schema::DataType;
 
-use super::integer::Ints;
-use super::{Family, by_value, partly};
+use super::family::{Family, Spelling, by_value, partly};
 use crate::builtin::{MONEY, NUMERIC, numeric_typmod, to_numeric_typmod};
-use crate::cast::Spelling;
 use crate::decode::{Cells, Decode, Taken, primitive};
-use crate::encode::{Values, aside, values};
+use crate::encode::{Ints, Values, aside, values};
 use crate::error::Failed;
 use crate::model::{Column, PgType};
 use digits::Wide;

@@ -6,13 +6,13 @@ use std::ops::Range;
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::DataType;
 
-use super::{Family, by_value, exactly};
+use super::family::{Family, Spelling, by_value, exactly};
 use crate::builtin::{BPCHAR, NAME, TEXT, VARCHAR};
-use crate::cast::Spelling;
 use crate::decode::Bytes;
 use crate::encode::{Bytes as Written, Values};
 use crate::error::{Failed, Problem};
 use crate::model::PgType;
+use crate::op::Limit;
 
 pub(super) static FAMILY: Family = Family {
     types: types! {
@@ -124,37 +124,4 @@ pub(super) fn checked(
         }
     }
     Ok(Some(bytes))
-}
-
-/// How long a text may be. The server itself refuses longer ones, but for surplus blanks at the end,
-/// which it cuts and says nothing (`varchar_input`, `bpchar_input`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Limit {
-    pub chars: u32,
-    /// Blanks at the end mean nothing at either side.
-    pub ignores_blanks: bool,
-    /// Blanks at the end mean something at the source alone: the target pads shorter texts.
-    pub refuses_blanks: bool,
-}
-
-impl Limit {
-    fn check(self, text: &[u8]) -> Result<(), Problem> {
-        let limit = self.chars as usize;
-        let hides = self.refuses_blanks && text.last() == Some(&b' ');
-        if text.len() <= limit && !hides {
-            return Ok(());
-        }
-        let mut end = text.len();
-        while self.ignores_blanks && end > 0 && text[end - 1] == b' ' {
-            end -= 1;
-        }
-        // All bytes of UTF-8 but those that continue a character.
-        let begins = |byte: &&u8| **byte & 0xC0 != 0x80;
-        match text[..end].iter().filter(begins).count() {
-            chars if chars > limit => Err(Problem::TooLong(self.chars)),
-            // As long as the column: nothing is padded.
-            chars if hides && chars < limit => Err(Problem::Blanks),
-            _ => Ok(()),
-        }
-    }
 }

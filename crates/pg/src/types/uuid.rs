@@ -3,9 +3,8 @@
 use arrow_schema::DataType;
 use rapidbyte_wire::types as wire_types;
 
-use super::{Family, Held};
+use super::family::{Family, Held, Spelling};
 use crate::builtin::UUID;
-use crate::cast::Spelling;
 use crate::decode::Fixed;
 
 pub(super) static FAMILY: Family = Family {
