@@ -13,9 +13,9 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use pyo3::prelude::*;
-use rapidbyte_wire::types::{extension_name, is_json};
+use rapidbyte_wire::types::is_json;
 
-use crate::objects::{Makers, values};
+use crate::objects::{Makers, is_bool8, values};
 use crate::refusal::{Refusal, Result};
 use crate::shape::Shape;
 use crate::value::{Known, write_json};
@@ -49,11 +49,6 @@ fn of_row(field: &FieldRef) -> Result<FieldRef> {
 
 fn with_type(field: &Field, data_type: DataType) -> FieldRef {
     Arc::new(field.clone().with_data_type(data_type))
-}
-
-/// Whether bytes are booleans ("8-bit Boolean" in the Arrow documentation).
-pub fn is_bool8(field: &Field) -> bool {
-    *field.data_type() == DataType::Int8 && extension_name(field) == Some("arrow.bool8")
 }
 
 fn has_struct(field: &Field) -> bool {

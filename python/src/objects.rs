@@ -8,9 +8,8 @@ use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString};
 use rapidbyte_formats::text::decimal::{write_i128, write_i256};
-use rapidbyte_wire::types::{is_json, is_uuid, type_name};
+use rapidbyte_wire::types::{extension_name, is_json, is_uuid, type_name};
 
-use crate::documents::is_bool8;
 use crate::refusal::Refusal;
 
 /// The rows of a batch as a list of dicts.
@@ -301,4 +300,9 @@ pub fn values<'py>(makers: &Makers<'py>, field: &Field, array: &ArrayRef) -> PyR
                 .into())
         }
     }
+}
+
+/// Whether bytes are booleans ("8-bit Boolean" in the Arrow documentation).
+pub fn is_bool8(field: &Field) -> bool {
+    *field.data_type() == DataType::Int8 && extension_name(field) == Some("arrow.bool8")
 }
