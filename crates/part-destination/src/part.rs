@@ -2,6 +2,7 @@
 
 mod load;
 mod session;
+mod target;
 mod writer;
 
 #[allow(missing_docs, unsafe_code, clippy::all, clippy::pedantic)]

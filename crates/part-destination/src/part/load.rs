@@ -9,7 +9,7 @@ use crate::part::contract::{
     self, Cursor, GuestLoad, LoadRequest, Progress, Receipt, StreamCommit,
 };
 use crate::part::script;
-use crate::part::session::as_script;
+use crate::part::target::as_script;
 use crate::part::writer::{Begun, Open, Writer};
 use crate::part::{Error, of_host, refused};
 

@@ -2,14 +2,15 @@
 
 use std::rc::Rc;
 
-use rapidbyte_rows::{Held, Refusal, columns, one};
+use rapidbyte_rows::{Held, Refusal, one};
 
 use crate::part::contract::{
     self, Bucket, Buckets, CheckItem, ChosenRows, ColumnPlan, DigestedRow, Fit, GuestSession,
-    KeptReject, LoadRequest, Plan, Presence, Progress, RowLimit, Target, Worker, WriteMode,
+    KeptReject, LoadRequest, Plan, Presence, Progress, RowLimit, Target, Worker,
 };
 use crate::part::load::{Load, TOGETHER};
 use crate::part::script;
+use crate::part::target::as_script;
 use crate::part::{Error, of_host, refused};
 
 /// The script, opened with one configuration.
@@ -103,26 +104,6 @@ impl GuestSession for Session {
         let load = Load::new(Rc::clone(&self.0), request);
         Ok(contract::Load::new(load))
     }
-}
-
-/// The target as a script needs it.
-pub fn as_script(target: Target) -> Result<(Vec<Held>, script::Target), Error> {
-    let (held, columns) =
-        columns(&target.schema).map_err(|refusal| refused(refusal, &target.stream))?;
-    if target.write_mode == WriteMode::Upsert {
-        let text = "a destination in Python or JavaScript cannot change existing rows";
-        let refusal = Refusal::config("write_mode_not_possible", text)
-            .hint("set write_mode: append or replace, as the connector offers");
-        return Err(refused(refusal, &target.stream));
-    }
-    let target = script::Target {
-        stream: target.stream,
-        columns,
-        names: held.iter().map(|column| column.name.clone()).collect(),
-        write_mode: target.write_mode,
-        primary_key: target.primary_key,
-    };
-    Ok((held, target))
 }
 
 fn planned(column: Held, refused: &[script::Refusal]) -> ColumnPlan {
