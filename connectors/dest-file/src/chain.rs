@@ -200,8 +200,8 @@ impl Place {
             .at("config.path"))
     }
 
-    /// Refuses files that differ in form from those of the run: no reader could read both with one pattern and one set of
-    /// options. A run that replaces all files finds them by their names. Errors: `format_changed`.
+    /// Refuses files in another form than the files of the run: no reader could read both with one pattern and one set
+    /// of options. A run that replaces all files finds them by their names. Errors: `format_changed`.
     pub(crate) fn refuse_other_form(&self, found: &Manifest) -> Result<()> {
         let Some(form) = &found.form else {
             return Ok(());
@@ -393,7 +393,7 @@ pub(crate) struct Lease {
     owner: String,
     is_replay: bool,
     last: Link,
-    /// The columns of the files that the run adds, and those of them that become directories.
+    /// The columns of the files that the run adds, and the columns that become directories.
     pub schema: SchemaRef,
     pub partition_by: Vec<String>,
     /// The rejects that the next commit replays.

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 
 use crate::size::rows;
 
-/// What stands under `config:`.
+/// The keys under `config:`.
 #[derive(Debug, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {

@@ -12,7 +12,7 @@ use rapidbyte_sdk::{DroppedColumn, NewColumn, TypeChange, WARNING_NOTE};
 
 use crate::settings::{FileFormat, Settings};
 
-/// What the policies of a target make of the differences.
+/// The differences between a stream and the files, as the policies of the target decide on them.
 #[derive(Debug, Default)]
 pub(crate) struct Drift {
     /// The columns that the files lack.
@@ -81,8 +81,8 @@ pub(crate) fn compare(
     Ok(drift)
 }
 
-/// Refuses columns that no reader brings together with those of the files: other ones, or in files without a header
-/// another order. Errors: `column_refused`.
+/// Refuses columns that no reader can combine with the columns of the files: other names, or another order in files
+/// without a header. Errors: `column_refused`.
 fn refuse_strangers(
     settings: &Settings,
     place: &str,

@@ -140,8 +140,8 @@ pub(crate) fn look(
 /// Pairs of the old and the new name of a column.
 type Renames = Vec<(String, String)>;
 
-/// The columns that the source renamed, and those of them whose new name another column of the table has. Columns may
-/// exchange their names.
+/// The columns that the source renamed, and the renamed columns whose new name another column of the table has. Columns
+/// may exchange their names.
 fn renamed(
     schema: &Schema,
     source: &Origin,

@@ -1,4 +1,4 @@
-//! What stands under `config:`, and what it comes to.
+//! The keys under `config:`, and the settings that they make.
 
 use std::time::Duration;
 
@@ -26,9 +26,9 @@ const COPY_FLUSH_BYTES: u32 = 128 << 10;
 const CHECKPOINT_SCHEMA: &str = "_rapidbyte";
 /// The name of the table of checkpoints.
 pub(crate) const CHECKPOINT_TABLE: &str = "checkpoint";
-/// What runs changed in their targets, in the same schema.
+/// The name of the table that lists what runs changed in their targets, in the same schema.
 pub(crate) const CHANGE_TABLE: &str = "schema_change";
-/// The name of the table beside it in which runs say that they are at work.
+/// The name of the table in the same schema to which active runs send heartbeats.
 pub(crate) const BEAT_TABLE: &str = "checkpoint_beat";
 /// Longer than a busy server takes, shorter than a night.
 const COMMIT_TIMEOUT_SECS: u32 = 600;
@@ -41,7 +41,7 @@ const COPY_FLUSH_LIMITS: std::ops::RangeInclusive<u32> = (4 << 10)..=(8 << 20);
 /// mind; the version that brought it.
 const IDLE_TIMEOUT: (&str, u32) = ("idle_session_timeout", 140_000);
 
-/// What stands under `config:`.
+/// The keys under `config:`.
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -174,7 +174,7 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    /// As it stands in SQL.
+    /// The qualified name as SQL writes it.
     pub fn sql(&self) -> String {
         ident::qualified(&self.schema, &self.table)
     }
@@ -339,7 +339,7 @@ impl Settings {
     }
 
     /// The table of a stream. The name of the stream is `schema.table`, quoted where a part holds a dot, or a name
-    /// without a schema. What the operator chose for the stream comes first. Errors: `invalid_name`.
+    /// without a schema. The operator's choice for the stream comes first. Errors: `invalid_name`.
     pub(crate) fn name_of(&self, target: &Target) -> Result<Name> {
         let stream = &target.stream;
         let (schema, table) = parts_of(stream);

@@ -1,4 +1,4 @@
-//! Waiting for a lock, and saying for whom.
+//! Waits for a lock, and names the sessions that hold it.
 
 use rapidbyte_pg::ident::quote_literal;
 use rapidbyte_pg_client::{Client, Rows};
@@ -10,16 +10,16 @@ use crate::config::Name;
 const SAVEPOINT: &str = "SAVEPOINT rapidbyte_lock";
 const ROLLBACK: &str = "ROLLBACK TO SAVEPOINT rapidbyte_lock";
 const RELEASE: &str = "RELEASE SAVEPOINT rapidbyte_lock";
-/// What the server says to NOWAIT: `lock_not_available`.
+/// The server's answer to NOWAIT: `lock_not_available`.
 pub(crate) const NOT_AVAILABLE: &str = "pg_55P03";
 pub(crate) const NO_PRIVILEGE: &str = "pg_42501";
 /// More are not listed: one is enough to know whom to ask.
 const MAX_LISTED: usize = 3;
 
-/// How long a statement waits for a lock, in ms, before somebody is told.
+/// How long a statement waits for a lock, in ms, before the run warns.
 pub(crate) const PATIENCE_MS: u32 = 1000;
-/// Readers that come while a swap or a change of columns waits for its lock wait, too: it waits for so long, in ms, and
-/// lets them pass before it tries again.
+/// While a swap or a change of columns waits for its lock, later readers wait, too. So it waits for this long, in ms,
+/// and lets the readers pass before it retries.
 pub(crate) const SHORT_MS: u32 = 500;
 pub(crate) const PAUSE: &str = "SELECT pg_catalog.pg_sleep(0.5)";
 /// In ms; 0 for ever.
@@ -36,11 +36,11 @@ const SESSIONS: &str = "SELECT 'session ' || a.pid || ' of ' || coalesce(a.usena
     AND $WHO) ORDER BY a.xact_start";
 /// They hold locks on a table.
 const HOLDERS: &str = "l.relation = $TABLE::pg_catalog.regclass";
-/// They are making tables that nobody else sees yet; which, cannot be known.
+/// They are making tables that nobody else sees yet. The server does not show which tables.
 const MAKERS: &str = "l.mode = 'AccessExclusiveLock' \
     AND NOT EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = l.relation)";
 
-/// Whom the lock of a load makes wait.
+/// The sessions that wait for the lock of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Nobody who reads or writes.
@@ -80,12 +80,12 @@ impl Lock {
     }
 }
 
-/// Takes the lock in the transaction that has failed by what the server said to [`Lock::attempt`], and
-/// says whom it waits for. Gives `refused` where waiting is of no use.
+/// Takes the lock in the transaction in which [`Lock::attempt`] has failed, and names the sessions that it
+/// waits for. Returns `refused` where waiting does not help.
 pub(crate) fn take(client: &mut Client, name: &Name, lock: &Lock, refused: Error) -> Result<()> {
     let statement = &lock.statement;
     let is_held = refused.code == NOT_AVAILABLE;
-    // Who may write to some columns alone may not lock.
+    // A role that may write only some columns may not lock the table.
     let may_do_without = refused.code == NO_PRIVILEGE && !lock.is_needed;
     if !is_held && !may_do_without {
         return Err(refused);
@@ -110,8 +110,8 @@ pub(crate) fn take(client: &mut Client, name: &Name, lock: &Lock, refused: Error
     }
 }
 
-/// What an error of waiting too long for a row or a table is for people; other errors are as they
-/// were. The transaction is rolled back.
+/// The error of a wait for a row or a table that was too long, with the sessions that hold it. Other errors
+/// stay as they are. The transaction is rolled back.
 pub(crate) fn timed_out(client: &mut Client, error: Error, table: &str) -> Error {
     if error.code != NOT_AVAILABLE {
         return error;
@@ -133,7 +133,7 @@ pub(crate) struct Wait {
     pub is_for_standby: bool,
 }
 
-/// What a session waits for that is not its own work; none while it works.
+/// What a session waits for, other than its own work. `None` while it works.
 pub(crate) fn waits_for(client: &mut Client, pid: i32) -> Result<Option<Wait>> {
     let sql = format!(
         "SELECT a.state, a.wait_event_type, a.wait_event FROM pg_catalog.pg_stat_activity AS a \
@@ -164,7 +164,7 @@ pub(crate) fn waits_for(client: &mut Client, pid: i32) -> Result<Option<Wait>> {
     }))
 }
 
-/// Says for whom the fence waits.
+/// Names the sessions that the fence waits for.
 pub(crate) fn warn_of_fence(client: &mut Client, table: &str) -> Result<()> {
     let holders = holders(client, table)?;
     log::warn(format!(
@@ -173,8 +173,7 @@ pub(crate) fn warn_of_fence(client: &mut Client, table: &str) -> Result<()> {
     Ok(())
 }
 
-/// What an error of waiting too long for a turn to make something is for people; other errors are as
-/// they were.
+/// The error of a wait for a turn to create something that was too long. Other errors stay as they are.
 pub(crate) fn no_turn(error: Error, what: &str) -> Error {
     match error.code == NOT_AVAILABLE {
         true => too_long(
@@ -200,8 +199,8 @@ pub(crate) fn too_long(what: &str, holders: &str) -> Error {
         .hint("let the other session end (pg_terminate_backend ends it), or raise lock_timeout")
 }
 
-/// Runs the statement that makes the table, and says for whom it waits when another session is
-/// making one of that name, too, in the transaction that `begin` begins.
+/// Runs the statement that creates the table, in the transaction that `begin` begins. Warns if it waits for
+/// another session that creates a table of that name, too.
 pub(crate) fn make(client: &mut Client, begin: &str, name: &Name, statement: &str) -> Result<()> {
     let answers = client.simple_query(&format!("{begin}; {SAVEPOINT}; {LIMIT}"))?;
     let limit = answers.last().map(Rows::single).transpose()?;

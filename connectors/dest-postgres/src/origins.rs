@@ -58,7 +58,7 @@ struct Recorded {
     left: BTreeSet<i16>,
     /// The highest number of a column that the relation had when the newest rows were read.
     newest: Option<i16>,
-    /// The stream has also written rows of another relation, or rows of which nothing is known.
+    /// The stream has also written rows of another relation, or rows of unknown origin.
     #[serde(default)]
     mixed: bool,
 }
@@ -179,7 +179,8 @@ pub(crate) fn filled(schema: &Schema, kept: Option<&[usize]>) -> Result<Option<S
     Ok(Some(filled.to_string()))
 }
 
-/// The assignment of a commit of rows of which the source does not say where they come from: see [`Known::newest`].
+/// The assignment of a commit whose rows have no known origin, because the source does not send it: see
+/// [`Known::newest`].
 pub(crate) const UNPROVED: &str = "origins = c.origins || '{\"mixed\": true}'::pg_catalog.jsonb";
 
 /// Takes back the proof of [`Known::newest`] for a target that gets rows without all columns of the source, beside the

@@ -107,7 +107,7 @@ struct Misfits {
     first_row: u64,
 }
 
-/// What the rows of a transaction came to.
+/// The result of the rows of a transaction.
 pub(crate) struct Finished {
     pub(crate) client: Client,
     /// Bytes that were sent.

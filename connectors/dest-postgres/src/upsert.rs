@@ -21,9 +21,9 @@ pub(crate) struct Merge {
     /// For append: the places of the columns that tell versions of a key apart, and their operators of
     /// equality. Rows that are there stay, and only versions that are not there are added.
     pub(crate) version: Option<Vec<(usize, String)>>,
-    /// Whether something may turn rows away unsaid, so that they are counted.
+    /// Whether something may silently drop rows, so that they are counted.
     pub(crate) counts: bool,
-    /// How the keys of the source are compared with those of the table.
+    /// How the keys of the source are compared with the keys of the table.
     pub(crate) compare: Option<Compare>,
 }
 

@@ -4,8 +4,8 @@
 //! for text and [`ColumnRows`] for the others. The crates `rapidbyte-formats` and `rapidbyte-columnar` decode the
 //! values and rows of a file.
 //!
-//! A schema is declared (`schema:`, `schemas:`) or inferred from the beginning of a stream's files. What does not fit the
-//! schema, and what an inferred type would change, is an error with file and line. If the host follows changes, the source
+//! A schema is declared (`schema:`, `schemas:`) or inferred from the beginning of a stream's files. A value that does
+//! not fit the schema, or that an inferred type would change, is an error with file and line. If the host follows changes, the source
 //! then infers the columns again, from all records of the stream (`following`).
 
 mod columns;

@@ -28,7 +28,7 @@ pub struct Rows {
     /// Records that could not be read, until they are handed over. Empty unless they are kept.
     rejects: Vec<Reject>,
     replay: Option<Replay>,
-    /// What to do about a record that the columns do not hold. `None`: it is an error, or a reject.
+    /// How to treat a record that the columns do not hold. `None`: it is an error, or a reject.
     following: Option<Following>,
 }
 

@@ -1,4 +1,4 @@
-//! What stands under `config:`, and the columns it declares.
+//! The keys under `config:`, and the columns that they declare.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 
 /// Strings and binary values are this long when `length` is not given.
 const DEFAULT_LENGTH: [u32; 2] = [8, 24];
-/// A longer value could not stand in a batch of 32-bit offsets beside others.
+/// A batch with 32-bit offsets could not hold a longer value beside others.
 const MAX_LENGTH: u32 = 1 << 30;
 /// The share of NULLs in a nullable column, from 0 to 1 (default 0.1).
 const DEFAULT_NULL_SHARE: f64 = 0.1;

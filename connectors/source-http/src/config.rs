@@ -1,4 +1,4 @@
-//! What stands under `config:`.
+//! The keys under `config:`.
 
 use std::collections::BTreeMap;
 use std::fmt;

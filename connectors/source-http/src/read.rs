@@ -26,7 +26,7 @@ pub struct Rows {
     rejects: Vec<Reject>,
     /// The records to read instead of the pages.
     replay: Option<IntoIter<Reject>>,
-    /// What to do about a record that the columns do not hold. `None`: it is an error, or a reject.
+    /// How to treat a record that the columns do not hold. `None`: it is an error, or a reject.
     following: Option<Following>,
 }
 

@@ -1,6 +1,6 @@
-//! What stands under `config:`, and what it comes to.
+//! The keys under `config:`, and the settings that they make.
 //!
-//! The keys of the connection are libpq's; what they mean is the crate `rapidbyte-pg-client`'s.
+//! The keys of the connection are libpq's; the crate `rapidbyte-pg-client` gives them their meaning.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use rapidbyte_pg_client::{Fields, Settings};
 use rapidbyte_sdk::prelude::*;
 use schemars::JsonSchema;
 
-/// Read from the connection at a time, if nothing else is said. Measured with 1M rows of seven
+/// Bytes to read from the connection at a time, unless `fetch_bytes` is set. Measured with 1M rows of seven
 /// columns on one machine: from 16 KiB to 256 KiB it makes no difference.
 const FETCH_BYTES: u32 = 64 << 10;
 /// Less costs a call for every few rows, more is only held and not read faster.
@@ -23,7 +23,7 @@ const NUMERIC: u32 = builtin::NUMERIC.oid;
 /// A sort of a large table takes minutes before its first row comes.
 const READ_TIMEOUT_S: u32 = 900;
 
-/// What stands under `config:`. Either `url`, or `host` and `user` with what else is needed.
+/// The keys under `config:`. Either `url`, or `host`, `user` and the other keys of the connection.
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -139,7 +139,7 @@ pub(crate) struct Settled {
     pub fetch_bytes: u32,
     /// Zero: for ever.
     pub read_timeout: Duration,
-    /// What bare numerics are read as, where the destination does not take PostgreSQL's own values.
+    /// The type of bare numerics, where the destination does not take PostgreSQL's own values.
     pub numeric: Option<Numeric>,
 }
 

@@ -1,4 +1,4 @@
-//! Streams whose columns differ from those of the directory that they add files to.
+//! Streams whose columns differ from the columns of the directory that they add files to.
 
 use std::fs;
 use std::path::Path;
@@ -236,7 +236,7 @@ fn a_type_that_does_not_go_with_the_files_is_refused() {
         .plan(&target(&[longs("id", &[1])], append, ADD))
         .unwrap();
     assert_eq!(plan.columns[0].fit, Fit::Exact);
-    // Text has no types.
+    // Text files have no types.
     let other = tempfile::tempdir().unwrap();
     run(other.path(), "csv", &[ints("id", &[1])], append, ADD).unwrap();
     run(other.path(), "csv", &[texts("id", &["x"])], append, ADD).unwrap();
@@ -340,7 +340,7 @@ fn all_files_of_a_directory_have_one_form() {
         assert_eq!(error.code, "format_changed");
         assert!(matches!(error.kind, ErrorKind::Config), "{error:?}");
         assert_eq!(error.location, Some(format!("config.{key}")), "{error:?}");
-        // A run that replaces the files removes those of the same names alone.
+        // A run that replaces the files removes only files with the same names.
         assert_eq!(plan(WriteMode::Replace).is_ok(), is_replaced, "{key}");
         let mut files = session(settings.clone());
         let begun = begin(&mut files, &target(&both, WriteMode::Append, ADD));

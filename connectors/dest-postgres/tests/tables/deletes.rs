@@ -1,4 +1,5 @@
-//! The keys of the source beside those of a table of a real server: rows without a key go, or are marked.
+//! Compares the keys of the source with a table of a real server. Rows without a key at the source are deleted or
+//! marked.
 
 use crate::common::*;
 use rapidbyte_sdk::prelude::arrow_array::RecordBatch;
