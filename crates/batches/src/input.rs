@@ -35,7 +35,7 @@ struct Given {
     schema: SchemaRef,
     key: Vec<String>,
     rows: Rows,
-    /// Set if the types may become those of the target.
+    /// Set if the columns may take the types of the target.
     convert: Option<Arc<Convert>>,
 }
 

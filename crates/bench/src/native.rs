@@ -44,7 +44,7 @@ pub fn copy() -> Result<Value, Failure> {
     Ok(shown(report))
 }
 
-/// The engine with both connectors, which has no others.
+/// The engine with both connectors and no others.
 fn host() -> Result<Host, Failure> {
     let native = [
         NativeConnector::source("source-postgres", reading),

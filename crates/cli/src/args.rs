@@ -273,7 +273,7 @@ fn percent(text: &str) -> Result<Share, String> {
     })
 }
 
-/// What of a pipeline is moved this time.
+/// The part of a pipeline that a command covers.
 #[derive(Debug, Args)]
 pub struct Narrow {
     /// Move only this stream, or this column of it; `*` and `?` match several. May be repeated.
@@ -555,7 +555,7 @@ pub struct Init {
     pub force: bool,
 }
 
-/// What `init` can begin a pipeline with.
+/// The sources that `init` can write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SourceKind {
     Postgres,
@@ -564,7 +564,7 @@ pub enum SourceKind {
     Generate,
 }
 
-/// What `init` can end a pipeline with.
+/// The destinations that `init` can write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DestinationKind {
     Postgres,

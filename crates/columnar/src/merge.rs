@@ -29,8 +29,8 @@ pub fn merge(a: &Field, b: &Field) -> Option<Field> {
     Some(merged.with_metadata(metadata))
 }
 
-/// What our connectors note about a column beside its type, such as the default that it has in a database. Where files
-/// differ in it, it is left out.
+/// The prefix of notes that our connectors add to a column, such as the default that it has in a database. A note in
+/// which the files differ is left out.
 const NOTES: &str = "rapidbyte.";
 
 /// `None` if the metadata of two fields differ in what a value is.

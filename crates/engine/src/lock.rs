@@ -1,11 +1,11 @@
-//! `rapidbyte.lock`: which connector files the pipelines of a folder run, and what those ask for.
+//! `rapidbyte.lock`: which connector files the pipelines of a directory run, and what these ask for.
 //!
-//! The file lies beside the pipelines, belongs into version control, and is written by
-//! `rapidbyte lock` alone. Where it is there, a connector that is a file must be in it with the
-//! SHA-256 of its bytes, which is looked at before a line of its code runs, and may ask for
-//! nothing more than it did when it was locked. Without the file nothing is asked. Connectors
-//! inside the program are not in it. One with a bundled name that lies in a folder, as
-//! `RAPIDBYTE_CONNECTORS` names them, is a file like any other.
+//! The file is beside the pipelines and belongs into version control. Only `rapidbyte lock` writes it.
+//! If it exists, a connector that is a file must be in it with the SHA-256 of its bytes. The engine
+//! checks this before it runs a line of the connector's code. The connector may not ask for more than
+//! when it was locked. Without the lock file, the engine checks nothing. Connectors inside the program
+//! are not in it. A connector with a bundled name in a directory that `RAPIDBYTE_CONNECTORS` names is a
+//! file like any other.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,14 +20,14 @@ use crate::failure::{Class, Failure};
 
 /// Its name, beside the pipeline file.
 pub const LOCK_FILE: &str = "rapidbyte.lock";
-/// A larger file is not read.
+/// The lock file may have this size. A larger file is not read.
 const MAX_LOCK_BYTES: u64 = 1 << 20;
 /// The version of its keys.
 const LOCK_VERSION: u32 = 1;
 /// Config schemas nested deeper are not followed, as for grants.
 const MAX_DEPTH: usize = 16;
-/// Keys of a config schema, references followed: two keys that refer to their own schema would be
-/// 131,070. Ours have less than a hundred.
+/// Keys of a config schema, with references followed. Two keys that refer to their own schema would make
+/// 131,070 keys. Our schemas have less than a hundred.
 const MAX_KEYS: usize = 10_000;
 /// The command that makes it right.
 const UPDATE: &str = "if you trust the new file, run: rapidbyte lock --update PIPELINE";
@@ -37,7 +37,7 @@ const UPDATE: &str = "if you trust the new file, run: rapidbyte lock --update PI
 #[serde(deny_unknown_fields)]
 pub struct Lock {
     version: u32,
-    /// By the path relative to the folder, without `.` and `..` where that is possible.
+    /// By the path relative to the directory, without `.` and `..` where that is possible.
     pub connectors: BTreeMap<String, Pin>,
 }
 
@@ -47,7 +47,7 @@ pub struct Lock {
 pub struct Pin {
     /// Of the `.wasm`, in hexadecimal.
     pub sha256: String,
-    /// What it asks for, in order: `import connection`, `config.path read` …
+    /// The grants that it asks for, in order: `import connection`, `config.path read` …
     pub asks_for: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ impl Default for Lock {
     }
 }
 
-/// The path or bundled name under which a connector is locked; none for one inside the program.
+/// The path or bundled name under which a connector is locked. `None` for a connector inside the program.
 pub fn key(used: &str, origin: &Origin) -> Option<String> {
     if matches!(origin, Origin::Embedded(_) | Origin::Native(_)) {
         return None;
@@ -73,10 +73,10 @@ pub fn key(used: &str, origin: &Origin) -> Option<String> {
 }
 
 impl Lock {
-    /// The lock of a folder; none where there is none.
+    /// The lock of a directory. `None` if the file does not exist.
     ///
     /// # Errors
-    /// `lock_unreadable` where it is there and no lock of this version.
+    /// `lock_unreadable` if the file exists and is not a lock of this version.
     pub fn read(folder: &Path) -> Result<Option<Self>, Failure> {
         let path = folder.join(LOCK_FILE);
         let wrong = |what: &dyn std::fmt::Display| {
@@ -103,7 +103,7 @@ impl Lock {
         }
     }
 
-    /// Writes the lock of a folder, in the place of an older one.
+    /// Writes the lock of a directory, in the place of an older one.
     ///
     /// # Errors
     /// `lock_not_written`.
@@ -124,16 +124,16 @@ impl Lock {
         written
             .and_then(|()| std::fs::rename(&temporary, &path))
             .map_err(|error| {
-                // What is left over is hidden and does no harm.
+                // A file that stays is hidden and does no harm.
                 let _ = std::fs::remove_file(&temporary);
                 failed(error)
             })
     }
 
-    /// Looks at a loaded connector before any of its code runs.
+    /// Checks a loaded connector before any of its code runs.
     ///
     /// # Errors
-    /// `connector_not_locked`, `connector_changed`, and those of reading the file.
+    /// `connector_not_locked`, `connector_changed`, and the errors of reading the file.
     pub fn check_bytes(
         &self,
         used: &str,
@@ -168,10 +168,10 @@ impl Lock {
         }
     }
 
-    /// Looks at what a connector says that it wants.
+    /// Checks the grants that a connector asks for.
     ///
     /// # Errors
-    /// `connector_changed` where it wants more than is locked.
+    /// `connector_changed` if it asks for more than is locked.
     pub fn check_wishes(
         &self,
         used: &str,
@@ -200,10 +200,10 @@ impl Lock {
 }
 
 impl Pin {
-    /// What would be locked of a connector now.
+    /// The pin that a lock of the connector would have now.
     ///
     /// # Errors
-    /// Those of reading the file, and `contract_broken` for a config schema that is none.
+    /// The errors of reading the file, and `contract_broken` for a config schema that is not JSON.
     pub fn of(
         used: &str,
         origin: &Origin,
@@ -247,7 +247,7 @@ fn short(hash: &str) -> &str {
 /// something, in order.
 ///
 /// # Errors
-/// `contract_broken` for a schema whose references make more keys than anybody writes.
+/// `contract_broken` for a schema whose references make more than 10,000 keys.
 pub fn asks_for(connector: &Connector, schema: &Value) -> Result<Vec<String>, Failure> {
     let imports = connector.imports().iter();
     let mut wishes: Vec<String> = imports.map(|name| format!("import {name}")).collect();

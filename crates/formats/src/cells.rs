@@ -22,8 +22,8 @@ const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
 pub(crate) enum Form {
     /// As in a file: decimals are numbers, documents are embedded.
     File,
-    /// For a row that is read again: a document that is `null`, a string, or not on one line is the string of its text.
-    /// So is a float that is not finite.
+    /// For a row that is read again. A document that is `null`, a string, or not on one line, and a float that is not
+    /// finite become the string of their text.
     Object,
     /// For a program whose reader of JSON makes floats of numbers: decimals and documents are strings. With
     /// `wide_texts`, whole numbers that a float64 does not hold are strings too.

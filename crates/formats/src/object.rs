@@ -10,8 +10,8 @@ use crate::json;
 use crate::rows::{Rejected, first_bytes};
 
 /// A row of a batch as a compact JSON object, or its first [`Rejected::MAX_BYTES`] and true. Each value is as in JSON
-/// Lines, but a document that is `null`, a string, or not on one line is the string of its text, and so is a float that is
-/// not finite: [`Decoder::of_objects`](crate::Decoder::of_objects) reads every value back exactly. A value of a type that
+/// Lines, except that a document that is `null`, a string, or not on one line, and a float that is not finite become the
+/// string of their text. [`Decoder::of_objects`](crate::Decoder::of_objects) reads every value back exactly. A value of a type that
 /// these files do not have is its bytes, or left out.
 pub fn object(batch: &RecordBatch, row: usize) -> (Vec<u8>, bool) {
     let mut out = Vec::new();

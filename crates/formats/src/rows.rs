@@ -140,7 +140,7 @@ pub(crate) fn reserve_within(record: &mut Vec<u8>, more: usize, max_record_bytes
 /// A record that could not be read.
 #[derive(Debug, Clone)]
 pub struct Rejected {
-    /// The record as it stands in the file, without its line break: its first [`Rejected::MAX_BYTES`].
+    /// The record as it is in the file, without its line break: its first [`Rejected::MAX_BYTES`].
     pub data: Vec<u8>,
     /// It has more bytes.
     pub is_cut: bool,

@@ -283,8 +283,8 @@ impl Shape {
             .is_some_and(|made| made.ty.oid == NUMERIC.oid)
     }
 
-    /// An expression whose text stands behind the text of the row: empty, unless a load would refuse the value of this
-    /// column as it is on the source. `None`: every value that the server reads is accepted.
+    /// An expression whose text follows the text of the row: empty, unless a load would refuse the value of this column
+    /// as it is on the source. `None`: every value that the server reads is accepted.
     fn mark(&self, column: &Column) -> Option<String> {
         let made = self.made.as_ref()?;
         // A target has its own type.
@@ -336,7 +336,7 @@ impl Shape {
             numeric_typmod(typmod).map(|(_, s)| s) != self.scale || ty.oid != NUMERIC.oid
         });
         if let (true, Some(scale)) = (to == NUMERIC.name, scale) {
-            // Zeros at the end are no other value.
+            // Zeros at the end do not change the value.
             let zeros = "0".repeat(usize::try_from(scale).unwrap_or(0));
             return format!("({name}::{} + 0.{zeros})", self.sql());
         }
@@ -368,7 +368,7 @@ fn is_text(name: &str) -> bool {
 struct Counted {
     /// The expression of its value.
     value: String,
-    /// The expression of what stands behind the text of its row.
+    /// The expression of the text that follows the text of its row.
     mark: Option<String>,
 }
 

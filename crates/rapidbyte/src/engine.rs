@@ -35,7 +35,7 @@ pub struct Engine {
     memory: Option<Arc<MemoryOfRuns>>,
 }
 
-/// What a comparison looks at, and what it does with rows that differ.
+/// The scope of a comparison, and its treatment of rows that differ.
 #[derive(Debug, Clone)]
 pub struct VerifyOptions {
     /// Which streams. A comparison is of whole streams: columns that are left out are refused.
@@ -292,7 +292,7 @@ impl Engine {
     ) -> Result<Report, Failure> {
         let planned = self.plan_run(pipeline, options, control);
         let mut planned = planned.map_err(|unplanned| *unplanned.failure)?;
-        // A program that wants to go on without a history asks for it.
+        // Only a program that calls `plan_run` itself can continue without a history.
         let missing = redacted(pipeline, planned.open_history())?;
         redacted(pipeline, missing.map_or(Ok(()), Err))?;
         let mut report = None;

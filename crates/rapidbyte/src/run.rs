@@ -1,4 +1,4 @@
-//! A run in steps: it is planned, its plan is looked at, and then it moves rows.
+//! A run in steps: the engine plans it, the program inspects the plan, and then the run moves rows.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl Unplanned {
 }
 
 impl PlannedRun {
-    /// What the run will do.
+    /// The plan of the run.
     pub fn plan(&self) -> &Plan {
         &self.prepared.plan
     }
@@ -102,7 +102,7 @@ impl PlannedRun {
 
     /// Opens the history in which the run is recorded. A run that is not recorded is not resumed after a crash, which
     /// only matters where rows would be appended twice. So if the history beside the pipeline cannot be opened and no
-    /// stream is appended, this returns why, and the run can go on without a history.
+    /// stream is appended, this returns why, and the run can continue without a history.
     ///
     /// # Errors
     /// `state_unusable` and `state_busy`, if the history has a file of its own or a stream is appended.
@@ -161,7 +161,7 @@ pub struct Refusals {
 }
 
 impl Preview {
-    /// What a run would do.
+    /// The plan that a run would follow.
     pub fn plan(&self) -> &Plan {
         &self.prepared.plan
     }

@@ -22,7 +22,7 @@ use rapidbyte_runtime::{
 };
 use tempfile::TempDir;
 
-/// Three steps of a read, the last of which is not whole.
+/// Three steps of a read. The last step is not full.
 const ROWS: i64 = 600;
 /// Waits for a commit that is due after a second, of a quarter of a second each.
 const MOST_IDLE: usize = 240;

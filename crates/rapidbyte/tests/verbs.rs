@@ -1,4 +1,4 @@
-//! What a command or a service does around a run: it looks at the plan, at past runs, at cursors and at connectors.
+//! The work of a command or a service around a run: it shows the plan, past runs, cursors and connectors.
 
 use std::path::Path;
 use std::sync::Arc;

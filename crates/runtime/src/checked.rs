@@ -44,7 +44,7 @@ struct Reading {
     layout: Layout,
     cursors: Cursors,
     keeps_rejects: bool,
-    /// What a change is compared with. None where the host follows none.
+    /// The columns to compare a change with. `None` where the host follows no changes.
     followed: Option<Followed>,
 }
 
@@ -690,7 +690,7 @@ impl Destination {
     }
 }
 
-/// What is wrong with the rejects of a source or a transform; none if nothing is.
+/// The problem with the rejects of a source or a transform. `None` if they are right.
 fn wrong_rejects(rejects: &[Reject], are_kept: bool) -> Option<String> {
     let longest = rejects.iter().map(|reject| reject.data.len()).max();
     match longest {

@@ -10,7 +10,7 @@ use wasmtime::CallHook;
 
 use crate::bindings::phase::Kind;
 
-/// What a stage is doing.
+/// The present work of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Phase {
@@ -123,7 +123,7 @@ struct Inner {
     phase: Phase,
     since: Instant,
     spent: [Duration; Phase::ALL.len()],
-    /// What time inside the guest counts as.
+    /// The phase that time inside the guest counts for.
     guest: Kind,
 }
 
@@ -144,7 +144,7 @@ impl Clock {
         })))
     }
 
-    /// Ends the current phase, begins another and gives the one that ended.
+    /// Ends the current phase, begins another and returns the old phase.
     pub fn enter(&self, phase: Phase) -> Phase {
         self.lock().enter(phase)
     }
@@ -173,7 +173,7 @@ impl Clock {
         std::mem::replace(&mut self.lock().guest, kind)
     }
 
-    /// What guest code counts as now.
+    /// The phase that guest code counts for now.
     pub(crate) fn guest(&self) -> Option<Phase> {
         Some(self.lock().guest.into())
     }

@@ -67,7 +67,7 @@ struct Piece {
 }
 
 impl Piece {
-    /// What the host takes at most.
+    /// The host's limits.
     const MAX_VALUES: usize = 1 << 16;
     const MAX_BYTES: usize = 4 << 20;
 

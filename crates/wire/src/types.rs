@@ -76,7 +76,7 @@ pub fn is_json_strings(field: &Field) -> bool {
     field.metadata().contains_key(JSON_STRINGS)
 }
 
-/// True for a field whose values are [marked](mark_program_values) as those of a program.
+/// True for a field whose values are [marked](mark_program_values) as values of a program.
 pub fn is_program_value(field: &Field) -> bool {
     field.metadata().contains_key(PROGRAM_VALUES)
 }
@@ -89,7 +89,7 @@ pub const OLDER_VALUES: &str = "rapidbyte.older-values";
 /// The metadata of a column that has the type of the target, because its inferred type does not fit there.
 const STORED: &str = "rapidbyte.stored";
 
-/// Marks a field whose type is that of the target, and not the inferred one: every spelling of a value is read.
+/// Marks a field that has the type of the target instead of the inferred type: every spelling of a value is read.
 #[must_use]
 pub fn mark_stored(field: Field) -> Field {
     marked(field, STORED)

@@ -10,7 +10,7 @@ use crate::run::{Digest, Method, TABLE, TARGET, TARGET_SCHEMA};
 use crate::workload::Workload;
 
 const WORKLOAD: Workload = Workload::Steps;
-/// In one row of so many the note is longer than in the others.
+/// One row in this many has a longer note than the others.
 const LONG_EVERY: u64 = 1000;
 const NOTE_CHARACTERS: usize = 20;
 

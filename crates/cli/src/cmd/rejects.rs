@@ -154,7 +154,7 @@ fn list(
     })
 }
 
-/// Says that a stream has no rejects, and which streams have some.
+/// Says that a stream has no rejects, and names the streams that have some.
 fn none_of(pipeline: &Pipeline, stream: &str, others: &BTreeSet<String>) -> String {
     let to = pipeline.rejects_to().unwrap_or_default();
     let mut text = format!("{to} has no rejects of {}", one_line(stream));
@@ -318,7 +318,7 @@ fn text_of(pipeline: &Pipeline, kept: &KeptReject) -> String {
     )
 }
 
-/// A reject for programs. A record that is a JSON object, and is written again as it stands, is an object here.
+/// A reject for programs. A record that is a JSON object, and that is written back unchanged, is an object here.
 fn document_of(pipeline: &Pipeline, kept: &KeptReject) -> Value {
     let reject = &kept.reject;
     let mut known = Map::new();
@@ -464,7 +464,7 @@ fn invalid(place: &str, why: &str) -> Failure {
     )
 }
 
-/// What a replay takes of a line. A key that is there twice is an error.
+/// The keys of a line that a replay uses. A duplicate key is an error.
 #[derive(serde::Deserialize)]
 struct Line {
     id: Option<Value>,
@@ -482,7 +482,7 @@ fn repaired_of(line: &str) -> Result<(String, Option<String>, Vec<u8>), String> 
     };
     let record = match record {
         Some(Value::String(text)) => text,
-        // The numbers of an object must be kept as they stand.
+        // The numbers of an object must keep their spelling.
         Some(object @ Value::Object(_)) if numbers(line) == numbers(&value.to_string()) => {
             object.to_string()
         }

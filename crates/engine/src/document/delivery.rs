@@ -13,9 +13,9 @@ const MAX_BACKOFF: u64 = 3_600;
 const MAX_ATTEMPTS: u64 = 100;
 
 keys! {
-    /// `checkpoint`: when the rows so far become visible, with the place to go on from, while a stream
-    /// is read incrementally. Whatever comes first counts, at the next place where the source can go
-    /// on from.
+    /// `checkpoint`: when an incremental stream commits the rows so far, with the cursor to resume
+    /// from. The first limit that is reached counts, at the next place from which the source can
+    /// resume.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
     pub struct Checkpoint: Default {
         /// Commit after this many bytes of Arrow data, at least 1mb (default 1gb).
@@ -31,8 +31,8 @@ keys! {
 }
 
 keys! {
-    /// `retry`: what is done when a stream fails for a reason that may pass, such as a connection that
-    /// breaks. It begins again where the destination is.
+    /// `retry`: what a run does when a stream fails with a transient error, such as a broken connection.
+    /// The stream resumes from the last commit of the destination.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
     pub struct Retry: Default {
         /// Plan a run, and try a stream, at most this many times (default 4).

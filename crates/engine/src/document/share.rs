@@ -72,7 +72,8 @@ pub(super) fn share() -> Kind<Share> {
     })
 }
 
-/// A number of at most one million, of a text with at most so many digits behind its point, without the point.
+/// The number in the text times ten to the power of `places`. `None` if it has more digits behind its point, or if the
+/// result is above one million.
 fn fixed(text: &str, places: usize) -> Option<u32> {
     let (whole, digits) = text.split_once('.').unwrap_or((text, ""));
     let is_number =

@@ -122,7 +122,7 @@ keys! {
         /// The transform's own configuration.
         pub config: Map<String, Value> = object().or(Map::new()),
         ;
-        /// Where it stands in the file.
+        /// Its place in the file.
         #[serde(skip)]
         pub(super) place: Place,
     }

@@ -22,7 +22,7 @@ pub(crate) struct KeyRead {
     pub(crate) schema: Vec<u8>,
 }
 
-/// What the destination is to do with the rows that the source has deleted.
+/// How the destination is asked to treat the rows that the source has deleted.
 pub(super) fn asked(document: &Document, stream: &document::Stream) -> Option<Deletes> {
     if write_mode(document, stream) != WriteMode::Upsert {
         return None;

@@ -163,7 +163,7 @@ impl Moving<'_> {
         }
         let stream = &self.members[member].0;
         let planned = match replan(self.plan, self.host, stream, described) {
-            // The columns are those of the target, whatever the records are.
+            // The target decides on the columns, whatever the records are.
             Ok(planned) if planned.discovered.schema == stream.discovered.schema => {
                 return Err(cause);
             }

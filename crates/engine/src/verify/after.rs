@@ -18,7 +18,7 @@ use crate::retry::retried;
 /// that the source has now.
 ///
 /// # Errors
-/// `rows_differ`, and the errors of a comparison. What the run committed stays.
+/// `rows_differ`, and the errors of a comparison. The rows that the run committed stay.
 pub(crate) fn after_run<'a>(
     prepared: &Prepared,
     host: &Host,

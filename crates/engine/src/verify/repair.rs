@@ -1,4 +1,4 @@
-//! Moves the rows that differ once more, by their keys, beside the runs of the pipeline.
+//! Moves the rows that differ again, by their keys, beside the runs of the pipeline.
 
 use std::collections::HashSet;
 
@@ -13,10 +13,10 @@ use crate::failure::{Class, Failure};
 use crate::plan::{Plan, Replay, StreamPlan};
 use crate::rejects::as_replay;
 
-/// Comparisons after a repair. Each finds at most 1,000 rows, of which half may have to wait.
+/// Comparisons after a repair. Each finds at most 1,000 rows, and half of them may have to wait.
 const MAX_ROUNDS: usize = 40;
 
-/// What a comparison does with rows that differ.
+/// How a comparison treats rows that differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Repair {
     /// It names them.
@@ -128,7 +128,7 @@ impl Sides<'_> {
         });
         // An update keeps the values of columns that the stream does not have, and the rows that refer to the row.
         stream.target.write_mode = WriteMode::Upsert;
-        // A row that the target refuses is no new reject: the message names it.
+        // A row that the target refuses does not become a new reject: the message names it.
         stream.target.rejects = None;
         let keys = rows.iter().map(|row| row.key.clone()).collect();
         as_replay(stream, Replay::Keys(KeyedRows { recipe, keys }), Vec::new());

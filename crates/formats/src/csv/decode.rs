@@ -100,7 +100,7 @@ impl Reader {
         }
     }
 
-    /// Begins a file whose records have these fields, and which has no header.
+    /// Begins a file without a header, whose records have these fields.
     pub(crate) fn begin_file_with(&mut self, names: &[String]) -> Result<(), FormatError> {
         self.begin_file();
         self.fields.header_due = false;

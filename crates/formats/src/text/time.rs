@@ -46,7 +46,7 @@ impl Scan<'_> {
         negative
     }
 
-    /// All digits that stand here, as a number, and how many; at most 19, as i64 has.
+    /// All digits from here on, as a number, and how many; at most 19, as i64 has.
     pub fn digits(&mut self) -> Option<(i128, usize)> {
         let len = self.rest.iter().take_while(|b| b.is_ascii_digit()).count();
         if !(1..=19).contains(&len) {
@@ -137,7 +137,7 @@ impl Scan<'_> {
         }
     }
 
-    /// `Z`, `+02`, `+0200` or `+02:00` in seconds; none if nothing stands here.
+    /// `Z`, `+02`, `+0200` or `+02:00` in seconds. `None` if the text ends here.
     fn offset(&mut self) -> Result<Option<i64>, Reason> {
         const NOT_AN_OFFSET: Reason = "has no offset from UTC like Z or +02:00 at its end";
         let sign = match self.rest {
@@ -236,8 +236,8 @@ pub fn parse_time(text: &[u8], unit: TimeUnit) -> Result<i64, Reason> {
     Ok(seconds * per_second(unit) + in_unit(nanos, unit)?)
 }
 
-/// Reads `2026-11-21T10:11:12.123456` as units since 1970-01-01; `zoned` asks for an offset at
-/// the end, without it none may stand there.
+/// Reads `2026-11-21T10:11:12.123456` as units since 1970-01-01. With `zoned` the text must end with an
+/// offset, otherwise it must not have one.
 pub fn parse_timestamp(text: &[u8], unit: TimeUnit, zoned: bool) -> Result<i64, Reason> {
     let mut scan = Scan { rest: text };
     let days = scan.date()?;

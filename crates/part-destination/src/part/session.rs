@@ -124,7 +124,7 @@ fn planned(column: Held, refused: &[script::Refusal]) -> ColumnPlan {
     }
 }
 
-/// The spec has no forms of digests.
+/// The error for a connector whose spec has no forms of digests.
 fn no_digests() -> Error {
     let text = "the connector does not digest rows";
     refused(Refusal::internal("internal", text), "")

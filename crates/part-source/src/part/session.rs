@@ -198,7 +198,7 @@ fn described(stream: script::Stream) -> Result<Stream, Error> {
     })
 }
 
-/// The spec has no forms of digests.
+/// The error for a connector whose spec has no forms of digests.
 fn no_digests() -> Error {
     let text = "the connector does not digest rows";
     refused(Refusal::internal("internal", text), "")

@@ -8,7 +8,7 @@ use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::type_name;
 
-/// What stands under `config:`.
+/// The keys under `config:`.
 #[derive(serde::Deserialize, schemars::JsonSchema, Clone, Copy)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -18,7 +18,7 @@ pub struct Config {
     /// well before a wrong `flush`.
     #[serde(default)]
     pub at_batch: u64,
-    /// The call in which what never comes back or dies happens.
+    /// The call that never returns or dies.
     #[serde(default)]
     pub at: Call,
 }
@@ -31,12 +31,12 @@ pub enum Call {
     Open,
     Check,
     Plan,
-    /// Of a run that tries again: `write` fails in a way that may pass.
+    /// Of a run that retries: `write` fails with a transient error.
     Progress,
     Working,
     /// The first one; the host is not asked to come again.
     Beat,
-    /// The one that says that the run is over, to a session of its own.
+    /// The last beat, which says that the run is over. It has a session of its own.
     LastBeat,
     Begin,
     OpenWriter,

@@ -8,7 +8,7 @@ pub mod hash;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::type_name;
 
-/// What stands under `config:`.
+/// The keys under `config:`.
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {

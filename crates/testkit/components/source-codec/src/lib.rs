@@ -9,7 +9,7 @@ use rapidbyte_sdk::prelude::*;
 /// A record of the bench is small.
 const MAX_RECORD_BYTES: usize = 64 << 20;
 
-/// What stands under `config:`.
+/// The keys under `config:`.
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -20,11 +20,11 @@ pub struct Config {
     pub columns: String,
     /// Whether values are taken in PostgreSQL's own form.
     pub native: bool,
-    /// What each `check` does with all rows.
+    /// The work that each `check` does with all rows.
     pub work: Work,
 }
 
-/// What is measured.
+/// The measured work.
 #[derive(serde::Deserialize, schemars::JsonSchema, Clone, Copy)]
 #[serde(rename_all = "snake_case")]
 pub enum Work {

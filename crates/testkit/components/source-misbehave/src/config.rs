@@ -1,17 +1,17 @@
-//! What the source is told to do wrong.
+//! The configuration: the one wrong thing that the source does.
 
 use misdeeds::Deed;
 use rapidbyte_sdk::prelude::*;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// What stands under `config:`.
+/// The keys under `config:`.
 #[derive(Deserialize, JsonSchema, Clone)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The one wrong thing.
     pub how: How,
-    /// The call in which what never comes back, dies or gives too much happens.
+    /// The call that never returns, dies or gives too much.
     #[serde(default)]
     pub at: Call,
     /// How many good batches come before it.
@@ -63,52 +63,52 @@ pub enum Call {
     Drop,
 }
 
-/// Each does one wrong thing after `at_batch` good batches; what survives it then says the end.
+/// Each does one wrong thing after `at_batch` good batches, and emits the end if it survives that.
 #[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
-    /// Nothing: says the end.
+    /// Nothing: emits the end.
     Nothing,
 
     // Never comes to an end
-    /// Says `idle` for ever, at once.
+    /// Returns `idle` for ever, at once.
     Idle,
     /// Gives batches without a row for ever.
     EmptyBatches,
     /// Connects to `host`:`port` with a time-out of a minute, then ends.
     Connect,
-    /// Connects to `host`:`port` and reads once with a time-out of a minute; hands on what the
-    /// host answers.
+    /// Connects to `host`:`port` and reads once with a time-out of a minute. Hands on the host's
+    /// answer.
     Read,
 
     // Lies
-    /// A good batch beside which stands one row too many.
+    /// A good batch whose number of rows is one too high.
     LieRows,
-    /// A batch of bytes that are no Arrow message.
+    /// A batch of bytes that are not an Arrow message.
     Garbage,
     /// A batch whose message is cut off in the middle of its body.
     Truncated,
     /// A batch of one string column whose last offset points far behind its data. The reader's
-    /// schema is that of the strings from the start.
+    /// schema describes the strings from the start.
     BadOffsets,
     /// A batch of two columns where the reader's schema has one.
     OtherSchema,
-    /// The reader's schema is no schema message. (From the start; batches come all the same.)
+    /// The reader's schema is not a schema message. (From the start; batches come all the same.)
     GarbageSchema,
-    /// A batch whose last value is said to be longer than `max_record_bytes`, and is.
+    /// A batch whose last value is longer than `max_record_bytes`.
     HugeValue,
-    /// A batch of one decimal(5, 2) column whose last value is 17 million. The reader's schema is that
-    /// of the decimals from the start.
+    /// A batch of one decimal(5, 2) column whose last value is 17 million. The reader's schema
+    /// describes the decimals from the start.
     WideDecimal,
     /// A checkpoint that was given before, two checkpoints ago.
     CursorBackwards,
     /// A checkpoint that is not JSON.
     CursorGarbage,
-    /// A checkpoint before the first row, and whatever the sort of read is.
+    /// A checkpoint before the first row, in every sort of read.
     CheckpointFirst,
     /// Ends an incremental read without its last checkpoint.
     CheckpointMissing,
-    /// Says the end, and gives one more batch and one more end when it is asked again.
+    /// Emits the end. Asked again, it gives one more batch and one more end.
     EndTwice,
 
     // Says that it failed
@@ -167,7 +167,7 @@ pub enum How {
     /// naming it, if one is there, the end if none is.
     Env,
 
-    /// Never comes back or dies, in the call `at`.
+    /// The call `at` never returns, or dies.
     #[serde(untagged)]
     Deed(Deed),
 }

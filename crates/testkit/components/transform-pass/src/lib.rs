@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rapidbyte_sdk::prelude::*;
 
-/// What stands under `config:`.
+/// The keys under `config:`.
 #[derive(Clone, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
