@@ -1,4 +1,4 @@
-"""What these tests share. Each runs a file of `examples` with the real package, in an interpreter that has it."""
+"""Helpers of these tests. Each test runs a file of `examples` with the real package, in an interpreter that has it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""dbt builds the models of `examples/dbt`, and each that says so is exported."""
+"""dbt builds the models of `examples/dbt`, and Rapidbyte exports each model that asks for it."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ __all__ = [
     "write",
 ]
 
-#: What takes long to import is imported with its first use.
+#: Modules that take long to import are imported at their first use.
 _LATER = {
     "_asyncio": ("aread", "arun", "awrite"),
     "_results": ("Check", "Column", "Plan", "Progress", "Report", "Stream", "Verified"),
@@ -365,7 +365,7 @@ def _made(document: dict[str, Any], params: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _without_retries(document: dict[str, Any], inputs: Any, output: Any) -> dict[str, Any]:
-    """A second attempt has no rows to read, or gives a function rows twice."""
+    """The document with one attempt: a second one would have no rows to read, or give a function rows twice."""
     rows = [one.rows if isinstance(one, Input) else one for one in (inputs or {}).values()]
     if output or not all(callable(one) for one in rows):
         document.setdefault("retry", {"max_attempts": 1})

@@ -1,4 +1,4 @@
-"""Refuses subinterpreters: the engine is one for the process, and so are the objects that it keeps."""
+"""Refuses subinterpreters: the engine and the objects that it keeps exist once in a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What calls return."""
+"""The results of calls."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class PlannedColumn:
 
 @dataclass(frozen=True)
 class PlannedStream:
-    """What a run will do with a stream."""
+    """The plan of one stream of a run."""
 
     name: str
     sync_mode: str
@@ -126,7 +126,7 @@ class PlannedStream:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will do."""
+    """The plan of a run."""
 
     pipeline: str
     streams: list[PlannedStream]

@@ -34,7 +34,7 @@ _UNCLEAR = {
 
 
 def columns(schema: Any) -> Any:
-    """What the engine takes: a dict of types, or an object with an Arrow schema."""
+    """The columns as the engine takes them: a dict of types, or an object with an Arrow schema."""
     if hasattr(schema, "__arrow_c_schema__"):
         return schema
     if isinstance(schema, dict):

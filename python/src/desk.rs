@@ -233,7 +233,7 @@ impl<T: Send + 'static> Running<T> {
 
     /// Waits for its end, whatever it is.
     pub fn join(self) {
-        // After a panic there is no result, and the error says so.
+        // A panic leaves no result, and the error says so.
         let _ = self.thread.join();
     }
 }

@@ -37,7 +37,7 @@ pub enum Text {
     Whole(Py<PyAny>, usize),
     /// A file: an object with `read`.
     File(Py<PyAny>),
-    /// An iterator of strings or bytes, each of which has whole documents, and its first item.
+    /// An iterator of strings or bytes, and its first item. Each item has whole documents.
     Items(Py<PyIterator>, Option<Py<PyAny>>),
 }
 

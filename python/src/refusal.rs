@@ -109,7 +109,7 @@ impl Refusal {
         self.in_row_of(|row| row + rows)
     }
 
-    /// Names the row that holds the item, where the row is that of an item.
+    /// Replaces the row of an item by the row that holds the item.
     #[must_use]
     pub fn in_row_of(self, row_of: impl FnOnce(u64) -> u64) -> Self {
         self.with(|given| given.row = given.row.map(row_of))

@@ -60,7 +60,7 @@ pub struct Source {
     key: Vec<String>,
 }
 
-/// The caller's part of a pipeline.
+/// The parts of a pipeline that the caller runs.
 #[derive(FromPyObject, Default)]
 pub struct Parts {
     #[pyo3(item)]
@@ -306,7 +306,7 @@ fn no_batch(made: &Bound<'_, PyAny>) -> Refusal {
     )
 }
 
-/// Rows of a transform are not those that the caller gave, so an error has no row of them.
+/// The error of a transform. It does not name a row of the caller, because the rows of a transform are its own.
 fn of_transform(refusal: Refusal) -> Refusal {
     refusal
         .in_words(|row| format!("row {row} of a batch that the transform returned"))

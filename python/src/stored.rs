@@ -127,7 +127,7 @@ fn lists_of_reals(column: &ArrayRef, to: &Field) -> Result<ArrayRef> {
     Ok(lists)
 }
 
-/// Text has no bytes of its own: `\x41` may be four characters, or PostgreSQL's text of one byte. Nor are bytes text.
+/// Refuses text for bytes, and bytes for text: `\x41` may be four characters, or PostgreSQL's text of one byte.
 fn refuse_other_values(column: &ArrayRef, given: &Field, to: &Field) -> Result<()> {
     if has_bytes(to) == has_bytes(given) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! One value of Python: what it is, and what it becomes.
+//! One value of Python: its type, and its form in a column.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -21,7 +21,7 @@ const MAX_TEXT_BYTES: usize = 1 << 30;
 const MICROS_PER_SECOND: i64 = 1_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
 
-/// A value, as far as columns tell values apart.
+/// A value, sorted by the types that columns distinguish.
 pub enum Found<'a, 'py> {
     Null,
     Bool(bool),
@@ -101,7 +101,7 @@ impl Known {
         })
     }
 
-    /// Whether all declared fields of a Pydantic model are columns, and there are no others.
+    /// Whether all declared fields of a Pydantic model are columns, and the model has only declared fields.
     fn is_plain_model(&self, kind: &Bound<'_, PyType>) -> PyResult<bool> {
         let last = || {
             self.last_model
@@ -116,13 +116,13 @@ impl Known {
         let models = kind.py().import("rapidbyte._models")?;
         let is_plain = models.call_method1("is_plain", (kind,))?.extract()?;
         let before = last().replace((kind.clone().unbind(), is_plain));
-        // Code of the caller may run for it, so the lock is free.
+        // This may run code of the caller, so the lock is free.
         drop(before);
         Ok(is_plain)
     }
 }
 
-/// Says what a value is.
+/// Finds the type of a value.
 pub fn look<'a, 'py>(value: &'a Bound<'py, PyAny>, known: &Known) -> Result<Found<'a, 'py>> {
     if let Ok(text) = value.cast_exact::<PyString>() {
         return characters(text).map(Found::Text);
@@ -236,7 +236,7 @@ fn of_numpy<'py>(value: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, PyAny>>>
     let is_array = value.hasattr(intern!(py, "__len__"))?;
     let is_moment = matches!(kind.extract::<String>().as_deref(), Ok("M" | "m"));
     let plain = match (is_array, is_moment) {
-        // As a list, an array of times would have numbers.
+        // `tolist` would make numbers of times.
         (true, true) => {
             PyList::new(py, value.try_iter()?.collect::<PyResult<Vec<_>>>()?)?.into_any()
         }
@@ -244,7 +244,7 @@ fn of_numpy<'py>(value: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, PyAny>>>
         (false, true) => return moment_of_numpy(value).map(Some),
         (false, false) => value.call_method0(intern!(py, "item"))?,
     };
-    // A type beyond those of Python gives itself.
+    // A type that Python does not have returns itself.
     Ok((!plain.get_type().is(value.get_type())).then_some(plain))
 }
 
@@ -315,7 +315,7 @@ pub fn fields<'py>(value: &Bound<'py, PyAny>, known: &Known) -> Result<Option<Bo
     }
     let is_mapping =
         value.cast::<PyMapping>().is_ok() || value.is_instance(known.mapping.bind(py))?;
-    // Rows of sqlite3 have keys and are no mappings.
+    // Rows of sqlite3 have keys, but are not mappings.
     if is_mapping || value.hasattr(intern!(py, "keys"))? {
         let dict = py.get_type::<PyDict>().call1((value,))?;
         return Ok(Some(dict.cast_into::<PyDict>().map_err(PyErr::from)?));
@@ -381,7 +381,7 @@ fn int<'a, 'py>(number: &Bound<'py, PyInt>) -> Result<Found<'a, 'py>> {
     }
 }
 
-/// The digits of an integer. Python refuses to write more than some thousands.
+/// The digits of an integer. Python refuses to write more than a few thousand.
 fn digits(number: &Bound<'_, PyInt>) -> Result<String> {
     let plain = number.py().get_type::<PyInt>().call1((number,))?;
     match plain.str() {
@@ -466,7 +466,7 @@ fn micros(delta: &Bound<'_, PyAny>, known: &Known) -> Result<i64> {
     let days = part(intern!(py, "days"))?;
     let seconds = part(intern!(py, "seconds"))?;
     let micros = part(intern!(py, "microseconds"))?;
-    // Those of pandas have nanoseconds, too.
+    // A timedelta of pandas has nanoseconds, too.
     if !delta.get_type().is(&known.timedelta)
         && let Ok(nanos) = delta.getattr(intern!(py, "nanoseconds"))
         && nanos.extract::<i64>()? != 0
@@ -559,7 +559,7 @@ type Member<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 pub fn members<'py>(dict: &Bound<'py, PyDict>) -> impl Iterator<Item = Result<Member<'py>>> {
     let (dict, len) = (dict.clone(), dict.len());
     let mut items = dict.iter();
-    // Asked for one more, the iterator would panic if keys were exchanged.
+    // The iterator would panic at one more item if keys were exchanged.
     (0..len).map_while(move |_| match dict.len() == len {
         true => items.next().map(Ok),
         false => Some(Err(changed())),

@@ -1,4 +1,4 @@
-"""What the tests share: a PostgreSQL server, and packages that may be missing."""
+"""Shared by the tests: a PostgreSQL server, and packages that may be missing."""
 
 from __future__ import annotations
 

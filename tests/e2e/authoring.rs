@@ -99,7 +99,7 @@ impl Author {
         let (mut script, mut printed) = (String::new(), String::new());
         for line in block.lines() {
             let command = line.strip_prefix("$ ");
-            let command = command.unwrap_or_else(|| panic!("{line:?} is no command"));
+            let command = command.unwrap_or_else(|| panic!("{line:?} is not a command"));
             match INSTALLS.iter().find(|(installs, ..)| *installs == command) {
                 None => script += &format!("{command}\n"),
                 Some((_, variable, name)) => {

@@ -147,7 +147,7 @@ fn a_target_that_cannot_follow_leaves_the_error_of_the_record() {
         assert!(ended.stdout.contains(part), "{part}: {ended:?}");
     }
     assert_eq!(rows(&database), before);
-    // PostgreSQL has no type for an object of its own.
+    // PostgreSQL has no type for the new column, which holds objects.
     let more = "{\"id\":1,\"v\":10}\n{\"id\":2,\"v\":20}\n{\"id\":3,\"new\":{\"x\":1}}\n";
     folder.write("in/a.jsonl", more);
     let ended = run(&folder, &text);
@@ -532,7 +532,7 @@ fn a_run_that_follows_a_change_may_be_killed_anywhere() {
     let keys = format!("{keys}resources: {{ batch_bytes: 4kb }}\n");
     let types = into_table(&database, &files("in/*.csv", ""), "", "replace");
     let clear = "DROP SCHEMA IF EXISTS raw CASCADE; DROP SCHEMA IF EXISTS _rapidbyte CASCADE; CREATE SCHEMA raw";
-    // The table of keys is there before, that of types is new.
+    // The table of keys exists before, the table of types is new.
     let scenarios = [
         (
             &keys,

@@ -42,7 +42,7 @@ pub struct Case {
 pub fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     let number = text.parse();
-    Some(number.unwrap_or_else(|_| panic!("{variable} is {text:?}, which is no number")))
+    Some(number.unwrap_or_else(|_| panic!("{variable} is {text:?}, which is not a number")))
 }
 
 /// The Rust files of the host and of the bundled connectors.

@@ -82,7 +82,7 @@ fn a_table_that_another_session_is_making_is_waited_for_and_told() {
         "p.yaml",
         copy(&source, &target, "[public.t]", "schema: public"),
     );
-    // Tried again, the table is there, and has no column that fits.
+    // After COMMIT, the retry finds a table without a column that fits.
     for (ending, code) in [("ROLLBACK", 0), ("COMMIT", 4)] {
         let mut maker = target.client();
         for sql in ["DROP TABLE IF EXISTS t", "BEGIN; CREATE TABLE t (id date)"] {

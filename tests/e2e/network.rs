@@ -313,7 +313,7 @@ fn a_run_that_did_not_hear_that_it_was_let_in_brings_no_older_rows() {
     let older = run.start("");
     until(
         || wired.target.has_fired(Duration::ZERO),
-        "it has asked to be let in",
+        "it has sent its fence",
     );
     run.change();
     run.goes_well();

@@ -41,7 +41,7 @@ fn a_run_of_a_saved_plan_moves_what_the_plan_says() {
     let ended = run(&folder);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert_eq!(folder.files("out"), ["a.jsonl", "b.jsonl"]);
-    // More rows are no other plan.
+    // More rows do not change the plan.
     folder.write("in/a.csv", "id,name\n1,x\n2,y\n");
     save(&folder);
     folder.write("in/a.csv", format!("id,name\n{}", "1,x\n".repeat(1000)));

@@ -653,7 +653,7 @@ fn a_value_of_a_type_that_its_column_no_longer_has_is_not_replayed() {
     }
 }
 
-/// A replay would change the target without a word, and drop a column with its values.
+/// Otherwise a replay would silently change the target, and drop a column with its values.
 #[test]
 fn a_replay_changes_no_column_of_the_target() {
     let database = shared().database();

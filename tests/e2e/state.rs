@@ -253,7 +253,7 @@ fn what_would_lose_rows_of_an_incremental_stream_is_refused() {
         assert!(ended.stderr.contains(code), "{}", ended.stderr);
     }
     let files = place.folder.files(".");
-    assert_eq!(files, ["p.yaml"], "nothing was begun");
+    assert_eq!(files, ["p.yaml"], "no run began");
 }
 
 /// As a run that was stopped in the middle of a write does.

@@ -145,7 +145,7 @@ fn every_kind_of_difference_is_found_among_many_rows_and_named() {
     ] {
         assert!(ended.stdout.contains(part), "{part}: {}", ended.stdout);
     }
-    // Only a part of the rows, of which nobody knows which.
+    // Only a part of the rows, and nobody knows which part.
     let sampled = shop.verify(&["--sample", "100"], 1);
     assert_eq!(differing(&sampled).len(), 7);
     shop.copy("public.orders", "replace");
@@ -222,7 +222,7 @@ fn values_are_compared_in_the_types_of_the_target() {
         differing(&shop.verify(&[], 1)),
         ["1 changed d", "3 changed v"]
     );
-    // What the target does not take does not count.
+    // Digits and spaces that the target does not keep do not count.
     shop.sql(
         "UPDATE raw.t SET d = 1.5, v = v WHERE id = 1; UPDATE raw.t SET v = 'x ' WHERE id = 3",
     );

@@ -40,7 +40,7 @@ fn complete(workspace: &Workspace) -> Result<Vec<Component>, Failure> {
     Ok(all)
 }
 
-/// What is built for this machine.
+/// The programs that are built for this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Host {
     /// The program.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::Folder;
 
-/// Two pages. A value does not fit, a key is unknown, and an item is no object.
+/// Two pages. A value does not fit, a key is unknown, and an item is not an object.
 const FIRST: &str =
     r#"[{"id": 1, "n": "a"}, {"id": "x", "n": "b"}, {"id": 3, "n": "c", "more": [1]}]"#;
 const SECOND: &str = r#"[7, {"id": 4,

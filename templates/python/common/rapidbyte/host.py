@@ -77,7 +77,7 @@ def columns_text(columns: dict, names, kinds: dict, says: str) -> list:
 
 
 def json_text(value, column: Optional[str] = None) -> str:
-    """The value as JSON. `column`: the column that it belongs to, if it is no row."""
+    """The value as JSON. `column`: the column that it belongs to, if it is not a row."""
     global _has_text
     _has_text = False
     try:

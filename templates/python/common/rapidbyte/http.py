@@ -39,7 +39,7 @@ LONGEST_WAIT_SECONDS = 60.0
 SAFE = ("GET", "HEAD", "OPTIONS", "PUT", "DELETE")
 TRANSIENT = (429, 502, 503, 504)
 
-# Who must act on a refusal of the host. Any other failure is the network's.
+# The kind of the error for a refusal of the host. Any other failure is the network's.
 KINDS = {
     "network_not_granted": "config",
     "address_not_granted": "config",
@@ -231,7 +231,7 @@ def _explained(found, url: str) -> Error:
 
 
 def _refused(response: Response, url: str) -> Error:
-    """Who acts on a status."""
+    """The error for a status."""
     status = response.status
     shown = response.body[:200].decode(errors="replace") + ("…" if len(response.body) > 200 else "")
     text = f"{url.partition('?')[0]} answers {status}: {shown}"
