@@ -38,7 +38,7 @@ fn ids(folder: &Folder) -> Vec<u64> {
 }
 
 #[test]
-fn a_folder_grows_keeps_its_cursor_and_is_begun_again() {
+fn a_directory_grows_keeps_its_cursor_and_can_start_anew() {
     let database = shared().database();
     let mut client = database.client();
     let sql = |client: &mut rapidbyte_testkit::postgres::Client, sql: &str| {

@@ -218,7 +218,7 @@ fn the_guide_for_rust_leads_to_rows() {
     assert!(error.to_string().contains("data/north.txt:1"), "{error:#}");
     a_destination_is_built_and_written_to(&mut author);
     a_transform_hides_texts_and_keeps_the_contract(&mut author);
-    code_that_is_wrong_is_told(&mut author);
+    wrong_code_is_reported(&mut author);
 }
 
 /// After the guide, with what it compiled.
@@ -252,7 +252,7 @@ fn a_transform_hides_texts_and_keeps_the_contract(author: &mut Author) {
     );
 }
 
-fn code_that_is_wrong_is_told(author: &mut Author) {
+fn wrong_code_is_reported(author: &mut Author) {
     let code = author.place.join("dest-lines/src/lib.rs");
     std::fs::write(code, "fn broken(").expect("a file");
     let (error, exit) = author.refused(&["connector", "build", "dest-lines"]);
@@ -266,7 +266,7 @@ fn code_that_is_wrong_is_told(author: &mut Author) {
 
 /// In the guides in scripting languages, the source: a line that cannot be read.
 #[track_caller]
-fn a_bad_line_is_told_with_its_place(author: &mut Author) {
+fn a_bad_line_is_reported_with_its_place(author: &mut Author) {
     author.place = author.folder.path().join("source-weather");
     let place = author.place.clone();
     std::fs::write(place.join("data/north.txt"), "2026-11-21T10:00:00Z warm\n").expect("a file");
@@ -349,7 +349,7 @@ fn the_guide_for_python_leads_to_rows() {
     });
     no_build_failed(&author);
     a_destination_is_whole_or_not_there(&mut author);
-    a_bad_line_is_told_with_its_place(&mut author);
+    a_bad_line_is_reported_with_its_place(&mut author);
 }
 
 /// Leaves the log of a build that failed in `source-weather`, before the guide builds it again.
@@ -420,7 +420,7 @@ fn keeps_the_contract(author: &mut Author) {
 
 /// A script that does not run: the last exception and the author's line, and where the rest is.
 #[track_caller]
-fn a_script_that_is_wrong_is_told(
+fn a_wrong_script_is_reported(
     language: &str,
     install: &str,
     file: &str,
@@ -468,12 +468,12 @@ fn a_script_that_is_wrong_is_told(
 }
 
 #[test]
-fn a_script_in_python_that_is_wrong_is_told() {
+fn a_wrong_script_in_python_is_reported() {
     let (line, parts) = (
         "nothing_there.x = 1",
         ["NameError: name 'nothing_there' is not defined"],
     );
-    a_script_that_is_wrong_is_told(
+    a_wrong_script_is_reported(
         "python",
         "$ python3 -m venv .venv\n",
         "connector.py",
@@ -483,13 +483,13 @@ fn a_script_in_python_that_is_wrong_is_told() {
 }
 
 #[test]
-fn a_script_in_javascript_that_is_wrong_is_told() {
+fn a_wrong_script_in_javascript_is_reported() {
     if has_javascript() {
         let (line, parts) = (
             "nothingThere.x = 1;",
             ["ReferenceError: nothingThere is not defined"],
         );
-        a_script_that_is_wrong_is_told(
+        a_wrong_script_is_reported(
             "javascript",
             "$ npm install\n",
             "connector.js",
@@ -715,7 +715,7 @@ fn the_guide_for_javascript_leads_to_rows() {
     });
     no_build_failed(&author);
     a_destination_is_whole_or_not_there(&mut author);
-    a_bad_line_is_told_with_its_place(&mut author);
+    a_bad_line_is_reported_with_its_place(&mut author);
 }
 
 /// The example of a language reads the pages of an API, says who it is, and tells what it is refused.
@@ -1021,7 +1021,7 @@ fn names_that_cannot_be_built_are_refused() {
 }
 
 #[test]
-fn a_missing_tool_is_told_with_the_command_that_installs_it() {
+fn a_missing_tool_is_reported_with_the_command_that_installs_it() {
     let mut author = Author::new();
     author.types("$ rapidbyte connector new source-shop --kind source --lang rust");
     author
@@ -1048,7 +1048,7 @@ fn a_missing_tool_is_told_with_the_command_that_installs_it() {
 
 /// The values that a script may give for a row, as `text.js` writes them, or the code of the error.
 #[test]
-fn what_javascript_would_change_is_refused() {
+fn values_that_javascript_would_change_are_refused() {
     if !has_javascript() {
         return;
     }
@@ -1118,7 +1118,7 @@ large: {"j":1e+300}
 
 /// The same for `host.py`, whose imports of the component are empty here.
 #[test]
-fn what_python_would_change_is_refused() {
+fn values_that_python_would_change_are_refused() {
     let common = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../templates/python/common");
     let script = r#"
 import datetime, decimal, sys, types, uuid

@@ -322,7 +322,7 @@ fn two_streams_in_one_file() {
 }
 
 #[test]
-fn a_folder_and_a_pipe_are_no_files() {
+fn a_directory_and_a_pipe_are_not_files() {
     let folder = Folder::new();
     folder.write("dir.csv/in.csv", "a\n1\n");
     let made = std::process::Command::new("mkfifo")

@@ -93,7 +93,7 @@ fn to_tables(target: &Database<'_>, path: &str, names: &str) -> String {
 }
 
 #[test]
-fn what_parquet_does_not_hold_is_refused_by_name_before_the_first_row() {
+fn types_that_parquet_cannot_hold_are_refused_before_the_first_row() {
     let source = shared().database();
     let sql = "CREATE TABLE t (id int, v interval); INSERT INTO t VALUES (1, '1 day')";
     run_sql(&mut source.client(), "table", sql);
@@ -327,7 +327,7 @@ fn files_of_many_columns_pass_within_the_memory() {
 }
 
 #[test]
-fn a_numeric_without_precision_is_a_decimal_where_the_source_is_told_its_digits() {
+fn a_numeric_without_precision_is_a_decimal_where_the_source_sets_its_digits() {
     let database = shared().database();
     let mut client = database.client();
     let sql = "CREATE DOMAIN money_of AS numeric; CREATE DOMAIN price AS money_of; \

@@ -66,7 +66,7 @@ fn decompressed(ending: &str, bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn what_the_tools_wrote_is_read() {
+fn files_of_the_compression_tools_are_read() {
     let text = rows(60_000);
     for (ending, program, arguments) in TOOLS {
         let arguments = [&["-c"], arguments].concat();
@@ -92,7 +92,7 @@ fn what_the_tools_wrote_is_read() {
 }
 
 #[test]
-fn what_is_written_is_read_by_the_tools_and_by_us() {
+fn compressed_files_are_read_by_the_tools_and_by_rapidbyte() {
     let text = rows(60_000);
     for ending in ["gz", "zst", "lz4"] {
         let folder = Folder::new();

@@ -124,7 +124,7 @@ fn a_connector_that_cannot_be_loaded_fails() {
 }
 
 #[test]
-fn a_pipeline_is_looked_at_too() {
+fn a_pipeline_is_checked_too() {
     let folder = Folder::new();
     folder
         .write("in.csv", "a\n1\n")

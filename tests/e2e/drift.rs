@@ -278,7 +278,7 @@ fn a_column_with_values_of_another_stream_is_neither_renamed_nor_dropped() {
 }
 
 #[test]
-fn a_change_that_stays_behind_a_failed_load_is_told() {
+fn a_change_that_stays_after_a_failed_load_is_reported() {
     let copied = Copied::new();
     document(&copied.run("", "", "append"), 0);
     let check = "ALTER TABLE raw.t DROP CONSTRAINT t_pkey; ALTER TABLE raw.t ADD CHECK (id < 2)";
@@ -622,7 +622,7 @@ fn rows_that_came_without_the_column_take_the_proof_back() {
 }
 
 #[test]
-fn a_label_that_the_run_adds_is_no_default_of_the_same_run() {
+fn a_label_that_the_run_adds_is_not_a_default_in_the_same_run() {
     let copied = Copied::new();
     let mut source = copied.source.client();
     let typed =

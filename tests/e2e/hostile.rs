@@ -63,7 +63,7 @@ fn a_granted_name_does_not_lead_to_this_machine() {
 }
 
 #[test]
-fn what_a_connector_sees_of_the_machine_is_nothing() {
+fn a_connector_sees_nothing_of_the_machine() {
     let folder = Folder::new();
     assert_eq!(folder.report(&misbehave("env"))["rows"], 2_000);
 }
@@ -255,7 +255,7 @@ fn a_stream_cannot_be_named_so_that_it_steers_the_terminal() {
 }
 
 #[test]
-fn a_config_schema_without_end_is_refused_where_all_of_it_is_looked_at() {
+fn an_endless_config_schema_is_refused_where_all_of_it_is_searched() {
     let folder = Folder::new();
     let keys: Vec<String> = (0..20)
         .map(|n| format!("\"k{n}\":{{\"$ref\":\"#\"}}"))
@@ -274,7 +274,7 @@ fn a_config_schema_without_end_is_refused_where_all_of_it_is_looked_at() {
 }
 
 #[test]
-fn what_a_schema_has_as_its_default_is_not_granted() {
+fn the_default_of_a_schema_is_not_granted() {
     let folder = Folder::new();
     folder.write("secret.txt", "s\n");
     let schema = r#"{"properties":{"path":{"x-grant":"read","default":"secret.txt"}}}"#;
@@ -333,7 +333,7 @@ fn nothing_is_written_before_anybody_has_seen_what_is_granted() {
 }
 
 #[test]
-fn who_only_asks_how_far_a_destination_is_lets_it_write_nothing() {
+fn a_query_for_progress_lets_the_destination_write_nothing() {
     let folder = Folder::new();
     folder.write("kept.txt", "kept\n");
     let schema = r#"{"properties":{"path":{"x-grant":"write"}}}"#;
@@ -453,7 +453,7 @@ fn from_cache(folder: &Folder) -> bool {
 const CACHE: &str = "cache/rapidbyte/code";
 
 #[test]
-fn what_is_planted_in_the_cache_is_compiled_again() {
+fn planted_cache_entries_are_compiled_again() {
     let folder = Folder::new();
     small(&folder);
     assert!(!from_cache(&folder) && from_cache(&folder));

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::support::Folder;
 
 #[test]
-fn what_it_writes_runs() {
+fn the_pipeline_that_init_writes_runs() {
     let folder = Folder::new();
     let flags = [
         "--source",
@@ -130,7 +130,7 @@ fn nothing_is_overwritten_unless_it_is_forced() {
 }
 
 #[test]
-fn without_a_terminal_what_is_missing_is_told() {
+fn missing_flags_are_reported_without_a_terminal() {
     let folder = Folder::new();
     for (flags, part) in [
         (&["init"][..], "postgres, file, http, generate"),

@@ -185,7 +185,7 @@ fn a_guest_that_computes_for_ever_is_interrupted() {
 }
 
 #[test]
-fn what_a_killed_run_left_is_removed_by_the_next_and_a_running_one_is_left_alone() {
+fn the_next_run_removes_leftovers_of_a_killed_run_and_not_of_an_active_one() {
     let folder = Folder::new();
     let mut killed = start(&folder, &endless(2));
     wait_for(&mut killed, "writes", 2);

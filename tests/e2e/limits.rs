@@ -121,7 +121,7 @@ fn a_budget_is_shared_and_given_back() {
 }
 
 #[test]
-fn a_limit_of_the_machine_is_named_and_is_no_fault_of_a_connector() {
+fn a_limit_of_the_machine_is_named_and_is_not_a_fault_of_a_connector() {
     let folder = Folder::new();
     // Loaded before, so that no connector is compiled within a limit.
     folder.report(

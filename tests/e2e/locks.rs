@@ -9,7 +9,7 @@ use crate::postgres::{content, copy};
 use crate::support::{Ended, Folder};
 
 #[test]
-fn a_lock_that_is_waited_for_is_told_and_a_stopped_run_leaves_nobody_waiting() {
+fn a_wait_for_a_lock_is_reported_and_a_stopped_run_leaves_nobody_waiting() {
     let (source, target) = (shared().database(), shared().database());
     let table = "CREATE TABLE t AS SELECT i AS id FROM generate_series(1, 10) i";
     source.client().batch_execute(table).expect("a table");
@@ -49,7 +49,7 @@ fn a_lock_that_is_waited_for_is_told_and_a_stopped_run_leaves_nobody_waiting() {
 }
 
 #[test]
-fn a_source_table_that_is_locked_is_told_with_its_holder() {
+fn a_locked_source_table_is_reported_with_its_holder() {
     let (source, target) = (shared().database(), shared().database());
     let table = "CREATE TABLE t AS SELECT i AS id FROM generate_series(1, 10) i";
     let mut holder = source.client();
@@ -73,7 +73,7 @@ fn a_source_table_that_is_locked_is_told_with_its_holder() {
 }
 
 #[test]
-fn a_table_that_another_session_is_making_is_waited_for_and_told() {
+fn a_run_waits_for_a_table_that_another_session_creates_and_reports_it() {
     let (source, target) = (shared().database(), shared().database());
     let table = "CREATE TABLE t AS SELECT i AS id FROM generate_series(1, 10) i";
     source.client().batch_execute(table).expect("a table");

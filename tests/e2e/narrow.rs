@@ -212,7 +212,7 @@ fn a_limit_ends_the_read_of_a_table_early_and_keeps_every_kind_of_value() {
 }
 
 #[test]
-fn a_limit_that_is_no_number_of_rows_is_told_what_is_due() {
+fn the_error_for_an_invalid_limit_says_what_is_valid() {
     let folder = Folder::new();
     for (limit, part) in [
         ("-1", "whole number of rows"),

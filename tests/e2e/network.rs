@@ -300,7 +300,7 @@ fn a_commit_that_the_network_held_up_comes_too_late() {
 /// The older run has fenced the stream, but the answer is lost. A newer run reads the changed rows and ends
 /// before the older run retries.
 #[test]
-fn a_run_that_did_not_hear_that_it_was_let_in_brings_no_older_rows() {
+fn a_run_that_lost_the_answer_to_its_fence_brings_no_older_rows() {
     let mut wired = Wired::new();
     wired.bench.replaces = true;
     let mut run = wired.bench.begin(named("replace"));

@@ -113,7 +113,7 @@ fn suggests_to_fence(ended: &Ended) -> bool {
 }
 
 #[test]
-fn a_run_that_is_refused_is_told_to_fence_the_older_one_only_where_the_destination_can() {
+fn a_refused_run_is_pointed_to_replace_only_where_the_destination_can_fence() {
     let many = "out/{stream}/{part}.csv";
     for (pipeline, fences) in [
         (into_files("out/{stream}.csv", "replace"), false),

@@ -88,7 +88,7 @@ fn a_run_of_a_plan_that_has_changed_moves_nothing_and_says_what_differs() {
 }
 
 #[test]
-fn a_file_that_is_no_plan_is_refused_before_anything_is_opened() {
+fn a_file_that_is_not_a_plan_is_refused_before_anything_is_opened() {
     let folder = planned();
     let report = "{\"status\": \"ok\", \"streams\": []}";
     let failed = folder

@@ -82,7 +82,7 @@ pub fn copy(from: &Database<'_>, to: &Database<'_>, streams: &str, more: &str) -
 }
 
 #[test]
-fn checkpoints_of_a_target_are_no_stream_when_it_is_read_in_turn() {
+fn checkpoints_of_a_target_are_not_a_stream_when_it_is_read_in_turn() {
     let (first, second, third) = (
         shared().database(),
         shared().database(),
@@ -396,7 +396,7 @@ fn a_source_that_stops_in_the_middle_is_named_and_nothing_arrives() {
 }
 
 #[test]
-fn a_full_disk_of_the_server_is_told_and_the_next_run_is_good() {
+fn a_full_disk_of_the_server_is_reported_and_the_next_run_succeeds() {
     let Some(disk) = SmallDisk::mount(8).unwrap_or_else(|failure| panic!("{failure}")) else {
         eprintln!("SKIPPED: this account may not mount a file system");
         return;
@@ -660,7 +660,7 @@ fn nothing_is_taken_from_the_environment_that_the_pipeline_does_not_name() {
 }
 
 #[test]
-fn what_moved_is_planned_before() {
+fn a_plan_shows_types_and_statements_and_changes_nothing() {
     let (source, target) = (shared().database(), shared().database());
     source
         .client()

@@ -92,7 +92,7 @@ fn an_empty_answer_is_the_default_and_flags_are_not_asked_for() {
 }
 
 #[test]
-fn what_is_no_answer_is_asked_again_and_then_given_up() {
+fn an_invalid_answer_is_asked_again_and_then_ends_init() {
     let folder = Folder::new();
     let dialog = [
         (FROM, "oracle\n"),

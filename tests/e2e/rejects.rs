@@ -458,7 +458,7 @@ fn a_reject_is_never_lost_and_an_error_that_is_about_no_row_stops_the_stream() {
 }
 
 #[test]
-fn the_first_rejects_are_told_whether_the_run_succeeds_or_not() {
+fn the_first_rejects_are_shown_whether_the_run_succeeds_or_not() {
     let loaded = Loaded::new(TABLE);
     loaded
         .folder

@@ -84,7 +84,7 @@ fn every_run_leaves_a_page_in_a_directory_and_the_newest_are_kept() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_is_told_before_the_run() {
+fn a_report_that_cannot_be_written_is_refused_before_the_run() {
     let folder = Folder::new();
     folder
         .write("in.csv", "id\n1\n")

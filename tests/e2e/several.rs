@@ -536,7 +536,7 @@ fn rows_of(client: &mut Client) -> [i64; 2] {
 }
 
 #[test]
-fn what_an_interrupted_run_has_appended_is_read_again_if_it_is_gone() {
+fn appended_rows_of_an_interrupted_run_are_read_again_if_they_are_gone() {
     let truncate = "TRUNCATE raw.a";
     let again = "DROP TABLE raw.a; CREATE TABLE raw.a (n int8)";
     for (gone, why) in [
@@ -588,7 +588,7 @@ fn with_other_day(folder: &Folder) {
 }
 
 #[test]
-fn what_was_appended_and_is_gone_is_not_taken_for_appended_later() {
+fn appended_rows_that_are_gone_do_not_count_as_appended_later() {
     let truncate = "TRUNCATE raw.a";
     for (gone, middle, rows) in [
         // The run with the other settings adds its rows, and then the run with the first settings.
@@ -618,7 +618,7 @@ fn what_was_appended_and_is_gone_is_not_taken_for_appended_later() {
 
 /// A replacement that was killed before its commit has replaced nothing.
 #[test]
-fn what_a_replacement_did_not_commit_is_not_appended_again() {
+fn a_replacement_without_a_commit_causes_no_second_append() {
     let database = shared().database();
     let mut client = database.client();
     client.batch_execute("CREATE SCHEMA raw").expect("a schema");
@@ -636,7 +636,7 @@ fn what_a_replacement_did_not_commit_is_not_appended_again() {
 
 /// A run that replaced is not one that appended, also where nobody appended before.
 #[test]
-fn what_an_interrupted_run_has_replaced_does_not_count_as_appended() {
+fn rows_that_an_interrupted_run_replaced_do_not_count_as_appended() {
     let database = shared().database();
     let mut client = database.client();
     client.batch_execute("CREATE SCHEMA raw").expect("a schema");

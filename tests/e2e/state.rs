@@ -220,7 +220,7 @@ fn a_table_that_is_added_whole_is_added_once_by_a_run_that_was_killed() {
 }
 
 #[test]
-fn what_may_pass_is_tried_again_from_the_last_commit() {
+fn transient_failures_are_retried_from_the_last_commit() {
     let mut place = Place::new(INCREMENTAL, "append");
     let ended = place.breaks("dest-postgres.committing=error@2");
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
@@ -242,7 +242,7 @@ fn what_may_pass_is_tried_again_from_the_last_commit() {
 }
 
 #[test]
-fn what_would_lose_rows_of_an_incremental_stream_is_refused() {
+fn arguments_that_would_lose_rows_of_an_incremental_stream_are_refused() {
     let place = Place::new(INCREMENTAL, "append");
     for (flags, code) in [
         (&["--limit", "5"][..], "limit_incremental"),

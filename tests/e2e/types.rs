@@ -462,7 +462,7 @@ pub(crate) fn to_files(source: &Database<'_>, path: &str) -> String {
 }
 
 #[test]
-fn what_files_hold_comes_back_the_same() {
+fn values_that_files_hold_come_back_the_same() {
     let source = shared().database();
     let mut client = source.client();
     fill_portable(&mut client, 5000);
@@ -493,7 +493,7 @@ fn what_files_hold_comes_back_the_same() {
 }
 
 #[test]
-fn what_files_do_not_hold_is_refused_at_its_value() {
+fn values_that_files_do_not_hold_are_refused() {
     let source = shared().database();
     for (sql_type, value, formats) in [
         ("numeric(12,2)", "NaN", &["csv", "jsonl"][..]),
@@ -595,12 +595,12 @@ fn inferred(
 
 /// Two tests, as one takes a minute.
 #[test]
-fn what_csv_holds_is_read_without_a_schema_the_same_or_refused() {
+fn csv_values_are_read_unchanged_without_a_schema_or_refused() {
     is_read_without_a_schema("csv");
 }
 
 #[test]
-fn what_jsonl_holds_is_read_without_a_schema_the_same_or_refused() {
+fn jsonl_values_are_read_unchanged_without_a_schema_or_refused() {
     is_read_without_a_schema("jsonl");
 }
 

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_npm_installs_comes_from_no_named_registry() {
+    fn the_npm_lock_names_no_registry() {
         assert!(!LOCK.contains("\"resolved\""));
     }
 }

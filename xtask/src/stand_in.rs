@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cargo_starts_is_not_the_stand_in_again() {
+    fn cargo_does_not_start_the_stand_in_again() {
         let cargo = asked("rustc");
         let variable = |name: &str| cargo.get_envs().find(|(found, _)| *found == name);
         assert_eq!(variable(BUILD), Some((OsStr::new(BUILD), None)));

@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_order_is_refused() {
+    fn values_without_an_order_are_refused() {
         for rows in [
             &[r#"{"t":1}"#, r#"{"t":"a"}"#][..],
             &[r#"{"t":null}"#],

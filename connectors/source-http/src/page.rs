@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_go_on_until_a_page_is_empty_or_the_server_says_so() {
+    fn page_numbers_rise_until_a_page_is_empty_or_the_server_ends_them() {
         let number = |n| Place::Number(n);
         let by_page = walk(
             &numbered(false, None),
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_names_is_followed_until_it_names_nothing() {
+    fn pages_follow_the_server_until_it_names_no_next_page() {
         let cursor = Pages::Cursor {
             param: "c".into(),
             next: path("n"),

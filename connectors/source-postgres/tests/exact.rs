@@ -261,7 +261,7 @@ fn a_table_that_is_made_anew_is_not_taken_for_new_rows() {
 }
 
 #[test]
-fn what_keeps_no_ids_is_refused() {
+fn relations_without_transaction_ids_are_refused() {
     let database = shared().database();
     let mut client = database.client();
     run(
@@ -315,7 +315,7 @@ fn what_keeps_no_ids_is_refused() {
 }
 
 #[test]
-fn a_role_that_may_not_know_the_server_is_told_what_to_grant() {
+fn a_role_that_may_not_identify_the_server_gets_the_grant() {
     let server = Server::start(&Options {
         auth: Auth::Trust,
         ..Options::default()
@@ -346,7 +346,7 @@ fn a_role_that_may_not_know_the_server_is_told_what_to_grant() {
 }
 
 #[test]
-fn windows_go_on_when_the_counter_begins_anew() {
+fn windows_continue_when_the_counter_begins_anew() {
     let mut server = Server::start(&Options::default()).unwrap();
     let mut client = server.client("postgres");
     run(

@@ -122,7 +122,7 @@ fn expressions_of_one_step_see_the_columns_before_it() {
 }
 
 #[test]
-fn a_mistake_in_a_step_is_told_before_any_row() {
+fn a_mistake_in_a_step_is_reported_before_any_row() {
     for (step, place, words) in [
         (json!({ "set": { "x": "DE" } }), "set.x", "'DE'"),
         (
@@ -227,7 +227,7 @@ fn a_mistake_in_a_step_is_told_before_any_row() {
 }
 
 #[test]
-fn a_value_that_does_not_fit_is_told_with_its_row_in_the_stream() {
+fn a_value_that_does_not_fit_is_reported_with_its_row_in_the_stream() {
     let steps = json!([{ "filter": "id <> 1" }, { "explode": "scores" }, { "set": { "x": "1 / (id - 3)" } }]);
     let mut transform = open(&steps).unwrap();
     let batch = customers();

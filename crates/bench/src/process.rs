@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_prints_is_kept_and_what_a_pipe_carries_arrives() {
+    fn the_output_of_a_program_is_kept_and_a_pipe_carries_its_bytes() {
         let long = timed("sh", &mut shell("echo $((6 * 7))"), LONG).expect("it ends well");
         assert_eq!(long.stdout, b"42\n");
         let (mut from, mut to) = (shell("echo 42"), shell("read it; echo got $it"));

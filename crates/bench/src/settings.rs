@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_measures_nothing_is_refused() {
+    fn settings_that_measure_nothing_are_refused() {
         for line in [
             "--rows",
             "--rows 0",

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_scatters_says_little() {
+    fn scattered_times_say_little() {
         let old = [1.0, 2.0, 3.0, 1.5, 2.5];
         let new = [1.2, 2.4, 3.6, 1.8, 3.0];
         let ratio = Ratio::of(&old, &new).expect("there are values");

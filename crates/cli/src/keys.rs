@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_told_in_words() {
+    fn values_are_described_in_words() {
         let root = json!({"$defs": {"Name": {"oneOf": [{"const": "a"}, {"const": "b"}]}}});
         let cases = [
             (json!({"type": ["string", "null"]}), "string"),

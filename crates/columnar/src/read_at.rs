@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_go_on_until_all_bytes_are_there() {
+    fn reads_continue_until_all_bytes_are_there() {
         let file = Slow((0..20).collect());
         assert_eq!(
             read_exact(&file, 2, 10).unwrap(),

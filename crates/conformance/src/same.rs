@@ -653,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_compared_is_named_and_its_nulls_count_all_the_same() {
+    fn columns_that_cannot_be_compared_are_named_and_their_nulls_count() {
         let moment = || parsed("timestamptz", &[Some("2026-01-01T00:00:00Z")]);
         let plain: ArrayRef = Arc::new(TimestampMicrosecondArray::from(vec![Some(0)]));
         let notes = told_of(("timestamptz", moment()), ("timestamp", plain), Fit::Exact);

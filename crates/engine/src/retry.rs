@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_pause_is_no_longer_than_the_longest_and_an_hour_is_what_a_server_may_ask_for() {
+    fn the_first_pause_is_within_the_longest_and_a_server_may_ask_for_an_hour() {
         let retry = Retry {
             max_attempts: 9,
             backoff_seconds: 60,

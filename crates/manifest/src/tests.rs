@@ -110,7 +110,7 @@ fn a_manifest_that_no_run_writes_is_found_by_the_one_before_it() {
 }
 
 #[test]
-fn a_run_that_is_let_in_again_is_as_complete_as_it_was() {
+fn a_run_that_begins_again_is_as_complete_as_before() {
     let mut done = Link::follow(None, RUN).expect("a manifest");
     done.complete = true;
     let done = link(&done);
@@ -125,7 +125,7 @@ fn a_run_that_is_let_in_again_is_as_complete_as_it_was() {
 }
 
 #[test]
-fn no_file_lies_outside_of_the_folder() {
+fn no_file_is_outside_of_the_directory() {
     for path in ["../x", "/x", "a//b", "a/..", "*", ""] {
         let mut manifest = Link::follow(None, RUN).expect("a manifest");
         manifest.files.push(File {

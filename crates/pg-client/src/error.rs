@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_in_a_copy_is_told() {
+    fn the_place_in_a_copy_is_reported() {
         assert_eq!(column_of_copy("COPY t, line 5, column a: \"x\""), Some("a"));
         assert_eq!(column_of_copy("COPY t, line 5, column a"), Some("a"));
         assert_eq!(

@@ -87,7 +87,7 @@ fn every_method_lets_in_the_right_password_and_says_why_not_the_wrong_one() {
 }
 
 #[test]
-fn passwords_that_others_prepare_in_another_way_let_in() {
+fn passwords_that_others_prepare_in_another_way_are_accepted() {
     let server = Server::start(&Options {
         auth: Auth::ScramSha256,
         ..Options::default()
@@ -183,7 +183,7 @@ fn a_server_without_a_free_place_is_transient() {
 }
 
 #[test]
-fn a_port_where_nobody_listens_is_told_and_the_next_host_is_tried() {
+fn a_closed_port_is_reported_and_the_next_host_is_tried() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let dead = free.local_addr().unwrap().port();
     drop(free);
@@ -526,7 +526,7 @@ fn a_short_wait_leaves_the_copy_as_it_was() {
 }
 
 #[test]
-fn an_error_in_the_middle_of_a_copy_out_is_no_end() {
+fn an_error_in_the_middle_of_a_copy_out_is_not_taken_for_its_end() {
     let database = shared().database();
     let mut client = client(&database);
     let mut copy = client
@@ -544,7 +544,7 @@ fn an_error_in_the_middle_of_a_copy_out_is_no_end() {
 }
 
 #[test]
-fn the_servers_objection_in_the_middle_of_a_copy_in_is_told() {
+fn the_servers_error_in_the_middle_of_a_copy_in_is_reported() {
     let database = shared().database();
     let mut client = client(&database);
     client
@@ -599,7 +599,7 @@ fn a_copy_where_none_is_expected_is_an_error_and_no_hang() {
 }
 
 #[test]
-fn a_server_that_stops_in_the_middle_is_told_by_type() {
+fn a_server_that_stops_in_the_middle_has_an_error_kind_of_its_own() {
     let mut server = Server::start(&Options::default()).unwrap();
     let url = server.url("postgres");
     let mut copying = connect(&url).unwrap();

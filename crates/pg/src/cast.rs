@@ -290,7 +290,7 @@ mod tests {
     use crate::builtin::{TEXT, to_numeric_typmod};
 
     #[test]
-    fn what_the_server_says_to_a_refused_text_is_known() {
+    fn the_server_message_about_a_refused_text_is_parsed() {
         let says = "invalid input syntax for type numeric: \"rapidbyte:12:34:a:\"b\"\"";
         let expected = Refusal {
             place: 12,
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn only_types_that_may_change_a_text_are_looked_at() {
+    fn only_types_that_may_change_a_text_are_checked() {
         let column = |typmod| Column {
             typmod,
             type_text: "numeric(4,2)".into(),

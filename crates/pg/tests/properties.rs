@@ -413,7 +413,7 @@ fn a_list_that_is_larger_in_memory_than_a_record_may_be_is_named() {
 }
 
 #[test]
-fn elements_that_are_not_written_are_not_looked_at() {
+fn elements_that_are_not_written_are_not_checked() {
     // Two rows of three: a batch that was cut off keeps what its lists held.
     let texts: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "c\0", "much too long"]));
     let item = Arc::new(Field::new("item", DataType::Utf8, true));

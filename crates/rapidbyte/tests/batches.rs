@@ -176,7 +176,7 @@ fn a_run_that_is_cancelled_while_nobody_reads_ends() {
 
 /// A function that begins again serves a retry; an iterator does not, and says so.
 #[test]
-fn what_can_be_read_again_survives_a_retry() {
+fn a_function_of_batches_survives_a_retry_and_an_iterator_does_not() {
     let opened = Arc::new(AtomicU64::new(0));
     let open = {
         let opened = Arc::clone(&opened);

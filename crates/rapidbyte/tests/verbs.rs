@@ -65,7 +65,7 @@ impl Shop {
 }
 
 #[test]
-fn a_run_is_looked_at_before_it_begins_and_listed_when_it_has_ended() {
+fn a_run_is_inspected_before_it_begins_and_listed_after_its_end() {
     let shop = Shop::new();
     let pipeline = shop.pipeline("append");
     let mut planned = shop.planned(&pipeline);

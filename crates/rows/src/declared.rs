@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_schema_is_refused_with_what_to_do() {
+    fn a_text_that_is_not_a_schema_is_refused_with_a_hint() {
         for (text, code) in [
             ("", "invalid_schema"),
             ("[]", "invalid_schema"),

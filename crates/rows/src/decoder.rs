@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_source_declared_and_gave_comes_back() {
+    fn declared_columns_and_rows_of_a_source_come_back() {
         let mut encoder = encoder();
         let (held, declared) = columns(encoder.schema_message()).unwrap();
         assert_eq!(declared, COLUMNS);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_batch_of_the_schema_is_refused() {
+    fn bytes_that_are_not_a_batch_of_the_schema_are_refused() {
         let mut encoder = encoder();
         let batch = encoder.rows(br#"{"id":1}"#).unwrap().unwrap();
         let mut decoder = Decoder::new(encoder.schema_message(), false).unwrap();

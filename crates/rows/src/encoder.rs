@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_batch() {
+    fn no_rows_make_no_batch() {
         assert!(encoder(None).rows(b"").unwrap().is_none());
         assert!(encoder(None).columns(&["[]"; 6]).unwrap().is_none());
         let error = encoder(None).columns(&[b"[\"\xff\"]"]).unwrap_err();

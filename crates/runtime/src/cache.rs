@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_last_stays() {
+    fn the_entries_that_were_used_last_stay() {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::open(&dir.path().join("cache"), &dir.path().join("key")).unwrap();
         let age = |name: &str, secs| {

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_number_of_remembered_cursors_is_bounded() {
         let mut cursors = Cursors::of(true);
         for n in 0..MAX_REMEMBERED + 10 {
             cursors.take(&n.to_string()).unwrap();

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut_between_two_letters() {
+    fn a_long_text_is_cut_between_two_letters() {
         let mut text = "é".repeat(600);
         cut(&mut text, MAX_NAME + 1, &no_secrets());
         assert!(text.ends_with("é … (1200 bytes)"), "{text}");
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_was_prepared_is_told_where_it_is_the_last_line() {
+    fn a_prepared_error_is_reported_where_it_is_the_last_line() {
         let panic = "thread 'x' panicked at a.rs:1:1:\nindex out of bounds\nnote: run\n";
         let line = r#"rapidbyte-error: {"code":"c","message":"m","location":"f: group 3"}"#;
         let error = last_words(&format!("{panic}{line}\n")).expect("an error");

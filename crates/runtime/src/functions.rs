@@ -506,7 +506,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn keeping_functions_is_no_part_of_compatibility() {
+    fn kept_functions_do_not_affect_compatibility() {
         let engine = Engine::new(&config()).unwrap();
         let mut with = config();
         with.enable_incremental_compilation(of(&[])).unwrap();

@@ -994,7 +994,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_nobody_wrote_are_not_looked_into() {
+    fn objects_that_nobody_wrote_are_not_searched() {
         // Twenty keys that refer to the schema itself would be 20 to the power of the depth.
         let keys = (0..20).map(|n| (format!("k{n}"), json!({"$ref": "#"})));
         let schema = json!({"properties": Value::Object(keys.collect()), "default": {}});
@@ -1005,7 +1005,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_folder_of_its_own_kind_lies_beside() {
+    fn only_a_directory_of_its_own_kind_is_granted_beside() {
         for name in [
             ".ssh",
             "..",
@@ -1024,7 +1024,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_not_granted() {
+    fn long_hosts_and_paths_are_not_granted() {
         let schema = json!({"path": {"x-grant": "read"}, "url": {"x-grant": "url"}});
         let host = "a".repeat(MAX_HOST_BYTES + 1);
         let config = json!({"path": "d/*", "url": format!("http://{host}")});

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_type_is_told_with_its_column_and_its_place() {
+    fn an_unknown_type_is_named_with_its_column_and_its_place() {
         let schema_of_two = schema(r#"{"z": "int64 not null", "a": "string"}"#).unwrap();
         assert_eq!(schema_of_two.field(0).name(), "z");
         let error = schema(r#"{"n": "int65"}"#).unwrap_err();

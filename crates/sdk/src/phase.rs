@@ -98,7 +98,7 @@ mod native {
         use super::*;
 
         #[test]
-        fn a_watcher_is_told_what_begins_and_what_goes_on_afterwards() {
+        fn a_watcher_sees_the_phase_that_begins_and_the_phase_that_continues() {
             let told = Rc::new(RefCell::new(Vec::new()));
             let log = Rc::clone(&told);
             watch(move |kind, outside| {

@@ -12,7 +12,7 @@ const NOTHING: Known<'_> = Known {
 };
 
 #[test]
-fn a_run_that_did_not_finish_is_gone_on_with_and_a_finished_one_is_not() {
+fn an_unfinished_run_is_resumed_and_a_finished_run_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let state = open(&folder);
     let first = state.begin("orders", None, "").unwrap();
@@ -312,7 +312,7 @@ fn a_file_of_another_program_is_refused() {
 }
 
 #[test]
-fn who_may_only_read_may_look() {
+fn a_look_at_a_history_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a b#?%.db");
     assert!(State::look(&path).unwrap().is_none());
@@ -404,7 +404,7 @@ fn a_run_that_a_busy_history_did_not_take_ends_once_and_is_counted_later() {
 }
 
 #[test]
-fn what_a_busy_history_did_not_count_is_counted_with_the_next_commit() {
+fn the_next_commit_counts_rows_that_a_busy_history_missed() {
     let folder = tempfile::tempdir().unwrap();
     let state = open(&folder);
     let run = state.begin("orders", turn(&folder), "").unwrap();

@@ -96,7 +96,7 @@ fn lines_of_both_files_are_obeyed_and_data_outlives_a_crash() {
 }
 
 #[test]
-fn a_bad_setting_is_told_with_the_servers_words() {
+fn a_bad_setting_is_reported_with_the_servers_words() {
     let failure = Server::start(&Options {
         conf: vec!["no_such_setting = 1".into()],
         ..Options::default()

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schema_is_told_with_its_column() {
+    fn an_unknown_type_of_a_schema_is_named_with_its_column() {
         for wrong in ["int65", "not null", "int64not null", ""] {
             let error = columns(&[("a", "int64"), ("n", wrong)])
                 .schema()

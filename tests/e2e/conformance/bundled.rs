@@ -194,7 +194,7 @@ fn source_file_of_text_and_of_columns() {
 }
 
 #[test]
-fn source_http_with_a_stream_that_goes_on() {
+fn source_http_with_a_stream_that_resumes() {
     let server = Server::start(|request| {
         let since = request.param("since").map_or(Ok(0), str::parse::<u64>);
         let Ok(from) = since else {

@@ -280,7 +280,7 @@ fn of_thirty_deeds_of_a_source_all_but_one_in_twenty_are_seen() {
 }
 
 #[test]
-fn a_fault_of_a_value_is_told_by_row_column_and_value() {
+fn a_fault_of_a_value_is_reported_by_row_column_and_value() {
     let wrong = testkit("source-wrong");
     for (deed, part) in SEEN {
         let folder = Folder::new();
@@ -394,7 +394,7 @@ fn a_changed_value_is_named_with_its_column_and_row() {
 }
 
 #[test]
-fn what_a_connector_says_of_itself_is_judged_before_anything_else() {
+fn the_spec_of_a_connector_is_judged_first() {
     for (from, to, clause) in OF_SPECS {
         let folder = Folder::new();
         let name = changed(&folder, "source-wrong", from, to);

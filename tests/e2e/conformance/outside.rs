@@ -47,7 +47,7 @@ fn a_server_that_fails_now_and_then_is_asked_again() {
 }
 
 #[test]
-fn a_server_that_always_fails_for_one_stream_is_told_and_the_other_stream_is_judged() {
+fn a_server_that_always_fails_for_one_stream_is_reported_and_the_other_stream_is_judged() {
     let server = Server::start(|request| match request.path.as_str() {
         "/v1/second" => Reply::status(503, "busy"),
         _ => items(200),

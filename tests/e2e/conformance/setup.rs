@@ -232,7 +232,7 @@ fn a_source_whose_cursors_are_places_in_a_log_may_read_exactly_by_them() {
 }
 
 #[test]
-fn values_are_told_in_the_order_of_the_reads_and_without_words_of_a_library() {
+fn values_are_reported_in_the_order_of_the_reads_and_without_words_of_a_library() {
     let seen = |deed: &str, id: &str| {
         let config = json!({ "deed": deed, "rows": 5000, "state": "state" });
         let (document, _) = test(&Folder::new(), &testkit("source-wrong"), &config, &[]);

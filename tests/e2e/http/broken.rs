@@ -22,7 +22,7 @@ fn recovers(first: Reply, config: &[&str]) {
 }
 
 #[test]
-fn what_passes_is_asked_again() {
+fn transient_answers_are_retried() {
     recovers(
         Reply::status(429, "slow down").header("retry-after", "0"),
         &[],
@@ -44,7 +44,7 @@ fn what_passes_is_asked_again() {
 }
 
 #[test]
-fn a_long_wait_is_told_and_a_short_one_is_not() {
+fn a_long_wait_is_reported_and_a_short_wait_is_not() {
     for (after, is_told) in [("0", false), ("1", true)] {
         let asked = AtomicU64::new(0);
         let server = Server::start(move |_| match asked.fetch_add(1, Ordering::SeqCst) {
@@ -80,7 +80,7 @@ fn bodies_of_every_framing_are_read() {
 }
 
 #[test]
-fn what_does_not_pass_is_said_by_code() {
+fn permanent_failures_have_their_own_codes() {
     let long = Reply::status(429, "tomorrow").header("retry-after", "86400");
     let head = Reply::json("[]").header("x-long", "y".repeat(300_000));
     let many = (0..150).fold(Reply::json("[]"), |reply, n| {
@@ -145,7 +145,7 @@ fn inferred(server: &Server, attempts: u32) -> String {
 }
 
 #[test]
-fn what_passes_while_it_is_planned_is_tried_again() {
+fn transient_failures_of_planning_are_retried() {
     for broken in [
         Reply::status(500, "oops"),
         Reply::status(429, "slow down").header("retry-after", "0"),
@@ -182,7 +182,7 @@ fn what_passes_while_it_is_planned_is_tried_again() {
 }
 
 #[test]
-fn what_does_not_pass_while_it_is_planned_ends_the_run() {
+fn permanent_failures_of_planning_end_the_run() {
     let server = Server::start(|_| Reply::status(500, "oops"));
     Folder::new().refuses(
         &inferred(&server, 2),
@@ -212,7 +212,7 @@ fn a_plan_does_not_wait_for_an_hour() {
 }
 
 #[test]
-fn a_long_wait_is_told_the_same_with_and_without_a_schema() {
+fn a_long_wait_is_reported_the_same_with_and_without_a_schema() {
     let server = Server::start(|_| Reply::status(429, "tomorrow").header("retry-after", "86400"));
     let told = ["schema: { id: int64 }", "nested: json"].map(|stream| {
         let text = pipeline(&server.url(""), &[], &[stream]);

@@ -33,7 +33,7 @@ fn incremental(server: &Server, destination: &str) -> String {
 }
 
 #[test]
-fn a_run_goes_on_where_the_last_one_ended_and_repeats_no_record() {
+fn a_run_resumes_where_the_last_run_ended_and_repeats_no_record() {
     let all = std::sync::Arc::<std::sync::Mutex<Vec<_>>>::default();
     let server = growing(std::sync::Arc::clone(&all));
     let to_files = "destination:\n  use: dest-file\n  config: { path: \"out/p-{part}.jsonl\" }\n  write_mode: append\n";
@@ -99,7 +99,7 @@ fn rows_become_a_table_and_change_it() {
 }
 
 #[test]
-fn what_cannot_go_on_is_refused() {
+fn a_stream_that_cannot_resume_is_refused() {
     let server = growing(std::sync::Arc::default());
     let to_files = "destination:\n  use: dest-file\n  config: { path: \"out/p-{part}.jsonl\" }\n  write_mode: append\n";
     let text = incremental(&server, to_files);

@@ -93,7 +93,7 @@ fn a_later_value_that_does_not_fit_is_named() {
 }
 
 #[test]
-fn an_object_around_the_records_is_no_record() {
+fn an_object_around_the_records_is_not_a_record() {
     let items = r#"{"data": {"total": 2, "items": [{"id": 1}, {"id": 2}], "tags": ["a"]}}"#;
     let none = r#"{"data": {"total": 0, "items": []}}"#;
     let hint = "write records: data.items;";
@@ -157,7 +157,7 @@ fn without_records_the_whole_response_is_an_array() {
 }
 
 #[test]
-fn a_parameter_that_is_no_scalar_says_what_is_allowed() {
+fn the_error_for_a_parameter_that_is_not_a_scalar_says_what_is_allowed() {
     for (value, what) in [
         ("[1]", "list"),
         ("{ a: 1 }", "keys and values"),

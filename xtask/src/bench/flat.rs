@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_no_number_is_not_made_up() {
+    fn missing_numbers_are_not_made_up() {
         let flat = Flat::parse(r#"{ "a": "x", "b": null, "c": { "d": 1 } }"#).unwrap();
         for path in ["a", "b", "c", "d", "e"] {
             assert_eq!(flat.number(path), None, "{path}");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_document_is_refused() {
+    fn a_text_that_is_not_a_document_is_refused() {
         let nested = |depth| "[".repeat(depth) + &"]".repeat(depth);
         assert!(Flat::parse(&nested(MAX_DEPTH + 1)).is_ok());
         let deep = nested(MAX_DEPTH + 2);

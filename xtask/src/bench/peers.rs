@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_had_is_forgotten() {
+    fn a_program_that_is_missing_is_forgotten() {
         let root = tempfile::tempdir().unwrap();
         let steps = Steps::begin("test");
         assert!(note(&steps, root.path(), "a", Ok("/bin/a".into())));

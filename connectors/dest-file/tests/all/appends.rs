@@ -265,7 +265,7 @@ fn a_cursor_is_set_and_cleared_without_a_writer() {
 }
 
 #[test]
-fn what_is_given_up_leaves_nothing_but_the_fence() {
+fn an_aborted_load_leaves_only_the_fence() {
     let folder = tempfile::tempdir().unwrap();
     let config = json!({"path": "o/p-{part}.jsonl", "split": {"rows": 2}});
     let mut session = Session::begin(folder.path(), config, WriteMode::Append, "r").unwrap();
@@ -276,7 +276,7 @@ fn what_is_given_up_leaves_nothing_but_the_fence() {
 }
 
 #[test]
-fn what_a_killed_run_left_is_made_good_by_the_next_one() {
+fn the_next_run_cleans_up_after_a_killed_run() {
     let folder = tempfile::tempdir().unwrap();
     let mut session = Session::append(folder.path(), "r1");
     session.commit(0..2, "2", false).unwrap();
@@ -328,7 +328,7 @@ fn a_folder_that_grows_is_replaced_by_a_manifest() {
 }
 
 #[test]
-fn what_could_double_or_lose_rows_is_refused_by_name() {
+fn settings_that_could_double_or_lose_rows_are_refused_by_name() {
     let begin = |folder: &Path, config: Value, mode| Session::begin(folder, config, mode, "r");
     let folder = tempfile::tempdir().unwrap();
     // Replaced as a whole, and then added to.
@@ -443,7 +443,7 @@ fn partitions_grow_too_and_a_first_stream_without_rows_has_a_file() {
 }
 
 #[test]
-fn a_run_that_is_let_in_again_after_its_last_commit_knows_that_it_is_complete() {
+fn a_run_that_begins_again_after_its_last_commit_knows_that_it_is_complete() {
     let folder = tempfile::tempdir().unwrap();
     Session::append(folder.path(), "r")
         .commit(0..1, "1", true)
@@ -576,7 +576,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_two_runs_do_every_committed_row_is_there_once(
+    fn every_committed_row_of_two_runs_is_there_once(
         steps in proptest::collection::vec(step(), 1..25),
     ) {
         let mut model = Model {

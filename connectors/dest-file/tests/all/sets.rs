@@ -402,7 +402,7 @@ fn wrong_configurations_name_their_key() {
 }
 
 #[test]
-fn wrong_numbers_and_names_are_told_in_words() {
+fn wrong_numbers_and_names_are_explained_in_words() {
     let folder = tempfile::tempdir().unwrap();
     for (config, part) in [
         (

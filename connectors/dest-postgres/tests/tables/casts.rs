@@ -141,7 +141,7 @@ impl Random {
 }
 
 #[test]
-fn what_a_column_holds_says_what_its_text_said_in_every_type() {
+fn a_column_of_every_type_holds_the_value_of_its_text() {
     let database = database();
     let mut client = database.client();
     client.batch_execute("CREATE SCHEMA raw").unwrap();

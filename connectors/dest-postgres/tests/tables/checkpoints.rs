@@ -118,7 +118,7 @@ fn a_row_that_cannot_be_written_is_counted_from_the_first_of_the_load() {
 }
 
 #[test]
-fn a_run_that_is_let_in_again_learns_whether_it_was_complete() {
+fn a_run_that_begins_again_learns_whether_it_was_complete() {
     let database = database();
     let mut to = open(&database);
     let target = append_target("t");
@@ -160,7 +160,7 @@ fn a_run_that_is_superseded_before_it_writes_says_so_at_once() {
 }
 
 #[test]
-fn of_two_runs_the_newer_one_goes_on_and_the_older_one_says_why_not() {
+fn of_two_runs_the_newer_continues_and_the_older_says_why_it_cannot() {
     let database = database();
     let mut client = database.client();
     let target = append_target("t");
@@ -468,7 +468,7 @@ fn rows_that_the_role_does_not_see_are_not_taken_for_none() {
 }
 
 #[test]
-fn a_column_that_the_table_of_checkpoints_lost_is_told_with_the_statement_that_adds_it() {
+fn a_column_that_the_table_of_checkpoints_lost_is_reported_with_the_statement_that_adds_it() {
     let database = database();
     let mut client = database.client();
     let mut to = open(&database);
@@ -673,7 +673,7 @@ fn runs_that_make_the_table_at_once_all_succeed() {
 }
 
 #[test]
-fn a_role_that_may_not_keep_checkpoints_is_told_what_to_run_before_anything_moves() {
+fn a_role_that_may_not_keep_checkpoints_gets_the_statement_before_anything_moves() {
     let database = database();
     let mut client = database.client();
     client

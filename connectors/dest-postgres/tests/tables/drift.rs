@@ -485,7 +485,7 @@ fn columns_that_exchange_or_shift_their_names_keep_their_values() {
 }
 
 #[test]
-fn a_name_that_another_column_had_is_told() {
+fn a_name_that_another_column_had_is_reported() {
     let database = database();
     let mut client = database.client();
     let mut to = open(&database);
@@ -508,7 +508,7 @@ fn a_name_that_another_column_had_is_told() {
 
 /// A source whose role may not ask for the identity of its server sends no numbers of columns.
 #[test]
-fn a_source_that_no_longer_proves_its_columns_is_told() {
+fn a_source_that_no_longer_proves_its_columns_is_reported() {
     let database = database();
     let mut client = database.client();
     let mut to = open(&database);
@@ -646,7 +646,7 @@ fn an_earlier_state_of_the_source_proves_nothing() {
 }
 
 #[test]
-fn who_may_not_rename_a_column_gets_the_statement() {
+fn a_role_that_may_not_rename_a_column_gets_the_statement() {
     let database = database();
     let mut client = database.client();
     execute(&mut client, SOURCE);
@@ -708,7 +708,7 @@ fn the_column_that_marks_deleted_rows_is_not_exchanged_unnoticed() {
 }
 
 #[test]
-fn a_key_whose_columns_exchanged_their_names_is_told_by_its_names_of_now() {
+fn a_key_whose_columns_exchanged_their_names_is_reported_by_its_new_names() {
     let database = database();
     let mut client = database.client();
     execute(&mut client, SOURCE);
@@ -835,7 +835,7 @@ fn an_append_with_a_lag_knows_its_rows_by_a_renamed_key() {
 }
 
 #[test]
-fn what_depends_on_a_column_keeps_it_as_it_is() {
+fn a_dependent_object_keeps_its_column_as_it_is() {
     for (tie, what) in [
         ("CREATE VIEW raw.w AS SELECT a FROM raw.t", "view raw.w"),
         (
@@ -1156,7 +1156,7 @@ fn labels_of_an_enum_are_added_where_they_stand() {
 }
 
 #[test]
-fn who_does_not_own_the_table_gets_the_statement() {
+fn a_role_that_does_not_own_the_table_gets_the_statement() {
     let database = database();
     let mut client = database.client();
     execute(

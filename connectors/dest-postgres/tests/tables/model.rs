@@ -216,7 +216,7 @@ impl History {
 }
 
 #[test]
-fn whatever_happens_rows_and_cursor_are_what_the_model_says() {
+fn rows_and_cursor_match_the_model_in_every_history() {
     let mut commits = 0;
     for seed in 1..=HISTORIES {
         let database = database();

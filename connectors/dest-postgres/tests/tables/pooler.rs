@@ -7,7 +7,7 @@ use rapidbyte_testkit::postgres::{Client, NoTls, PgBouncer, PoolMode, SimpleQuer
 use serde_json::json;
 
 #[test]
-fn behind_a_pooler_of_transactions_a_newer_run_goes_on_and_the_older_one_cannot_commit() {
+fn behind_a_transaction_pooler_a_newer_run_continues_and_the_older_cannot_commit() {
     let Some(pooler) = PgBouncer::start(shared(), PoolMode::Transaction).unwrap() else {
         return;
     };

@@ -288,7 +288,7 @@ fn insert_is_chosen_where_copy_would_pass_something_over() {
 }
 
 #[test]
-fn missing_privileges_are_told_with_the_grant_to_run() {
+fn missing_privileges_are_reported_with_the_grant_to_run() {
     let database = database();
     let mut client = database.client();
     client
@@ -367,7 +367,7 @@ fn missing_privileges_are_told_with_the_grant_to_run() {
 }
 
 #[test]
-fn a_privilege_that_is_taken_away_after_the_plan_is_told_with_the_grant_too() {
+fn a_privilege_revoked_after_the_plan_is_reported_with_the_grant_too() {
     let database = database();
     let mut client = database.client();
     client

@@ -335,7 +335,7 @@ fn a_new_table_has_the_streams_key_comments_and_not_null() {
 }
 
 #[test]
-fn of_two_that_make_the_same_table_one_is_told_to_run_again() {
+fn of_two_runs_that_create_the_same_table_one_is_asked_to_run_again() {
     let database = database();
     let mut client = database.client();
     client.batch_execute("CREATE SCHEMA raw").unwrap();

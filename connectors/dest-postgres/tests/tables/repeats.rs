@@ -318,7 +318,7 @@ fn the_plan_says_which_index_is_missing_and_which_stands_in_the_way() {
 }
 
 #[test]
-fn what_hides_or_changes_rows_is_refused() {
+fn a_target_that_hides_or_changes_rows_is_refused() {
     let database = database();
     let mut client = database.client();
     client
@@ -380,7 +380,7 @@ fn what_hides_or_changes_rows_is_refused() {
 }
 
 #[test]
-fn a_trigger_that_turns_rows_away_is_no_double() {
+fn a_trigger_that_drops_rows_does_not_make_duplicates() {
     let database = database();
     let mut client = database.client();
     client

@@ -239,7 +239,7 @@ fn a_run_that_is_gone_while_it_waits_does_nothing_when_its_turn_comes() {
 }
 
 #[test]
-fn a_run_that_waits_to_be_let_in_is_not_ended_by_a_limit_for_people() {
+fn a_run_that_waits_for_its_fence_is_not_ended_by_a_limit_for_people() {
     for what in [ROW, TURN, SCHEMAS] {
         let database = database();
         let (mut client, mut holder) = (database.client(), database.client());

@@ -489,7 +489,7 @@ fn a_duplicate_that_a_deferred_constraint_refuses_leaves_the_old_table() {
 }
 
 #[test]
-fn an_incremental_stream_goes_on_behind_a_swap() {
+fn an_incremental_stream_resumes_after_a_swap() {
     let database = database();
     let mut client = plain(&database);
     let mut to = open_swap(&database);

@@ -432,7 +432,7 @@ fn the_statements_for_a_longer_key_make_the_table_take_its_rows() {
 }
 
 #[test]
-fn what_cannot_be_upserted_is_refused_by_the_plan() {
+fn the_plan_refuses_streams_that_cannot_be_upserted() {
     let database = database();
     let mut client = database.client();
     client.batch_execute("CREATE SCHEMA raw").unwrap();
@@ -523,7 +523,7 @@ fn what_cannot_be_upserted_is_refused_by_the_plan() {
 }
 
 #[test]
-fn missing_privileges_are_told_with_the_grant_that_helps() {
+fn missing_privileges_are_reported_with_the_grant_that_helps() {
     let database = database();
     let mut client = database.client();
     let name = database.name();

@@ -65,7 +65,7 @@ fn a_new_table_is_made_filled_and_seen_at_the_commit_only() {
 }
 
 #[test]
-fn an_abort_leaves_nothing_and_the_session_goes_on() {
+fn an_abort_leaves_nothing_and_the_session_stays_usable() {
     let database = database();
     let mut client = database.client();
     for mut to in [open(&database), open_insert(&database)] {

@@ -146,7 +146,7 @@ fn a_commit_is_read_once_all_its_files_are_in_their_place() {
 }
 
 #[test]
-fn what_is_missing_or_changed_is_an_error() {
+fn a_missing_or_changed_committed_file_is_an_error() {
     let mut folder = Folder::new();
     folder.commit_written(&[("a.csv", "id\n1\n"), ("b.csv", "id\n2\n")]);
     folder.commit(&[], false);

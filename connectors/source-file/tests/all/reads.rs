@@ -333,7 +333,7 @@ fn a_stream_without_columns_or_file_does_not_hide_the_others() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said_before_the_first_row() {
+fn an_unreadable_stream_fails_before_the_first_row() {
     let folder = folder(&[("a.csv", "x\n1\n"), ("e.jsonl", "\n")]);
     let mut source = open(folder.path(), json!({"path": "none-*.csv"})).unwrap();
     let error = source.discover(&[]).unwrap_err();
@@ -606,7 +606,7 @@ fn a_value_that_an_inferred_type_would_change_names_its_place() {
 }
 
 #[test]
-fn files_that_are_no_text_say_what_they_look_like() {
+fn errors_about_binary_files_say_what_the_files_look_like() {
     let cases: [(&[u8], &str, &str, &str); 5] = [
         (
             b"\x1f\x8b\x08\0\0",

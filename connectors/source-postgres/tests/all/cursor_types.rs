@@ -147,7 +147,7 @@ const TYPES: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn every_type_goes_on_where_it_was() {
+fn a_cursor_of_every_type_resumes_at_its_value() {
     let database = shared().database();
     let mut client = database.client();
     // Settings of the database do not change how cursors are written.

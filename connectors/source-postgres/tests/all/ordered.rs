@@ -6,7 +6,7 @@ use rapidbyte_testkit::postgres::{Client, Copied, Options, Server, shared};
 use source_postgres::Postgres;
 
 #[test]
-fn random_tables_with_ties_and_nulls_go_on_at_every_checkpoint() {
+fn random_tables_with_ties_and_nulls_resume_at_every_checkpoint() {
     let database = shared().database();
     let mut client = database.client();
     let mut source = open_narrow(&database.url());
@@ -238,7 +238,7 @@ fn collations_are_known_of_more_tables_than_are_described_at_a_time() {
 }
 
 #[test]
-fn what_cannot_be_read_so_is_refused_before_the_first_row() {
+fn an_impossible_ordered_read_is_refused_before_the_first_row() {
     let database = shared().database();
     let mut client = database.client();
     client
@@ -700,7 +700,7 @@ fn rows_below_the_cursor_are_refused_after_runs_that_saw_the_table_emptied() {
 
 /// A change of a type writes all rows anew, also those that the lag reads again.
 #[test]
-fn changes_of_types_are_no_reload_where_the_lag_reaches_below_all_rows() {
+fn type_changes_cause_no_reload_where_the_lag_reaches_below_all_rows() {
     let database = shared().database();
     let mut client = database.client();
     client

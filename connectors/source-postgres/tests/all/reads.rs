@@ -174,7 +174,7 @@ fn columns_come_as_they_are_asked_for() {
 }
 
 #[test]
-fn what_is_not_there_is_named_with_what_is_like_it() {
+fn an_unknown_stream_is_named_with_similar_streams() {
     let database = shared().database();
     let sql = "CREATE TABLE \"Orders\" (id int)";
     database.client().batch_execute(sql).unwrap();

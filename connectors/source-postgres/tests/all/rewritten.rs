@@ -61,7 +61,7 @@ fn run(source: &mut Postgres, stream: &str) -> Vec<i32> {
 }
 
 #[test]
-fn what_was_waited_for_has_its_rows() {
+fn a_read_that_waited_for_a_rewrite_has_its_rows() {
     for rewrite in REWRITES {
         for stream in ["public.t", "public.v"] {
             for is_known in [false, true] {
@@ -82,7 +82,7 @@ fn what_was_waited_for_has_its_rows() {
 }
 
 #[test]
-fn so_has_a_table_of_which_some_columns_may_be_read() {
+fn a_table_with_some_readable_columns_has_its_rows_too() {
     let role = "CREATE ROLE some_columns LOGIN PASSWORD 'secret'";
     // Tests share the server and its roles, so the role may exist already.
     let _ = shared().database().client().batch_execute(role);
@@ -306,7 +306,7 @@ fn nor_is_one_that_a_parallel_worker_reads() {
 
 /// No checkpoint commits rows that a function let through before they are known to be right.
 #[test]
-fn no_checkpoint_stands_behind_rows_that_a_function_chose_from_an_empty_table() {
+fn no_checkpoint_follows_rows_that_a_function_chose_from_an_empty_table() {
     let grown = "INSERT INTO t SELECT g, g FROM generate_series(6, 5000) g;
         INSERT INTO u SELECT g FROM generate_series(6, 5000) g;
         CREATE VIEW fz AS SELECT id FROM u WHERE id % 2 = 0 OR has(id)";

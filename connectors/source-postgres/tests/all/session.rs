@@ -481,7 +481,7 @@ fn the_schema_carries_the_marks_of_the_grants() {
 }
 
 #[test]
-fn a_wrong_condition_is_told_before_the_first_row_of_any_stream() {
+fn a_wrong_condition_is_reported_before_the_first_row_of_any_stream() {
     let database = shared().database();
     let sql = "CREATE TABLE a (id int, t text); CREATE TABLE b (id int)";
     database.client().batch_execute(sql).unwrap();

@@ -18,7 +18,7 @@ fn waits(url: &str, seconds: u32) -> Postgres {
 }
 
 #[test]
-fn a_lock_is_waited_for_and_then_told_with_its_holder() {
+fn a_read_waits_for_a_lock_and_then_reports_its_holder() {
     let database = shared().database();
     let mut client = database.client();
     let sql =
@@ -63,7 +63,7 @@ fn a_lock_is_waited_for_and_then_told_with_its_holder() {
 }
 
 #[test]
-fn what_somebody_changes_is_listed_without_waiting_for_it() {
+fn discover_does_not_wait_for_tables_that_somebody_changes() {
     let database = shared().database();
     let mut client = database.client();
     let sql = "CREATE FUNCTION one() RETURNS int LANGUAGE sql AS 'SELECT 1';

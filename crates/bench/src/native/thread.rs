@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_for_the_server_is_no_work_on_values() {
+    fn waiting_for_the_server_does_not_count_as_work_on_values() {
         let waits = |kind| phase_of(kind, Some(Outside::Read));
         assert_eq!(waits(Kind::Decode), Phase::Fetch);
         assert_eq!(waits(Kind::Other), Phase::Fetch);

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_near_is_named() {
+    fn similar_codes_are_named() {
         for (typed, named) in [
             ("UNKNWON_KEY", "\"unknown_key\""),
             ("ragged", "csv_ragged_row"),

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_shown() {
+    fn unknown_values_are_not_shown() {
         let mut seen = Seen {
             estimated_rows: None,
             limit: None,

@@ -179,7 +179,7 @@ fn seconds_become_milliseconds_in_parquet_and_stay_in_arrow() {
 }
 
 #[test]
-fn what_a_type_becomes_is_known_before() {
+fn the_form_of_a_type_is_known_before_the_write() {
     let cases = [
         ("int64", "INT64", Fit::Exact),
         ("uint8", "INT32 INTEGER(8, unsigned)", Fit::Exact),

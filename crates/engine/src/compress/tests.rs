@@ -46,7 +46,7 @@ fn repetition_becomes_smaller() {
 }
 
 #[test]
-fn what_cannot_become_smaller_is_stored() {
+fn incompressible_bytes_are_stored() {
     for codec in CODECS {
         let mut compressor = Compressor::new(codec).unwrap();
         let mut decompressor = Decompressor::new(LIMIT);

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_opens_is_accepted() {
+    fn paths_that_the_system_opens_are_accepted() {
         for path in [
             "x.csv",
             "../x",

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mapping_is_refused_with_its_place() {
+    fn settings_that_are_not_a_mapping_are_refused_with_their_place() {
         for (text, line) in [
             ("[1]", 1),
             ("3", 1),

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_same_for_all_is_told_once_and_what_a_stream_has_for_each() {
+    fn a_shared_reason_is_told_once_and_a_reason_of_one_stream_for_each() {
         assert_eq!(told(&[None, None, None]), [None]);
         let all = [Some("a"), Some("b"), Some("c")];
         assert_eq!(told(&all), all.map(|name| name.map(str::to_owned)));

@@ -61,7 +61,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_connectors_hand_over_for_people_has_no_secret_and_names_stay() {
+    fn texts_of_connectors_hide_secrets_and_names_stay() {
         let document = document();
         let text = || "a hunter2! b".to_owned();
         let stream = Stream {

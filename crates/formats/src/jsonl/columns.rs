@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_with_its_row_and_column() {
+    fn a_value_that_does_not_fit_is_refused_with_its_row_and_column() {
         let refused = |columns: &[&str]| {
             let mut decoder = decoder(None);
             let error = decoder.decode(columns).unwrap_err();

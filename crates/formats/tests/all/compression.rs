@@ -73,7 +73,7 @@ fn lines(count: u32) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_read_and_is_the_same_again() {
+fn a_written_file_reads_back_and_is_the_same_each_time() {
     for compression in [ALL[0], ALL[1], ALL[2], Compression::None] {
         for plain in [Vec::new(), b"a".to_vec(), lines(100_000)] {
             let file = written(compression, &plain);
@@ -136,7 +136,7 @@ fn a_file_that_ends_early_is_refused_at_every_length() {
 
 /// A file of LZ4 blocks of 256 KiB that ends exactly between two of them.
 #[test]
-fn an_end_between_two_blocks_is_no_end_of_the_file() {
+fn an_end_between_two_blocks_is_not_taken_for_the_end_of_the_file() {
     let plain = vec![b'x'; 1 << 20];
     let file = written(Compression::Lz4, &plain);
     // The frame's header: magic, flags, block size, checksum; then the first block's length.

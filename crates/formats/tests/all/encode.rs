@@ -145,7 +145,7 @@ fn json_keeps_its_white_space_in_json_lines() {
 }
 
 #[test]
-fn what_a_format_cannot_hold_is_refused_by_name() {
+fn values_that_a_format_cannot_hold_are_refused_by_name() {
     let csv = Format::csv(Dialect::default());
     let floats = || -> ArrayRef { Arc::new(Float64Array::from(vec![1.0, f64::NEG_INFINITY])) };
     let nulls = || -> ArrayRef { Arc::new(StringArray::from(vec!["[null]", " null "])) };

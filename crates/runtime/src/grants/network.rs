@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_entry_is_refused() {
+    fn a_text_that_is_not_an_entry_is_refused() {
         for text in [
             "",
             "db",

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_silent_changes_nothing_and_a_list_adds() {
+    fn absent_permissions_change_nothing_and_a_list_adds() {
         assert_eq!(config().with(&Permissions::default()), config());
         let mut permissions = Permissions::default();
         permissions.add_network("*.example.com:443").expect("good");

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn invalid_tls_settings_are_refused() {
         for (query, part) in [
             ("sslmode=verify", "`verify`"),
             ("sslmode=VERIFY-FULL", "VERIFY-FULL"),

@@ -1032,7 +1032,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_committed_cannot_be_written_any_more() {
+    fn a_committed_file_cannot_be_written_any_more() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder
             .path()
@@ -1057,7 +1057,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_looks_changes_nothing() {
+    fn planning_changes_no_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let schema = serde_json::json!({"properties": {"out": {"x-grant": "write"}}});
         let config = serde_json::json!({"out": "out/*.csv"});
@@ -1124,7 +1124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_took_the_place_of_a_stale_file_is_neither_waited_for_nor_followed() {
+    fn a_pipe_or_link_in_place_of_a_stale_file_is_neither_awaited_nor_followed() {
         let folder = tempfile::tempdir().expect("a folder");
         let dir = Dir::open_ambient_dir(folder.path(), ambient_authority()).expect("a folder");
         let at = |name: &str| folder.path().join(name);

@@ -69,7 +69,7 @@ mod tests {
     use crate::limits::{Room, Said};
 
     #[test]
-    fn what_clones_say_is_counted_together_and_told_once() {
+    fn messages_of_clones_are_counted_together_and_reported_once() {
         let said = Said::default();
         let other = said.clone();
         assert_eq!(said.add(5, 3, 100), Room::Enough);

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_off_is_an_error() {
+    fn an_answer_that_breaks_off_is_an_error() {
         let url = server(&[
             "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nab",
             "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nab",

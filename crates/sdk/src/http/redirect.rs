@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_posted_goes_nowhere_else() {
+    fn a_posted_body_goes_to_no_other_server() {
         let post = || Request::post(url("https://a/"), "secret").header("content-type", "t");
         let to = |status, to| run(post(), &[("https://a/", status, to)]);
         assert_eq!(to(303, "https://b/").unwrap(), "Get https://b/ ");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_nowhere_or_out_of_tls_is_refused() {
+    fn a_redirect_that_leads_nowhere_or_out_of_tls_is_refused() {
         let refuses = |from: &str, to: &str| {
             let error = run(get(from), &[(from, 302, to)]).unwrap_err();
             assert_eq!(error.code, "http_redirect", "{from} {to}");

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused_without_being_repeated() {
+    fn an_invalid_url_is_refused_and_not_repeated() {
         for text in [
             "",
             "a.example.com",

@@ -105,7 +105,7 @@ fn an_orderly_end_comes_after_the_word_has_passed() {
 }
 
 #[test]
-fn a_stalled_connection_goes_on_where_it_stopped() {
+fn a_stalled_connection_continues_where_it_stopped() {
     let (mut client, mut server, proxy) = connected();
     proxy.arm(fault(When::Passed(Way::ToServer, 3), Break::Stall));
     client.write_all(b"abc").unwrap();

@@ -175,7 +175,7 @@ fn a_named_env_file_takes_the_place_of_the_one_beside() {
 }
 
 #[test]
-fn a_folder_named_env_beside_the_pipeline_is_no_mistake() {
+fn a_directory_named_env_beside_the_pipeline_is_not_a_mistake() {
     let folder = folder();
     fs::create_dir(folder.path().join(".env")).unwrap();
     let environment = Environment::from_fn(|_| None);
@@ -193,7 +193,7 @@ fn the_environment_of_the_process_is_read() {
 
 #[cfg(unix)]
 #[test]
-fn a_variable_that_is_no_text_is_refused() {
+fn a_variable_that_is_not_text_is_refused() {
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
     let environment = Environment {

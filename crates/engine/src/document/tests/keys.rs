@@ -556,7 +556,7 @@ fn with_stream(keys: &str) -> String {
 }
 
 #[test]
-fn how_a_stream_goes_on() {
+fn keys_that_say_how_a_stream_resumes() {
     let text = with_stream(
         "sync_mode: incremental\ncursor_field: [updated_at, id]\ncursor_initial: [2026-01-01, \
          7.50]\nlag: 5 minutes",

@@ -35,7 +35,7 @@ fn sizes_are_bytes_or_powers_of_1024_in_any_case() {
 }
 
 #[test]
-fn what_is_no_size_is_refused_with_its_place() {
+fn a_value_that_is_not_a_size_is_refused_with_its_place() {
     let range = "(write a whole number of bytes, or of kb, mb or gb, from 32mb to 64gb)";
     let cases = [
         ("lots", "is not a size"),
@@ -103,7 +103,7 @@ fn compression_is_one_of_three() {
 }
 
 #[test]
-fn what_is_not_set_follows_from_memory_and_parallelism() {
+fn defaults_follow_from_memory_and_parallelism() {
     assert_eq!(resources("memory: 256mb"), Resources::default());
     let small = resources("memory: 32mb, parallelism: 2");
     assert_eq!(small.max_record_bytes, 16 * MIB / 8);

@@ -140,7 +140,7 @@ fn a_file_without_content_is_empty() {
 }
 
 #[test]
-fn a_file_that_is_no_mapping_is_refused() {
+fn a_file_that_is_not_a_mapping_is_refused() {
     assert_eq!(
         fails("- a\n").to_string(),
         "p.yaml:1:1: a pipeline file must be a mapping, but is a list (start with version: 1)"

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_refused() {
+    fn values_that_are_not_numbers_are_refused() {
         let of = |sign: u16| decode(&bytes(0, sign, &[1]), 0, 100_i128);
         assert_eq!(of(NEGATIVE), Ok(-1));
         assert_eq!(of(NAN), Err(Problem::NotANumber));

@@ -135,7 +135,7 @@ fn a_link_or_a_file_in_the_place_of_the_folder_is_left_alone() {
 }
 
 #[test]
-fn what_killed_runs_left_is_removed_and_what_a_run_writes_is_not() {
+fn leftovers_of_killed_runs_are_removed_and_files_of_active_runs_stay() {
     let root = tempfile::tempdir().expect("a folder");
     let root = root.path();
     old(
@@ -170,7 +170,7 @@ fn no_file_of_a_folder_replaces_another_one() {
 }
 
 #[test]
-fn what_comes_between_the_look_and_the_exchange_stays_where_it_was_put() {
+fn files_that_arrive_between_the_check_and_the_exchange_stay() {
     let root = tempfile::tempdir().expect("a folder");
     let root = root.path();
     old(root, &["orders/day=1/p-0.csv"]);

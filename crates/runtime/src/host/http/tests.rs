@@ -145,7 +145,7 @@ fn a_granted_server_answers_and_its_place_is_given_back() {
 }
 
 #[test]
-fn what_is_not_granted_is_named_with_the_key_that_grants_it() {
+fn a_refused_server_is_named_with_the_key_that_grants_it() {
     let url = server(GOOD, false);
     let mut http = http(&url, &Cancel::new());
     let port = url.rsplit(':').next().expect("a port");

@@ -566,7 +566,7 @@ fn a_cancelled_run_leaves_the_handshake() {
 }
 
 #[test]
-fn a_cut_off_connection_is_no_end() {
+fn a_cut_connection_is_not_taken_for_the_end() {
     let authority = Authority::new();
     let folder = folder(&authority);
     let right = authority.issue(&["localhost"], |_| {});

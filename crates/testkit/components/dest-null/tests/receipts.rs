@@ -97,7 +97,7 @@ fn order_and_batches_do_not_matter_and_values_do() {
 }
 
 #[test]
-fn what_stands_under_a_null_does_not_matter() {
+fn bytes_under_a_null_do_not_matter() {
     let hidden = |text: &str| {
         let bytes = StringArray::from(vec![text]).into_parts();
         let nulls = Int64Array::from(vec![None::<i64>]).nulls().cloned();
