@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::arguments;
 
-/// Names of connectors that wait to be told.
+/// Names of connectors that wait to be reported.
 const TOLD: usize = 100;
 
 /// The engine of the process with this number.

@@ -48,7 +48,7 @@ impl Splitter {
                 }
                 continue;
             }
-            // The three bytes of a byte order mark may stand before everything.
+            // The three bytes of a byte order mark may come first.
             let is_mark = self.place == Place::Start
                 && matches!((at, byte), (0, 0xef) | (1, 0xbb) | (2, 0xbf));
             if byte.is_ascii_whitespace() || is_mark {

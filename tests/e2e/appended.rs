@@ -73,7 +73,7 @@ fn a_directory_grows_keeps_its_cursor_and_can_start_anew() {
     sql(&mut client, "INSERT INTO t VALUES (6)");
     runs(&folder, &["run", "p.yaml", "--quiet"]);
     assert_eq!(ids(&folder), [2, 3, 4, 5, 6]);
-    // A folder that is new may be begun anew, too.
+    // `--full-refresh` also works for a new directory.
     let other =
         pipeline(&database.url(), "new/p-{part}.jsonl").replace("pipeline: t", "pipeline: o");
     folder.write("o.yaml", other);
@@ -81,7 +81,7 @@ fn a_directory_grows_keeps_its_cursor_and_can_start_anew() {
     let state = runs(&folder, &["state", "list", "o.yaml"]);
     let line = words(state.lines().last().unwrap_or_default());
     assert_eq!(line[1..3], ["1", "complete"], "{state}");
-    // A single file keeps no place to go on from.
+    // A single file keeps no cursor.
     folder.write("q.yaml", pipeline(&database.url(), "one.jsonl"));
     for verb in ["plan", "run"] {
         let ended = folder.rapidbyte(&[verb, "q.yaml"]);

@@ -57,7 +57,7 @@ const PACKAGE: [&str; 2] = [
     "python/rapidbyte/_schema.py",
 ];
 
-/// Each text in quotes that could be a code, and what stands before it on one line.
+/// Each text in quotes that could be a code, and the text before it on one line.
 fn literals(source: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut parts = source.split('"');
@@ -74,7 +74,7 @@ fn literals(source: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Whether what stands before a text is what makes an error: a function that takes its code first,
+/// Whether the text before it creates an error: a function that takes its code first,
 /// or who acts and then the code.
 fn makes_an_error(before: &str) -> bool {
     const TAKES_A_CODE: [&str; 18] = [

@@ -107,7 +107,7 @@ fn every_link_within_the_repository_leads_to_a_file_and_a_heading() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
-/// The pipelines of the guides as they stand there: the name, and the lines below `destination:`.
+/// The pipelines of the guides, unchanged: the name, and the lines below `destination:`.
 fn guides() -> Vec<(String, String)> {
     let mut pipelines = Vec::new();
     let guides = pages()

@@ -402,7 +402,7 @@ fn backfill_reads_the_stream_again_and_fills_a_new_column_in_old_rows() {
         "{fills}"
     );
     assert!(notes("").contains("are not read again for the new columns: note"));
-    // A second attempt goes on behind the commits of the first one.
+    // A second attempt resumes behind the commits of the first one.
     let fault = Some("engine.committed=error@1");
     document(&copied.types("run", BACKFILL, BY_ID, "upsert", fault), 0);
     assert_eq!(filled(&copied), "901 901");

@@ -1,4 +1,4 @@
-//! Tables that others use at the same time: whom a run waits for, and what stands against replacing.
+//! Tables that others use at the same time: the sessions that a run waits for, and locks that prevent replacing.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};

@@ -288,7 +288,7 @@ fn a_commit_that_the_network_held_up_comes_too_late() {
             || wired.target.counts().to_server > before && sessions(&mut client) == 0,
             "the late COMMIT has arrived and its session is gone",
         );
-        // A run that was told to have failed changes nothing any more.
+        // A run that was reported as failed changes nothing any more.
         assert_eq!(content(&mut client, "raw.t"), known, "{ended:?}");
         if max_attempts == 1 {
             run.goes_well();
@@ -321,7 +321,7 @@ fn a_run_that_lost_the_answer_to_its_fence_brings_no_older_rows() {
     run.is_right(&format!("{older:?}"));
 }
 
-/// No answer comes to COMMIT, and what then asks the server breaks in turn.
+/// The answer to COMMIT is lost, and each later request breaks in turn.
 #[test]
 fn a_commit_without_an_answer_is_settled_whatever_is_killed_then() {
     let mut wired = Wired::new();
@@ -413,7 +413,7 @@ fn killed(side: Side, phases: &[(&str, usize)]) {
         let about = format!("{side:?} killed while {phase}, {}", scenario.name);
         let mut run = bench.begin(scenario);
         run.prepare();
-        // It stands still there until the server is dead.
+        // It waits there until the server is dead.
         proxy.arm(Fault {
             when: *when,
             what: Break::Stall,

@@ -505,7 +505,7 @@ fn a_run_that_replaces_another_one_reads_again_what_that_one_begins_after_it_has
     }
 }
 
-/// A run that stands still counts as dead, and its successor has an id of its own.
+/// A stopped run counts as dead, and its successor has an id of its own.
 #[test]
 fn the_successor_of_a_run_that_stands_still_does_not_append_its_streams_again() {
     // Also where the history did not hear of the commit.

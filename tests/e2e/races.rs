@@ -1,4 +1,4 @@
-//! Two runs of one pipeline at once, and a run that is stopped in the middle of its commit and goes on
+//! Two runs of one pipeline at once, and a run that is stopped in the middle of its commit and continues
 //! after its successor: nothing is doubled or lost, and nobody waits for ever.
 
 use std::collections::BTreeSet;
@@ -222,7 +222,7 @@ fn a_run_that_wakes_up_after_its_successor_doubles_nothing() {
     assert!(fired >= wanted, "{fired} of {wanted}");
 }
 
-/// Both start at one moment; of two folders neither knows of the other.
+/// Both start at the same moment. In two directories neither knows of the other.
 #[test]
 fn two_runs_at_once_lose_nothing_and_double_nothing() {
     let mut bench = newer_replaces();

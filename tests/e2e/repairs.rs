@@ -310,7 +310,7 @@ fn a_run_compares_its_targets_as_of_the_snapshot_that_it_read() {
     );
 }
 
-/// The rows of the run lie within the lag.
+/// The rows of the run are within the lag.
 #[test]
 fn a_run_with_a_lag_compares_the_rows_that_it_moved() {
     let mut shop = Shop::new(

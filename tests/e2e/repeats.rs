@@ -99,7 +99,7 @@ fn rows_within_the_lag_are_appended_exactly_once() {
         "{report:#}"
     );
     place.is(expected);
-    // A run that is killed between its commits, and one that goes on.
+    // A run that is killed between its commits, and the run that resumes it.
     place
         .from
         .batch_execute(

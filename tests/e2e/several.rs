@@ -293,7 +293,7 @@ fn a_table_that_a_pattern_does_not_find_any_more_is_a_warning() {
     client
         .batch_execute("ALTER TABLE b RENAME TO c")
         .expect("a name");
-    // Nobody may have read what an earlier run said, and a run of some streams alone changes nothing.
+    // Nobody may have read the messages of an earlier run, and a run of some streams alone changes nothing.
     for more in [&[][..], &["--select", "public.a"], &[]] {
         let arguments = [&["run", "p.yaml", "--output", "json"], more].concat();
         let ended = folder.rapidbyte(&arguments);

@@ -1,4 +1,4 @@
-//! The commands of `docs/guides/tutorial.md`, typed as they stand there, between two real databases.
+//! The commands of `docs/guides/tutorial.md`, typed unchanged, between two real databases.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -17,7 +17,7 @@ use crate::support::{Ended, Folder};
 /// Longer than any deadline of these pipelines: who is not done by then hangs.
 pub const HANGS: Duration = Duration::from_secs(90);
 
-/// Where the files of a scenario through files lie, and what reads them back.
+/// The files of a scenario through files, and the source that reads them back.
 pub const FILES: &str = "out/public.t";
 const BACK: &str = "\
 version: 1

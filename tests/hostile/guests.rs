@@ -26,7 +26,7 @@ const MANY_FUNCTIONS: usize = 50_000;
 /// Bytes of a guest's memory at its start.
 const MEMORY: u32 = 131_072;
 
-/// Texts of a source: where their address and length stand, and what gives them.
+/// Texts of a source: the places of their address and length, and the function that gives them.
 const SOURCE_TEXTS: [(u32, &str); 9] = [
     (2048, "describe"),
     (2056, "describe"),

@@ -1,6 +1,6 @@
 //! Guests that no compiler makes: from the text of a core module to a component of the contract.
 //!
-//! `source.wat` and `destination.wat` are well as they stand. A [`Guest`] changes one thing in them:
+//! `source.wat` and `destination.wat` are correct. A [`Guest`] changes one thing in them:
 //! what a call does, what `cabi_realloc` answers, what lies at an address of memory, which functions
 //! there are.
 
@@ -89,7 +89,7 @@ pub const MORE_OF_WASI: &str = r#"
 
 /// A call that never happens.
 const NEVER: u32 = 0;
-/// Where a schema message lies, as `source.wat` says.
+/// The address of a schema message in `source.wat`.
 const SCHEMA_AT: u32 = 8192;
 
 /// The changes to a good module.

@@ -17,7 +17,7 @@ const ZIG: &str = "0.17.1";
 const CC: &str = "CC_wasm32_wasip2";
 const AR: &str = "AR_wasm32_wasip2";
 
-/// The programs that cargo is given; none where the caller has set his own.
+/// The programs that cargo is given. `None` where the caller has set his own.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CCompiler {
     /// `cc` and `ar`, absolute.

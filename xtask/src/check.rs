@@ -12,7 +12,7 @@ pub fn fmt(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     steps.program("format", workspace.cargo(["fmt", "--all"]))
 }
 
-/// Everything that can be said about the code without running it.
+/// Every check of the code that does not run it.
 pub fn lint(workspace: &Workspace, steps: &mut Steps) -> Result<(), Failure> {
     toolchain::setup(workspace, steps)?;
     before_building(workspace, steps)?;
@@ -75,7 +75,7 @@ pub fn dependencies(workspace: &Workspace, steps: &mut Steps) -> Result<(), Fail
     steps.step("lint: security advisories", || advisories(workspace))
 }
 
-/// The advisory database comes over the network: without it, nothing can be said.
+/// The advisory database comes over the network: without it, there is no verdict.
 fn advisories(workspace: &Workspace) -> Result<(), Failure> {
     let output = workspace
         .cargo(["deny", "check", "advisories"])

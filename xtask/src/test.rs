@@ -186,7 +186,7 @@ struct Tools {
 }
 
 impl Tools {
-    /// Installs what is missing while `work` goes on: an installation mostly waits for the network.
+    /// Installs missing packages while `work` runs: an installation mostly waits for the network.
     fn beside(
         workspace: &Workspace,
         steps: &mut Steps,

@@ -47,7 +47,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The place of a stream; none if its path does not have `{part}`.
+    /// The place of a stream. `None` if its path does not have `{part}`.
     pub(crate) fn of(settings: &Settings, target: &Target) -> Result<Option<Self>> {
         let layout = &settings.layout;
         let Some(set) = layout.set.as_ref().filter(|set| set.counted) else {
@@ -86,7 +86,7 @@ impl Place {
             .or_else(|| manifest::number_of_rejects(name))
     }
 
-    /// The newest manifest; none where the folder has none. Errors: `manifest_broken`.
+    /// The newest manifest. `None` where the folder has none. Errors: `manifest_broken`.
     pub(crate) fn newest(&self) -> Result<Option<Link>> {
         let _phase = phase::enter(Kind::Query);
         for _ in 1..MAX_LOOKS {
@@ -134,7 +134,7 @@ impl Place {
         read(&self.folder, number)
     }
 
-    /// Makes a manifest: whole, on the disk, and only if its number is free; none if it is taken.
+    /// Makes a manifest: whole, on the disk, and only if its number is free. `None` if it is taken.
     fn link(&self, manifest: &Manifest) -> Result<Option<Link>> {
         let _phase = phase::enter(Kind::Commit);
         let number = manifest.number;

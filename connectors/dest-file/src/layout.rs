@@ -1,4 +1,4 @@
-//! Where the files of a stream lie: one file, or a folder of files.
+//! Where the files of a stream are: one file, or a directory of files.
 
 use std::collections::BTreeMap;
 

@@ -61,7 +61,7 @@ struct Home {
 pub struct FileLoad {
     home: Rc<Home>,
     target: Target,
-    /// The run's lease, until rows come; none where the run replaces a file or a directory.
+    /// The run's lease, until rows come. `None` where the run replaces a file or a directory.
     lease: Option<Lease>,
     files: Option<Unfinished>,
     /// The places of the columns that go to the files. `None`: all of them.
@@ -173,7 +173,7 @@ impl Home {
         owned.map_err(|error| error.hint(hint).at("config.path"))
     }
 
-    /// The right to commit to a folder that grows; none where a file or a folder is replaced.
+    /// The right to commit to a folder that grows. `None` where a file or a folder is replaced.
     fn let_in(&self, target: &Target, run: &Run) -> Result<Option<Lease>> {
         if !plan::grows(&self.settings, target)? {
             return Ok(None);

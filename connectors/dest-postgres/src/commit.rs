@@ -54,7 +54,7 @@ pub(crate) fn commit(
 }
 
 /// The same as [`answer`], of what ends with COMMIT: `not_committed` when the server says that it did
-/// something else. The connection is of no use then.
+/// something else. The connection cannot be used then.
 fn committed(client: &mut Client, settings: &Settings) -> Result<u64> {
     answer_by(client, settings, Client::receive_commit)
 }
@@ -103,7 +103,7 @@ fn ask_timeout(settings: &Settings) -> Duration {
     limit.min(ASK_TIMEOUT)
 }
 
-/// The reason why the session waits; none while it works.
+/// The reason why the session waits. `None` while it works.
 fn stands_still(client: &Client, settings: &Settings) -> Result<Option<Wait>> {
     let mut other = Client::connect(&settings.server)?;
     other.set_reply_timeout(ask_timeout(settings));

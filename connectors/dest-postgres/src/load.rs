@@ -752,7 +752,7 @@ fn begin(client: &Client, settings: &Settings) -> String {
     format!("{begin}; {}", local_settings())
 }
 
-/// A foreign key that is checked at once stands against deleting all rows first.
+/// A foreign key that is checked at once prevents the run from deleting all rows first.
 fn still_referenced(error: Error) -> Error {
     if error.code != "pg_23503" {
         return error;

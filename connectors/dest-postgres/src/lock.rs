@@ -125,7 +125,7 @@ pub(crate) fn holders(client: &mut Client, table: &str) -> Result<String> {
     sessions(client, &HOLDERS.replace("$TABLE", &quote_literal(table)))
 }
 
-/// Why a session stands still.
+/// Why a session does not advance.
 pub(crate) struct Wait {
     /// For people.
     pub reason: String,

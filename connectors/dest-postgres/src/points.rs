@@ -51,6 +51,6 @@ pub const POINTS: [&str; 25] = [
     "dest-postgres.settling",
     // It is known what became of it.
     "dest-postgres.settled",
-    // The commit is done, and nobody was told.
+    // The commit is done, and the run has not reported it.
     "dest-postgres.committed",
 ];

@@ -61,7 +61,7 @@ impl Casts<'_> {
     }
 
     /// The error with the row, the column and the text that it is about. `trial` has these rows. Where no
-    /// cast fails alone, the error stays what the server said.
+    /// cast fails alone, the error of the server stays.
     pub(crate) fn located(&self, error: Error, trial: &mut impl Trial, rows: Range<u64>) -> Error {
         match first_refused(trial, rows, self.places.len()) {
             Ok(Some(refused)) => self.explained(refused),

@@ -93,7 +93,7 @@ pub(crate) fn refuse_table(name: &Name, table: &TableFacts) -> Result<()> {
 }
 
 impl RepeatFacts {
-    /// A column's place among `targets` and its operator of equality; none where the table lacks it.
+    /// A column's place among `targets` and its operator of equality. `None` where the table lacks it.
     fn place_of(
         &self,
         column: &String,

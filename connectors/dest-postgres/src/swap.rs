@@ -269,7 +269,7 @@ impl Swap {
         let statements = client.query_all(&self.ask(DELETE))?;
         let [statements] = &statements;
         let mut copied = 0;
-        // Triggers and rules of the table stand against a swap, but not expressions of its own.
+        // Triggers and rules of the table prevent a swap, but not expressions of its own.
         client.simple_query(OWN_PATH)?;
         for statement in texts(statements)? {
             let answers = client.simple_query(statement)?;

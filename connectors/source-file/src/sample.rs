@@ -212,7 +212,7 @@ pub(crate) fn look_again(
     Ok(follows.merge(known, &found.schema))
 }
 
-/// Looks at a whole file. An error ends the look: the read comes to it, too, and tells it.
+/// Looks at a whole file. An error ends the look: the read finds it, too, and reports it.
 fn look_at(sampler: &mut Sampler, text: &mut Text, most: usize) -> Result<()> {
     let ends = |_| Error::internal("the look ends here");
     loop {

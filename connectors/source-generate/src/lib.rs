@@ -173,7 +173,7 @@ impl Generate {
 }
 
 impl Rows {
-    /// How many of the next rows stand before one that is too large; an error when none does.
+    /// How many of the next rows come before a row that is too large. An error if the first one is too large.
     fn small_enough(&self, rows: u64, limit: u64) -> Result<u64> {
         for at in 0..rows {
             let row = self.next + at;

@@ -14,7 +14,7 @@ use crate::settings::{Client as OauthClient, Credentials, Server, Settled};
 const MAX_TOKEN_BYTES: usize = 256 << 10;
 /// A token is asked for again this long before it ends.
 const TOKEN_MARGIN: Duration = Duration::from_secs(30);
-/// How long a token is believed that does not say how long it lasts.
+/// How long a token without a lifetime is used.
 const TOKEN_SECONDS: u64 = 300;
 
 /// Asks one server.

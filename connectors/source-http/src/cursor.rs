@@ -134,7 +134,7 @@ impl Tracker {
         }))
     }
 
-    /// False for a record that was delivered before, or that lies before `cursor_initial`.
+    /// False for a record that was delivered before, or that is before `cursor_initial`.
     ///
     /// # Errors
     /// `http_cursor_type`, `http_too_many_ties` (data).
@@ -185,7 +185,7 @@ impl Tracker {
         Ok(true)
     }
 
-    /// The cursor for the next read; none where there never was a record.
+    /// The cursor for the next read. `None` where there never was a record.
     pub fn checkpoint(&self) -> Result<Option<String>> {
         let Some(greatest) = &self.greatest else {
             return Ok(None);

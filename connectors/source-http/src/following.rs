@@ -49,7 +49,7 @@ impl Following {
         let mut sampler = sampler.after(&self.schema);
         let looked = sampler.push(lines).and_then(|()| sampler.end_of_file());
         if looked.is_err() || sampler.columns() > self.schema.fields().len() + MAX_NEW_COLUMNS {
-            // The decoder comes to the same error.
+            // The decoder finds the same error.
             return Ok(None);
         }
         let inferred = sampler.finish().map_err(Error::internal)?;

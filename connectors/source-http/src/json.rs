@@ -147,7 +147,7 @@ pub(crate) fn scalar(value: &RawValue) -> Result<Option<String>, &'static str> {
     }
 }
 
-/// Appends a value on one line: a line break in a JSON text stands between its parts alone.
+/// Appends a value on one line: a line break in a JSON text is only between its parts.
 pub(crate) fn push_line(value: &[u8], lines: &mut Vec<u8>) {
     lines.extend(value.iter().map(|b| match b {
         b'\n' | b'\r' => b' ',

@@ -217,7 +217,7 @@ pub(crate) fn add_missing(
     Ok(())
 }
 
-/// The same with what the server said, where the catalog shows no reason.
+/// The same with the error of the server, where the catalog shows no reason.
 pub(crate) fn add_refused(
     client: &mut Client,
     settings: &Settled,

@@ -61,7 +61,7 @@ pub(crate) fn limits(
     Ok(limits)
 }
 
-/// The value that lies the lag below the first value of the cursor; none without a lag. Errors: `unsupported_verify`.
+/// The first value of the cursor minus the lag; none without a lag. Errors: `unsupported_verify`.
 fn below(
     client: &mut Client,
     begin: &str,

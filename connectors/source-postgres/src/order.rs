@@ -268,7 +268,7 @@ impl Key {
         })
     }
 
-    /// The value that lies `lag` below the one of `text`.
+    /// The value of `text` minus `lag`.
     pub fn below(&self, text: &str, lag: &str) -> String {
         let (value, lag) = (self.literal(text), quote_literal(lag));
         match self.class {

@@ -259,7 +259,7 @@ impl Rows {
                 let piece = &bytes[..bytes.len().min(PIECE_BYTES)];
                 decoder.push_messages(piece).map_err(convert)
             })?;
-            // Rows that come slowly are given as they come, and with them where to go on.
+            // Rows that come slowly are given as they come, with the cursor to resume from.
             let is_time = begin.elapsed() >= wait && self.reading.decoder.rows() > 0;
             match read {
                 CopyRead::Data(_) => {

@@ -95,7 +95,7 @@ impl Backend {
         }
     }
 
-    /// `read_stalled`: the server said nothing for all the time that it has. Asks it to stop.
+    /// `read_stalled`: the server was silent for the whole timeout. Asks it to stop.
     pub fn stalled(&self, what: &str) -> Error {
         let seconds = self.settings.read_timeout.as_secs();
         let mut text = format!("the server sent nothing for {seconds} s; waited for {what}");
@@ -156,7 +156,7 @@ impl Backend {
     }
 }
 
-/// How long the server has said nothing while it was asked.
+/// How long the server has been silent since the request.
 #[derive(Debug)]
 pub(crate) struct Patience {
     backend: Backend,

@@ -1,4 +1,4 @@
-//! Steps: each turns the columns that it finds into others, and later the batches.
+//! Steps. Each step changes first the columns that it gets, and later the batches.
 
 mod hide;
 mod nested;
@@ -53,7 +53,7 @@ pub struct Fault {
     /// Empty if it is not about one column.
     pub column: String,
     pub reason: String,
-    /// Without this row the step goes on. False for a fault of this crate.
+    /// The step can continue without this row. False for a fault of this crate.
     pub is_of_row: bool,
 }
 

@@ -61,7 +61,7 @@ impl Adapters {
     }
 }
 
-/// Connects the exports of `plug` to the imports of `socket` that have their names; none where there
+/// Connects the exports of `plug` to the imports of `socket` that have their names. `None` where there
 /// are none.
 fn plug(socket: &[u8], plug: Vec<u8>) -> Result<Option<Vec<u8>>, Failure> {
     connected(socket, plug).map_err(|error| {

@@ -14,7 +14,7 @@ pub struct Created {
     pub folder: PathBuf,
     /// How many files it has.
     pub files: usize,
-    /// The command that installs the language's tools in the folder; none where nothing is to be installed.
+    /// The command that installs the language's tools in the folder. `None` where nothing is to be installed.
     pub install: Option<&'static str>,
 }
 

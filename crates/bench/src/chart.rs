@@ -147,7 +147,7 @@ fn shown(name: &str) -> String {
     }
 }
 
-/// Ours stand out.
+/// Our bars are highlighted.
 fn colour(name: &str) -> &'static str {
     use crate::run::{COPY, INSERT, NATIVE_COPY, NATIVE_INSERT, OURS, PSQL};
     match name {

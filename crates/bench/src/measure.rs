@@ -49,7 +49,7 @@ impl Run {
 /// All runs of one contender.
 #[derive(Debug)]
 pub struct Series {
-    /// As it stands above its column.
+    /// The heading of its column.
     pub name: String,
     /// None at all where one took too long: its median would be of the others.
     pub runs: Vec<Run>,

@@ -59,7 +59,7 @@ impl Method {
         }
     }
 
-    /// As it stands above its column.
+    /// The heading of its column.
     pub fn column(self, compression: Compression) -> String {
         let name = match self {
             Self::Insert => INSERT,

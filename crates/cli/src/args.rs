@@ -708,7 +708,7 @@ pub fn refuse(error: &clap::Error, arguments: &[OsString]) -> u8 {
         let failure = Failure::new(Class::Config, "invalid_argument", message).hint(rest.join(" "));
         println!("{:#}", json!({ "status": "error", "error": failure }));
     } else {
-        // Nothing can be told where standard error is closed.
+        // No message can be printed where standard error is closed.
         let _ = error.print();
     }
     u8::try_from(error.exit_code()).unwrap_or(2)

@@ -54,7 +54,7 @@ fn run(arguments: &Arguments) -> u8 {
         Ok(()) => 0,
         Err(failure) => {
             output.failure(&failure);
-            // A signal has its own exit code, whatever the stages said when they were stopped.
+            // A signal has its own exit code, whatever errors the stopped stages returned.
             setup::signalled().unwrap_or(failure.exit_code())
         }
     }

@@ -41,7 +41,7 @@ pub struct Page<'a> {
     pub samples: &'a [Sample],
     /// The file, the time and the id of the run.
     pub facts: &'a Facts,
-    /// How far each stream is; none where nothing was planned.
+    /// How far each stream is. `None` where nothing was planned.
     pub progress: Option<&'a Progress>,
 }
 
@@ -52,7 +52,7 @@ pub struct Facts {
     pub file: String,
     /// When the command began, in UTC.
     pub started: String,
-    /// The run's id, and which attempt of it; none where no run began.
+    /// The run's id, and which attempt of it. `None` where no run began.
     pub run: Option<(String, u64)>,
 }
 

@@ -133,7 +133,7 @@ impl<R: ReadAt> Reader<R> {
     }
 }
 
-/// Where the wanted columns stand.
+/// The places of the wanted columns.
 /// The wanted columns of a schema, in the order in which they are wanted; all without `wanted`.
 ///
 /// Errors: `unknown_column`, also for a column that is wanted twice.

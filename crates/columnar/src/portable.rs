@@ -465,7 +465,7 @@ fn list<O: OffsetSizeTrait>(array: &ArrayRef, item: &FieldRef) -> Result<ArrayRe
     Ok(Arc::new(made))
 }
 
-/// Lists without the items that stand below NULL.
+/// Lists without the items below NULL.
 fn of_one_length(from: &FixedSizeListArray, item: &FieldRef) -> Result<ArrayRef, ArrowError> {
     let n = usize::try_from(from.value_length()).unwrap_or(0);
     let values = convert(from.values(), item.data_type())?;

@@ -129,7 +129,7 @@ impl<'a> Bench<'a> {
         self.peer_error_of_others.get()
     }
 
-    /// Why a peer does not find a stream, where it said so, for the end of a sentence.
+    /// Why a peer does not find a stream, if it gave a reason. The end of a sentence.
     pub fn peer_error(&self) -> String {
         let error = self.peer_error.take();
         error.map_or_else(String::new, |error| format!(" ({error})"))

@@ -245,7 +245,7 @@ impl<'b> Subject<'b> {
         self.bench.note(destination.progress(target, pipeline))
     }
 
-    /// Writes and commits batches of simple rows as a whole; gives what plan said.
+    /// Writes and commits batches of simple rows as a whole; returns the plan.
     pub fn load(
         &self,
         target: &Target,

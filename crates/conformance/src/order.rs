@@ -1,4 +1,4 @@
-//! Whether rows come in order of a cursor: no row behind a checkpoint lies before one in front of it.
+//! Whether rows come in the order of a cursor: no row after a checkpoint sorts below a row before it.
 //! Between two checkpoints any order is as good.
 
 use arrow_array::cast::AsArray;

@@ -22,7 +22,7 @@ const MAX_ROWS: usize = 200_000;
 /// The longest wait for rows, in milliseconds.
 const WAIT_MS: u32 = 1000;
 
-/// The rows of a stream; none where the peer does not find it.
+/// The rows of a stream. `None` where the peer does not find it.
 pub(crate) fn rows(
     bench: &Bench<'_>,
     peer: &Peer,

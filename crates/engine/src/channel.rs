@@ -78,7 +78,7 @@ pub struct Cancel {
 pub enum Received<T> {
     /// The next message, in the order of sending.
     Item(T),
-    /// The sender said `end`, and the receiver has all messages.
+    /// The sender has sent `end`, and the receiver has all messages.
     End,
     /// The sender is gone and did not say `end`: nothing of this stream may be committed.
     Aborted,

@@ -2,7 +2,7 @@
 //!
 //! This module owns the keys of a pipeline file, what their values may be, and where the values
 //! of `${…}` come from; `declare.rs` says how to add a key. It refuses whatever it does not know. It does not look into `config`
-//! (the connectors do; [`Document::locate`] then says where a mistake stands) and opens no
+//! (the connectors do; [`Document::locate`] then gives the place of a mistake) and opens no
 //! connection. Text comes in from the file system; a `Document` goes out to the plan.
 //!
 //! In a value, never in a key:
@@ -125,7 +125,7 @@ impl Document {
         names
     }
 
-    /// Where a key stands, such as `source.config.schema.id` or `source.streams[1].columns[0]`.
+    /// The place of a key, such as `source.config.schema.id` or `source.streams[1].columns[0]`.
     ///
     /// A key with other characters than letters, digits, `_` and `-` is written `["a.b"]`. If
     /// the path leads nowhere, this is the place of the last step that is there; so it is only
@@ -149,7 +149,7 @@ impl Document {
         found().map_or(Cow::Borrowed(path), Cow::Owned)
     }
 
-    /// Where an unknown key stands, and the message about it: the merge key that brought it, if one did.
+    /// The place of an unknown key, and the message about it: the merge key that brought it, if one did.
     pub(crate) fn unknown_key(&self, path: &str, key: &str) -> (Option<Location>, String) {
         match self.root.merged(&self.in_file(path)) {
             Some((merge, at)) => (Some(merge), declare::merged_key(key, at)),

@@ -49,7 +49,7 @@ pub enum Event<'a> {
     },
     /// A transient failure: the work is retried after a pause.
     Retrying {
-        /// The stream; none while the run is planned.
+        /// The stream. `None` while the run is planned.
         stream: Option<&'a str>,
         /// Why.
         failure: &'a Failure,
@@ -94,7 +94,7 @@ pub struct Line {
 }
 
 impl Event<'_> {
-    /// The event for a log; none for one that only programs need.
+    /// The event for a log. `None` for one that only programs need.
     pub fn line(&self) -> Option<Line> {
         let (from, stream, level, message) = match *self {
             Self::Log {

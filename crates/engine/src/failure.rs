@@ -54,7 +54,7 @@ pub struct Failure {
     /// The column.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
-    /// The connector that said it or in which it was found.
+    /// The connector that reported it or in which it was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connector: Option<String>,
     /// The function of the contract that was called.

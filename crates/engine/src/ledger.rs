@@ -29,7 +29,7 @@ pub(crate) struct Ledger<'a> {
     pub(crate) asked: Asked,
     /// The id of the run that still had the turn of the pipeline when this one took it.
     pub(crate) replaces: Option<String>,
-    /// The turn of the pipeline; none where the folder takes no lock.
+    /// The turn of the pipeline. `None` where the folder takes no lock.
     pub(crate) turn: Option<Watch>,
     /// The run resumes one that did not finish.
     pub(crate) goes_on: bool,
@@ -93,7 +93,7 @@ impl Ledger<'_> {
         self.resumed.get(stream).unwrap_or(&self.run.id)
     }
 
-    /// The run has fenced a stream, and the destination has told its progress.
+    /// The run has fenced a stream, and the destination has reported its progress.
     pub(crate) fn heal(&self, stream: &str, progress: &Progress) {
         self.tally(stream, |tally| tally.was_let_in = true);
         if let Some(history) = self.history {
@@ -178,7 +178,7 @@ impl Ledger<'_> {
         self.tally(stream, |tally| tally.skipped = true);
     }
 
-    /// A commit has happened: first it is counted, then told to the history.
+    /// A commit has happened: first it is counted, then it is recorded in the history.
     pub(crate) fn committed(
         &self,
         stream: &str,

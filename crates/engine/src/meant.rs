@@ -3,7 +3,7 @@
 /// Names in one suggestion.
 const MOST: usize = 3;
 
-/// A question for a hint: `did you mean "public.orders"?`; none where no name is really near.
+/// A question for a hint: `did you mean "public.orders"?`. `None` where no name is really near.
 ///
 /// A name in another case comes first, then names whose last part was given (`orders` for
 /// `public.orders`, `postgres` for `source-postgres`), then a slip of the finger.

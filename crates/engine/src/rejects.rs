@@ -110,7 +110,7 @@ pub struct Repaired {
     pub record: Vec<u8>,
     /// The run that kept it, as [`KeptReject::run_id`] has it. `None` if nobody knows: then its id alone tells.
     pub run_id: Option<String>,
-    /// Where it stands, such as `fixed.jsonl:3`.
+    /// Its place, such as `fixed.jsonl:3`.
     pub place: String,
 }
 

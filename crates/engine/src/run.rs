@@ -423,7 +423,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Keeps the failure of one stream; the others go on.
+    /// Keeps the failure of one stream. The other streams continue.
     fn keep(&self, index: usize, failure: Failure) {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         failed.push((index, failure));

@@ -321,7 +321,7 @@ impl Cells {
         Ok(())
     }
 
-    /// A number that stands as text in this form.
+    /// A number that is written as text in this form.
     fn is_text(&self, row: usize, form: Form) -> bool {
         let Form::Values { wide_texts } = form else {
             return false;
@@ -340,7 +340,7 @@ impl Cells {
         Misfit::value(&self.field, &text, "cannot be written as JSON").coded("json_not_finite")
     }
 
-    /// Embeds a document of a JSON column as it stands: checked, on one line.
+    /// Embeds a document of a JSON column unchanged: checked, on one line.
     fn write_document(&self, document: &str, out: &mut Vec<u8>) -> Fit {
         match json::validate(document.as_bytes()) {
             Err(_) => Err(Misfit::value(

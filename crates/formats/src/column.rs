@@ -1,7 +1,7 @@
 //! Builds one Arrow column out of texts: of CSV fields or of JSON values.
 //!
 //! Flat and nested types alike; a value goes in exactly or not at all. After a value that did not
-//! fit, the column may hold half of it: the decoder above does not go on, or takes it out again.
+//! fit, the column may hold half of it: the decoder above stops, or removes the half again.
 
 use arrow_array::{ArrayRef, make_array};
 use arrow_buffer::{BooleanBufferBuilder, Buffer, IntervalMonthDayNano, NullBufferBuilder, i256};
@@ -23,9 +23,9 @@ pub(crate) struct Column {
     values: Values,
     nulls: NullBufferBuilder,
     kept: Kept,
-    /// How texts of dates and timestamps stand, if not as [`crate::text`] has them.
+    /// The form of dates and timestamps, if it is not the form of [`crate::text`].
     pattern: Option<TimePattern>,
-    /// Its JSON values stand as in [`Form::Object`](crate::cells::Form::Object).
+    /// Its JSON values have the form of [`Form::Object`](crate::cells::Form::Object).
     is_of_object: bool,
     /// A column of texts that reads other values of JSON as their JSON text.
     takes_json: bool,

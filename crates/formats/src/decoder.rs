@@ -176,7 +176,7 @@ impl Decoder {
         Ok(self)
     }
 
-    /// The same, which keeps records that cannot be read and goes on behind them. It still fails where nobody knows
+    /// The same, but keeps records that cannot be read and continues after them. It still fails where nobody knows
     /// where the next record begins: at a record that is too large, or with quotes in the wrong places.
     #[must_use]
     pub fn keep_rejects(mut self) -> Self {

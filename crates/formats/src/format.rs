@@ -134,7 +134,7 @@ impl Sampler {
 }
 
 impl Encoder {
-    /// Appends what stands before the first row.
+    /// Appends the bytes before the first row.
     pub fn write_header(&self, out: &mut Vec<u8>) {
         if let Self::Csv(encoder) = self {
             encoder.write_header(out);

@@ -30,7 +30,7 @@ impl<'de> Deserialize<'de> for Key<'de> {
     }
 }
 
-/// Why a walk ended early: the text is not JSON, or the callback said so.
+/// Why a walk ended early: the text is not JSON, or the callback stopped it.
 pub(crate) enum Stop<E> {
     Broken(serde_json::Error),
     Callback(E),

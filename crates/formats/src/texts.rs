@@ -1,4 +1,4 @@
-//! Single values as text and back, for values that stand outside the file, in the names of folders.
+//! Single values as text and back, for values outside the file, in the names of directories.
 
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::FieldRef;

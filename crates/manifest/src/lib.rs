@@ -192,7 +192,7 @@ pub fn name(number: u64) -> Result<String, ManifestError> {
     }
 }
 
-/// The number of a manifest's name; none if it is no such name.
+/// The number of a manifest's name. `None` if it is not such a name.
 pub fn number(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".json")?;
     let is_number = digits.len() == DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());

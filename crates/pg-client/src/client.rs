@@ -53,7 +53,7 @@ pub struct Client {
     status: TransactionStatus,
     /// The answer to a ROLLBACK comes before that to the next request.
     is_rolling_back: bool,
-    /// The server has said something to the last request.
+    /// The server has answered the last request, at least in part.
     pub(crate) is_heard: bool,
     /// The server's tag of the last command, of the last request.
     last_command: String,
@@ -218,7 +218,7 @@ impl Client {
         self.process_id
     }
 
-    /// Whether a pooler such as PgBouncer stands between. It forwards everything the server reports,
+    /// Whether a pooler such as PgBouncer is in between. It forwards everything the server reports,
     /// but its process ids are random: one in a thousand looks like one that a system gives, which
     /// [`Client::is_process`] finds out. Behind a pooler, prepared statements and settings may not
     /// outlive a transaction.

@@ -216,7 +216,7 @@ pub struct Pipeline<C: BorrowMut<Client>> {
     affected: u64,
     /// The first error; the server ignores everything after it.
     failed: Option<Error>,
-    /// Nothing more can be said to the server.
+    /// Nothing more can be sent to the server.
     is_lost: bool,
 }
 

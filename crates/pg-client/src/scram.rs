@@ -23,7 +23,7 @@ const NONCE_BYTES: usize = 18;
 pub(crate) enum Binding {
     /// We cannot.
     Unsupported,
-    /// We could, and believe that the server cannot: it refuses if it can, so that nobody in between
+    /// We could, and assume that the server cannot: it refuses if it can, so that nobody in between
     /// hides its offer.
     Unoffered,
     /// By the hash of the server's certificate, `tls-server-end-point`.

@@ -19,11 +19,11 @@ const READ_BYTES: u32 = 64 << 10;
 pub(crate) const HEADER_BYTES: usize = 5;
 /// Messages of a server are short before it accepts the login; as libpq.
 const MAX_GREETING_BYTES: usize = 64 << 10;
-/// A message is kept in memory whole, so that a hostile length is refused before it is believed.
+/// A message is kept in memory whole, so a hostile length is refused before it is used.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 /// A server reports about fifteen.
 const MAX_PARAMETERS: usize = 128;
-/// Of a parameter's name and value together; what is longer is of no use to us.
+/// Of a parameter's name and value together. Longer parameters are of no use to us.
 const MAX_PARAMETER_BYTES: usize = 4 << 10;
 /// The most reads, of notices for example, before a write.
 const MAX_UNASKED_READS: usize = 16;

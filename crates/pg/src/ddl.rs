@@ -153,7 +153,7 @@ pub fn missing_types(
         .collect()
 }
 
-/// The statement that makes one type; none for types that come with another.
+/// The statement that makes one type. `None` for types that come with another.
 fn create_type(ty: &PgType) -> Option<String> {
     let name = qualified(&ty.schema, &ty.name);
     Some(match &ty.kind {

@@ -47,7 +47,7 @@ pub(crate) trait Decode: Send + Sync {
     /// Appends the values of these cells; a default value for NULL.
     fn extend(&mut self, data: &[u8], cells: Cells<'_>) -> Result<(), Failed>;
 
-    /// The values so far as an array; goes on empty.
+    /// The values so far as an array. The builder is empty afterwards.
     fn take(&mut self, data_type: &DataType, nulls: Option<NullBuffer>)
     -> Result<ArrayRef, Failed>;
 

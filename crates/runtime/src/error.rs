@@ -10,7 +10,7 @@ use crate::bindings::types::{Error as ConnectorError, ErrorKind, Spec};
 pub enum Error {
     /// The run was cancelled; nobody is to blame.
     Cancelled,
-    /// Everything else. The inner error classifies it, whether the connector said it or the host
+    /// Everything else. The inner error classifies it, whether the connector reported it or the host
     /// found it (a trap, a limit, a broken contract).
     Failed {
         /// The connector's file name without `.wasm`.
@@ -18,7 +18,7 @@ pub enum Error {
         /// The function of the contract that was called, such as `reader.next`; `load` before
         /// the instance exists.
         export: &'static str,
-        /// The phase that the connector reported, such as `decode`; none before the instance exists.
+        /// The phase that the connector reported, such as `decode`. `None` before the instance exists.
         phase: Option<Phase>,
         /// The error.
         error: Box<ConnectorError>,

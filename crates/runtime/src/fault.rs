@@ -106,7 +106,7 @@ impl Fault {
 }
 
 fn signal(signal: rustix::process::Signal) {
-    // Failing, the process goes on into the loop, and the test sees that.
+    // If this fails, the process enters the loop, and the test sees that.
     let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
 }
 

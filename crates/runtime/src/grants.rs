@@ -279,13 +279,13 @@ impl Grants {
             .max_by_key(|tls| tls.policy().map_or(u8::MAX, |policy| policy.mode as u8))
     }
 
-    /// Why a granted host may not be reached at an address that its name stands for; none where
+    /// Why a granted host may not be reached at an address that its name stands for. `None` where
     /// it may.
     pub(crate) fn forbidden(&self, host: &str, address: SocketAddr) -> Option<Class> {
         network::forbidden(&self.network, host, address)
     }
 
-    /// Where a file lies that the host reads for itself, relative to the pipeline's folder.
+    /// The place of a file that the host reads for itself, relative to the pipeline's folder.
     pub(crate) fn beside(&self, path: &str) -> PathBuf {
         self.base_dir.join(path)
     }
@@ -499,7 +499,7 @@ pub(crate) struct Granted {
     /// The grant, absolute.
     pub grant: String,
     /// The longest part of the grant that is a folder without a pattern: nothing outside of it
-    /// is touched, whatever links lie inside.
+    /// is touched, whatever links are inside.
     pub root: PathBuf,
     /// The owner of the pipeline's folder, whose links on the way to `root` may be followed.
     pub trusted: Option<u32>,

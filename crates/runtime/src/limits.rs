@@ -129,7 +129,7 @@ pub struct Lookups(Arc<AtomicU32>);
 pub(crate) struct Lookup(Lookups, &'static AtomicU32);
 
 impl Lookups {
-    /// A place for one more; none where there are too many.
+    /// A place for one more. `None` where there are too many.
     pub(crate) fn take(&self) -> Option<Lookup> {
         self.take_of(&LOOKUPS)
     }

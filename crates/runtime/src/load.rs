@@ -405,7 +405,7 @@ impl Origin {
         Ok(blake3::Hash::from_bytes(hash).to_hex().to_string())
     }
 
-    /// The SHA-256 of the `.wasm` in hexadecimal, if `connector` was loaded from it; none if the
+    /// The SHA-256 of the `.wasm` in hexadecimal, if `connector` was loaded from it. `None` if the
     /// file has changed since.
     ///
     /// # Errors
@@ -744,7 +744,7 @@ fn refuse_other_contract(wasm: &[u8], origin: &Origin) -> Result<(), ConnectorEr
     Err(error.hint("build the connector again with the SDK of this version, or use the program that it was built for"))
 }
 
-/// The version of the contract that a component exports; none if it exports ours, or no contract.
+/// The version of the contract that a component exports. `None` if it exports ours, or no contract.
 fn other_contract(wasm: &[u8]) -> Option<String> {
     /// Bytes of a version that is shown.
     const MOST: usize = 32;

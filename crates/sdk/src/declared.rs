@@ -33,7 +33,7 @@ impl JsonSchema for Columns {
 }
 
 impl Columns {
-    /// The Arrow schema; `at` is where it stands, such as `config.schema`.
+    /// The Arrow schema; `at` is its place, such as `config.schema`.
     ///
     /// # Errors
     /// `unknown_type` with the column; `no_columns`.

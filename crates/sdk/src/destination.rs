@@ -79,7 +79,7 @@ pub trait Destination: Sized + 'static {
     /// Plans a run. Changes nothing.
     fn plan(&mut self, target: &Target) -> Result<Plan>;
 
-    /// How far a stream is; none if no run has fenced yet. Changes nothing. Only a destination with
+    /// How far a stream is. `None` if no run has fenced yet. Changes nothing. Only a destination with
     /// [`Destination::SUPPORTS_CHECKPOINTS`] has an answer. For a target whose older runs it does not fence, the
     /// answer is epoch 0, see [`Progress::unfenced`].
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {

@@ -117,7 +117,7 @@ impl Request {
         request
     }
 
-    /// Waits this long for an answer to begin and to go on.
+    /// Waits this long for the beginning of an answer, and for each further piece.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;

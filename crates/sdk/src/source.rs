@@ -23,7 +23,7 @@ const NO_DIGESTS: &str = "the source does not digest rows";
 pub trait Source: Sized + 'static {
     /// The configuration. Put `#[serde(deny_unknown_fields)]` on it, so that a misspelt key is an
     /// error, and `#[schemars(extend("x-grant" = "read"))]` on a key that names a file, `"host"`,
-    /// `"port"` or `"url"` on one that names a server: the host grants exactly what stands there.
+    /// `"port"` or `"url"` on one that names a server: the host grants exactly this value.
     /// `"tls-mode"`, `"tls-root-cert"`, `"tls-cert"` and `"tls-key"` say how the host speaks TLS
     /// to it. `"x-secret" = true` keeps a value out of every message.
     type Config: DeserializeOwned + JsonSchema;
@@ -41,7 +41,7 @@ pub trait Source: Sized + 'static {
     const NATIVE_FORMS: &'static [&'static str] = &[];
     /// Whether [`ReadRequest::filter`] is understood: a condition in the system's own language.
     const SUPPORTS_FILTER: bool = false;
-    /// Whether it can go on after a record that it cannot read, see [`ReadRequest::keeps_rejects`].
+    /// Whether it can continue after a record that it cannot read, see [`ReadRequest::keeps_rejects`].
     const SUPPORTS_REJECTS: bool = false;
     /// Whether all reads of a snapshot see the same rows, so that a stream can be read a second time for its keys.
     const REPEATABLE_READS: bool = false;

@@ -26,7 +26,7 @@ pub trait Transform: Sized + 'static {
     const DESCRIPTION: &'static str;
     /// The systems whose native value forms the transform accepts and returns.
     const NATIVE_FORMS: &'static [&'static str] = &[];
-    /// Whether it can go on after a row that cannot be transformed, see [`Transformer::keep_rejects`].
+    /// Whether it can continue after a row that cannot be transformed, see [`Transformer::keep_rejects`].
     const SUPPORTS_REJECTS: bool = false;
 
     /// Checks the configuration.

@@ -23,7 +23,7 @@ pub struct AttemptRecord {
     pub attempt: u64,
     /// When it began: `2026-01-31T23:59:59.123Z`.
     pub started_at: String,
-    /// When it ended; none while it runs, or when its process died.
+    /// When it ended. `None` while it runs, or when its process died.
     pub ended_at: Option<String>,
     /// `running`, `ok`, `partial`, `failed`, or `unfinished` when its process died.
     pub status: String,
@@ -116,7 +116,7 @@ impl State {
         Arc::clone(&self.begun)
     }
 
-    /// The newest attempt of a run; none for an unknown run.
+    /// The newest attempt of a run. `None` for an unknown run.
     ///
     /// # Errors
     /// When the history cannot be read.

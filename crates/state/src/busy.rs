@@ -71,7 +71,7 @@ fn exclusive(line: &str) -> Option<(u32, u64, u64)> {
     Some((pid, inode, words.next()?.parse().ok()?))
 }
 
-/// Whether a process of this machine is stopped; none where the system does not tell.
+/// Whether a process of this machine is stopped. `None` where the system does not tell.
 pub(crate) fn is_stopped(pid: u32) -> Option<bool> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name is in parentheses, and may contain parentheses itself.

@@ -125,7 +125,7 @@ pub struct RunRecord {
     pub pipeline: String,
     /// When it began: `2026-01-31T23:59:59.123Z`.
     pub started_at: String,
-    /// When it ended; none while it runs, or when its end was never told.
+    /// When it ended. `None` while it runs, or if it never recorded its end.
     pub ended_at: Option<String>,
     /// `running`, `ok`, `partial` when some streams failed and all others are complete, `failed`, or
     /// `unfinished` when the run died before it recorded an outcome.
@@ -151,7 +151,7 @@ pub struct StreamRecord {
     pub epoch: u64,
     /// Commits.
     pub seq: u64,
-    /// Where the next run goes on.
+    /// Where the next run resumes.
     pub cursor: Option<String>,
     /// The run has committed everything.
     pub complete: bool,
@@ -166,7 +166,7 @@ pub struct Known<'a> {
     pub epoch: u64,
     /// Commits.
     pub seq: u64,
-    /// Where the next run goes on.
+    /// Where the next run resumes.
     pub cursor: Option<&'a str>,
     /// The run has committed everything.
     pub complete: bool,
@@ -363,7 +363,7 @@ impl State {
         })
     }
 
-    /// The settings with which a run began; none where that is not known.
+    /// The settings with which a run began. `None` where that is not known.
     pub fn settings_of(&self, run: &str) -> Result<Option<String>> {
         self.sql(|db| settings::of(db, run))
     }
@@ -653,7 +653,7 @@ fn immutable(path: &Path) -> String {
     name + "?immutable=1"
 }
 
-/// The newest run of a pipeline, if nobody said that it is done.
+/// The newest run of a pipeline, if no process recorded its end.
 fn unfinished(db: &Connection, pipeline: &str) -> rusqlite::Result<Option<String>> {
     let sql = "SELECT id, status FROM runs WHERE pipeline = :pipeline \
                ORDER BY started_at DESC, rowid DESC LIMIT 1";

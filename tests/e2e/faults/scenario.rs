@@ -183,7 +183,7 @@ const LOOKS_AGAIN: Duration = Duration::from_millis(1);
 /// Somebody who looks at the target all the time.
 struct Reader {
     done: Arc<AtomicBool>,
-    /// The numbers of rows that were there; none where the table was not.
+    /// The numbers of rows that were there. `None` where the table was not.
     seen: JoinHandle<BTreeSet<Option<i64>>>,
 }
 

@@ -345,7 +345,7 @@ fn settings_that_could_double_or_lose_rows_are_refused_by_name() {
     assert_eq!(error.code, "folder_not_appendable");
     let plan = files.plan(&target(WriteMode::Append));
     assert_eq!(plan.err().unwrap().code, "folder_not_appendable");
-    // A place to go on from that nobody spoke of, and nowhere to keep it.
+    // An unannounced cursor to resume from, and no place to keep it.
     for (config, mode) in [
         (lines(), WriteMode::Replace),
         (json!({"path": "o.jsonl"}), WriteMode::Append),

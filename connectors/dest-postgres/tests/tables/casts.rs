@@ -1,4 +1,4 @@
-//! Text that the server reads: what a column holds afterwards says what the text said, or the text
+//! Text that the server reads: the column then holds the value of the text, or the text
 //! was refused. Every built-in type takes 200 texts: known ones, and random changes of them.
 //!
 //! An oracle of its own decides, which reads numbers, days and spans in Rust. An accepted text that

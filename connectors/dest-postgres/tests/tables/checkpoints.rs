@@ -286,7 +286,7 @@ fn a_commit_without_a_writer_moves_the_cursor_alone() {
     assert_eq!((receipt.rows, receipt.location.as_str()), (0, "raw.t"));
     assert_eq!(state(&mut client), "p t raw.t set 1 1 '\\ \u{e9} t");
     assert_eq!(one(&mut client, "SELECT to_regclass('raw.t')"), "NULL");
-    // Where rows are missing, nobody goes on behind them.
+    // No run resumes behind missing rows.
     let mut load = fence(&mut to, &target, run("next")).unwrap();
     let cursor = load.progress().cursor.clone();
     assert_eq!(cursor.as_deref(), Some("'\\ \u{e9}"));

@@ -146,7 +146,7 @@ fn a_commit_whose_answer_is_lost_is_looked_up() {
             Fate::Arrives => {
                 assert_eq!(result.unwrap().rows, 2);
                 assert_eq!(ids(&mut client, "raw.arrives"), "1,2");
-                // The session goes on over the new connection.
+                // The session continues over the new connection.
                 append(&mut to, "more", &batch(&[1])).unwrap();
             }
             // The server may see either message first: the result matches the table in both cases.

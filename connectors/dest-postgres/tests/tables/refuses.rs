@@ -131,7 +131,7 @@ fn a_unique_violation_is_the_servers_own_and_leaves_the_table_as_it_was() {
         );
         assert!(error.message.contains("(id)=(2)"), "{error:?}");
         assert_eq!(ids(&mut client, "raw.t"), "2");
-        // The session goes on.
+        // The session stays usable.
         append(&mut to, "other", &batch(&[1])).unwrap();
     }
     // One that is checked at the commit.

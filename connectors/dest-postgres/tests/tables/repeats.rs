@@ -125,7 +125,7 @@ fn pipelines_that_add_at_once_wait_for_each_other() {
     let database = database();
     let mut client = database.client();
     let mut holder = database.client();
-    // Both are let into their INSERT, whose snapshot is taken by then, before either goes on.
+    // Both start their INSERT and take its snapshot before either continues.
     client
         .batch_execute(
             "CREATE SCHEMA raw; CREATE TABLE raw.t (id int8, at int8, t text); \

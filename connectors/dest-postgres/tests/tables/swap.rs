@@ -132,7 +132,7 @@ fn a_swap_keeps_every_property_of_the_table() {
         assert_eq!(now, was);
     }
     assert_eq!(described(&mut client).len(), before.len());
-    // The columns that the stream does not fill go on where they were.
+    // The columns that the stream does not fill continue where they were.
     let rows = "SELECT string_agg(concat_ws(' ', id, n, a, b, twice), ',' ORDER BY id) FROM raw.t";
     assert_eq!(
         one(&mut client, rows),

@@ -524,7 +524,7 @@ fn another_column_with_the_name_of_the_cursors_column_is_refused() {
     );
     assert!(error.message.contains("called \"x\" now"), "{error:?}");
     assert!(error.hint.unwrap().contains("cursor_field to \"x\""));
-    // The same column under its new name goes on.
+    // The same column under its new name resumes.
     let second = increase(&mut source, &news("public.t", &by("x"), Some(cursor))).unwrap();
     assert_eq!(second.ids, [3]);
     assert!(
@@ -807,7 +807,7 @@ fn a_cursor_survives_a_failover_that_lost_nothing_and_is_refused_after_a_restore
     let mut standby_client = standby.client("postgres");
     run(&mut client, "CHECKPOINT");
     wait_until(&mut standby_client, &replayed);
-    // A standby goes on from the cursor of its primary, and takes over.
+    // A standby resumes from the cursor of its primary, and takes over.
     assert!(read(&standby, Some(&cursor)).unwrap().ids.is_empty());
     run(&mut standby_client, "SELECT pg_promote()");
     run(

@@ -138,7 +138,7 @@ fn rows_that_do_not_come_are_waited_for_no_longer_than_allowed() {
         "{error:?}"
     );
     assert!(error.hint.unwrap().contains("read_timeout"));
-    // It does not go on for nobody.
+    // It stops when nobody waits for it.
     let asleep = "SELECT count(*) FROM pg_stat_activity
         WHERE wait_event = 'PgSleep' AND datname = current_database()";
     let begun = std::time::Instant::now();

@@ -38,7 +38,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The type that a column has in an expression; none if there is none.
+    /// The type that a column has in an expression. `None` if there is none.
     pub fn of(field: &Field) -> Option<Self> {
         if let Some(portable) = crate::native::portable(field) {
             return Self::of(&portable);

@@ -10,7 +10,7 @@ const TOTAL_LIMIT: f64 = 1.05;
 const PHASE_LIMIT: f64 = 1.20;
 /// The loading of connectors may: it depends on the file system's cache.
 const LOAD_LIMIT: f64 = 2.0;
-/// A phase that grows by less than this share of the total cannot be told from the machine.
+/// A phase that grows by less than this share of the total cannot be told from noise of the machine.
 const PHASE_SHARE: f64 = 0.01;
 /// The loading of two connectors takes about as long.
 const LOAD_SECS: f64 = 0.002;
@@ -43,7 +43,7 @@ pub enum Verdict {
     Slower,
     /// Faster, beyond the noise.
     Faster,
-    /// Nothing can be said.
+    /// The measurements allow no verdict.
     Noise,
 }
 

@@ -24,7 +24,7 @@ pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), 
     }
 }
 
-/// A document for each check, and the problem that decides; none if all is well.
+/// A document for each check, and the problem that decides. `None` if all is well.
 pub fn documents(checked: Checked) -> (Vec<Value>, Option<Failure>) {
     judged(items(checked))
 }

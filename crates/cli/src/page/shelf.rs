@@ -115,7 +115,7 @@ fn name(pipeline: &str, run_id: &str, attempt: u64) -> String {
     format!("{pipeline}-{run_id}-{attempt}.html")
 }
 
-/// The sort key of a pipeline's page; none for the name of another file.
+/// The sort key of a pipeline's page. `None` for the name of another file.
 fn order(name: &str, pipeline: &str) -> Option<(String, u64)> {
     let rest = name.strip_prefix(pipeline)?.strip_prefix('-')?;
     let (id, attempt) = rest.strip_suffix(".html")?.rsplit_once('-')?;

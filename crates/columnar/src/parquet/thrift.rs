@@ -30,7 +30,7 @@ pub(crate) struct PageHeader {
     pub header_bytes: usize,
 }
 
-/// The header at the beginning of `bytes`, which may go on beyond it.
+/// The header at the beginning of `bytes`. More bytes may follow it.
 pub(crate) fn page_header(bytes: &[u8]) -> Result<PageHeader> {
     let mut input = Input { bytes, at: 0 };
     let mut header = PageHeader {
@@ -144,7 +144,7 @@ struct Input<'a> {
     at: usize,
 }
 
-/// Takes one field: its number, its kind, how deep it stands.
+/// Takes one field: its number, its kind and its depth.
 type OnField<'f, 'a> = dyn FnMut(&mut Input<'a>, i64, Kind, u32) -> Result<()> + 'f;
 
 impl<'a> Input<'a> {

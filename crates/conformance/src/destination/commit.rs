@@ -61,7 +61,7 @@ pub(super) fn progress(subject: &Subject<'_>) -> Judged {
         if (seen.seq, seen.cursor.clone(), seen.complete) != expected {
             return Err(fail(format!("{seen} after commit {number}"), ACTION));
         }
-        // Where plan-again has said so already, it is the same fault.
+        // If plan-again has found it already, it is the same fault.
         if seen.is_new && !subject.has_failed(&PLAN_AGAIN) {
             return Err(fail(
                 format!("plan says is-new after commit {number}"),

@@ -68,7 +68,7 @@ impl<'b> Load<'b> {
         Ok(self)
     }
 
-    /// Begins another stream in the session of one that is committed, as a run does; none where the
+    /// Begins another stream in the session of one that is committed, as a run does. `None` where the
     /// session holds too much for that.
     pub fn next(
         mut self,

@@ -156,7 +156,7 @@ fn is_plain(name: &str) -> bool {
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
 }
 
-/// A value with as many below it as above; none where all are equal.
+/// A value with as many below it as above. `None` where all are equal.
 pub(super) fn middle(values: &[i128]) -> Option<i128> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();

@@ -1,4 +1,4 @@
-//! Reads that go on: every checkpoint is a place from which exactly the rest comes.
+//! Reads that resume: from every checkpoint, exactly the remaining rows come.
 
 use std::cell::{Cell, OnceCell};
 
@@ -190,7 +190,7 @@ impl<'s, 'b> Increments<'s, 'b> {
         Ok(detail.join(", "))
     }
 
-    /// A server that is asked for what lies behind a cursor would never give such a row.
+    /// A server that is asked for the rows behind a cursor would never give such a row.
     pub fn order(&self) -> Judged {
         const ACTION: &str =
             "order the rows by their cursor field, or give one checkpoint, behind the last row";

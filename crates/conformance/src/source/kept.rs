@@ -1,4 +1,4 @@
-//! The rows of a read, kept so that a fault can be told by row, column and value.
+//! The rows of a read, kept so that a fault can be reported by row, column and value.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ pub(super) const KIB: u64 = 1 << 10;
 pub(super) const MIB: u64 = 1 << 20;
 pub(super) const GIB: u64 = 1 << 30;
 
-/// Text in which a `${…}` stands: whatever is not text may also be one.
+/// Text with a `${…}`: a value of another type may also be one.
 const VARIABLE: &str = r"\$\{.+\}";
 /// As [`rapidbyte_wire::size::parse`] reads it.
 const SIZE: &str = r"^[0-9]+ *([kKmMgG][iI]?[bB])?$";

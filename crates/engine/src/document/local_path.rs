@@ -10,7 +10,7 @@ pub(crate) struct NotLocal {
     pub hint: String,
 }
 
-/// Accepts any text that the system would open as it stands.
+/// Accepts any text that the system would open unchanged.
 pub(crate) fn check(path: &str) -> Result<(), NotLocal> {
     if let Some((scheme, rest)) = path.split_once("://")
         && is_scheme(scheme)

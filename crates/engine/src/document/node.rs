@@ -21,7 +21,7 @@ pub(super) const MAX_TEXT_BYTES: usize = 16 << 20;
 /// Mappings and lists in each other. Walks over the tree are recursive.
 pub(super) const MAX_DEPTH: usize = 64;
 
-/// A value and where it stands. An alias shares the node that it names, with that one's place.
+/// A value and its place. An alias shares the node that it names, with the place of that node.
 #[derive(Debug, Default)]
 pub(super) struct Node {
     pub(super) value: NodeValue,

@@ -35,7 +35,7 @@ keys! {
 }
 
 impl Rejects {
-    /// Whether a run may go on after a reject.
+    /// Whether a run may continue after a reject.
     pub fn are_allowed(&self) -> bool {
         let rows = self.max_rows.unwrap_or(u64::from(self.max_share.is_some()));
         rows > 0 && self.max_share.is_none_or(|share| share.millionths() > 0)

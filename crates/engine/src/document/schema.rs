@@ -106,7 +106,7 @@ fn chosen(connector: &Bundled) -> Value {
     })
 }
 
-/// A connector's schema as a definition of ours: its references lead to where it stands now.
+/// A connector's schema as a definition of ours: its references lead to its new place.
 fn definition(connector: &Bundled) -> Value {
     let prefix = format!("#/$defs/{}", connector.name);
     let mut definition = connector.config.clone();

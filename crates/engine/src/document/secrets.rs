@@ -47,7 +47,7 @@ struct Known {
 }
 
 impl Secrets {
-    /// Adds a value, unless it is too short to be told apart from a word.
+    /// Adds a value, unless it is too short to differ from a word.
     pub fn add(&self, value: &str) {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         add_to(&mut known.values, value);

@@ -1,5 +1,5 @@
 //! Deletes without change capture: a run reads the keys of all rows of a stream, and the destination deletes or marks
-//! the rows whose keys did not come. This file decides which streams do so, and what stands against it.
+//! the rows whose keys did not come. This file decides which streams do so, and what prevents it.
 
 use arrow_schema::Schema;
 use rapidbyte_runtime::{DeleteAction, Deletes, Spec, Target, WriteMode};

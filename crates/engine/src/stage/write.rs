@@ -294,10 +294,10 @@ impl Open {
     }
 }
 
-/// A place to go on from, and what lies before it.
+/// A checkpoint, and the rows before it.
 struct Reached {
     cursor: String,
-    /// Rows of [`Open`] that lie behind it.
+    /// Rows of [`Open`] behind it.
     behind: u64,
 }
 
@@ -328,7 +328,7 @@ pub(super) struct KeysWritten {
 }
 
 impl Written<'_> {
-    /// Whether its rows may become visible before its end. Rows that replace others must appear in one moment.
+    /// Whether its rows may become visible before its end. Rows that replace others must appear at once.
     fn grows(&self) -> bool {
         let is_replaced = self.stream.target.write_mode == WriteMode::Replace;
         self.stream.increment.is_some() && !is_replaced
@@ -347,7 +347,7 @@ impl Written<'_> {
         self.open.records() > 0 || self.checkpoint.as_ref().is_some_and(is_new)
     }
 
-    /// Whether all of its rows so far lie before a checkpoint.
+    /// Whether all of its rows so far are before a checkpoint.
     fn is_covered(&self) -> bool {
         match &self.checkpoint {
             Some(reached) => reached.behind == 0,
@@ -507,7 +507,7 @@ impl<'a> Pump<'a> {
         self.is_ready().then(until).flatten()
     }
 
-    /// Whether there are rows, and all of them lie before checkpoints.
+    /// Whether there are rows, and all of them are before checkpoints.
     fn is_ready(&self) -> bool {
         // Rows commit together with the keys that follow them.
         let has_keys = self.written.iter().any(|one| one.keys.is_some());

@@ -1,6 +1,6 @@
 //! Splits bytes into records and fields, wherever the pieces of the file end.
 //!
-//! A record that lies whole in a piece is split in place. Of one that does not, the beginning is
+//! A record that is whole in one piece is split in place. Of one that does not, the beginning is
 //! kept, and a scan that can stop at any byte looks for its end; then it is split like the others.
 
 use memchr::{memchr, memchr_iter, memchr3};
@@ -79,7 +79,7 @@ fn count_lines(bytes: &[u8]) -> u64 {
     memchr_iter(b'\n', bytes).count() as u64
 }
 
-/// Where the scan for the end of a record stands.
+/// The state of the scan for the end of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     FieldStart,

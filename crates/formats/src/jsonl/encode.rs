@@ -10,7 +10,7 @@ use crate::rows::{self, Picked};
 /// Encodes batches of one schema: compact objects with every key, NULL as `null`, LF at the end.
 pub struct Encoder {
     schema: SchemaRef,
-    /// By column: what stands before its value, such as `,"total":`.
+    /// By column: the text before its value, such as `,"total":`.
     keys: Vec<Vec<u8>>,
 }
 

@@ -116,7 +116,7 @@ impl Lines {
     }
 }
 
-/// A line that is not one JSON object, said with line and character.
+/// The error for a line that is not one JSON object, with line and character.
 pub(crate) fn broken(text: &str, line: u64, error: &serde_json::Error) -> FormatError {
     let first = text.trim_start().bytes().next();
     let is_json = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();

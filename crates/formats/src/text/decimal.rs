@@ -11,7 +11,7 @@ const NOT_A_NUMBER: Reason = "is not a decimal number";
 const TOO_LARGE: Reason = "has more digits before the point than the type holds";
 const TOO_FINE: Reason = "has more digits after the point than the type holds";
 
-/// A number as it is written: digits, and where the point stands.
+/// A number as it is written: its digits, and the place of its point.
 struct Written<'a> {
     negative: bool,
     whole: &'a [u8],
@@ -51,7 +51,7 @@ impl<'a> Written<'a> {
         self.whole.iter().chain(self.fraction).map(|b| b - b'0')
     }
 
-    /// How many digits stand before the first that is not zero; none if all are zeros.
+    /// How many digits are before the first that is not zero. `None` if all are zeros.
     fn leading_zeros(&self) -> Option<usize> {
         self.digits().position(|d| d != 0)
     }

@@ -201,7 +201,7 @@ proptest! {
     }
 }
 
-/// A number's sign, its digits without zeros around them, and where its point stands.
+/// A number's sign, its digits without zeros around them, and the place of its point.
 fn digits(number: &str) -> (bool, String, i64) {
     let (mantissa, exponent) = match number.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse().unwrap()),

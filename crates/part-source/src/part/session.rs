@@ -130,7 +130,7 @@ impl Session {
     }
 }
 
-/// Whether a read goes on as the script does: by its own fields, without lag.
+/// Whether a read resumes as the script does: by its own fields, without lag.
 fn is_plain(increment: &Increment, stream: &script::Stream) -> bool {
     matches!(increment.late_rows, LateRows::Lag(None))
         && increment.cursor_fields == stream.cursor_fields

@@ -51,7 +51,7 @@ const METADATA_V4: [Ipv4Addr; 3] = [
 /// Oracle (fd00:c1::a9fe:a9fe) and Google (fd20:ce::254).
 const METADATA_V6: [[u16; 2]; 3] = [[0xfd00, 0x0ec2], [0xfd00, 0x00c1], [0xfd20, 0x00ce]];
 
-/// The class of an address, or of an IPv4 address that it stands for; none where it is one like
+/// The class of an address, or of an IPv4 address that it stands for. `None` where it is one like
 /// any other.
 pub(crate) fn class(address: IpAddr) -> Option<Class> {
     match address {

@@ -91,7 +91,7 @@ impl Server {
     }
 }
 
-/// Why `host`, which was resolved to `address`, may not be reached there; none where it may.
+/// Why `host`, which was resolved to `address`, may not be reached there. `None` where it may.
 pub(super) fn forbidden(servers: &[Server], host: &str, address: SocketAddr) -> Option<Class> {
     class(address.ip()).filter(|_| !servers.iter().any(|server| server.reaches(host, address)))
 }
@@ -162,7 +162,7 @@ impl fmt::Display for Server {
 }
 
 /// `scheme://user:password@host:port,host:port/…?…` by its hosts and ports, with what its
-/// parameters say about TLS; `at` is where it stands.
+/// parameters say about TLS; `at` is its place.
 pub(super) fn servers(url: &str, at: &str) -> Vec<Server> {
     let Some((scheme, rest)) = url.split_once("://") else {
         return Vec::new();

@@ -16,7 +16,7 @@ pub(crate) enum Mode {
     VerifyFull,
 }
 
-/// A value and the key of the configuration under which it stands, such as `config.url`.
+/// A value and its key in the configuration, such as `config.url`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Written {
     pub text: String,
@@ -86,7 +86,7 @@ impl Mode {
 }
 
 impl Policy {
-    /// True when nothing may be said without TLS.
+    /// True if nothing may be sent without TLS.
     pub fn requires_tls(&self) -> bool {
         self.mode >= Mode::Require
     }

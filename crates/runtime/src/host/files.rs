@@ -373,7 +373,7 @@ fn open(granted: &Granted) -> std::io::Result<std::fs::File> {
 
 /// A hard link is the file that it leads to, and nobody can say where its other names are. The
 /// operator's own are well. In a folder that somebody else may write to it can be one that was put
-/// there to have a file read which lies elsewhere.
+/// there to have a file read that is elsewhere.
 fn refuse_planted(dir: &Dir, inside: &Path, file: &std::fs::File) -> std::io::Result<()> {
     use std::os::unix::fs::MetadataExt;
     if file.metadata()?.nlink() < 2 {

@@ -33,7 +33,7 @@ use unsynced::Unsynced;
 
 /// A folder that is written under a temporary name.
 pub struct OutputFolder {
-    /// Where the folder lies.
+    /// The place of the directory.
     parent: Dir,
     name: PathBuf,
     temporary: PathBuf,

@@ -100,7 +100,7 @@ pub fn client_config(policy: &Policy, grants: &Grants) -> Result<ClientConfig, E
 }
 
 impl Session {
-    /// A session that has not said anything yet. Errors: `tls_bad_file`, `tls_handshake` for a
+    /// A session that has not sent anything yet. Errors: `tls_bad_file`, `tls_handshake` for a
     /// host that cannot be a name of a certificate.
     pub fn new(host: &str, policy: &Policy, grants: &Grants) -> Result<Self, Error> {
         let config = client_config(policy, grants)?;
@@ -216,7 +216,7 @@ impl Session {
         }
     }
 
-    /// Why the other side went away, where it said so before it did.
+    /// Why the other side closed the connection, if it said so before.
     fn last_word(&mut self, stream: &TcpStream, lost: Broken) -> Broken {
         match self.receive(stream) {
             Err(said @ Broken::Tls(_)) => said,

@@ -101,10 +101,10 @@ impl Pollable for Stderr {
     async fn ready(&mut self) {}
 }
 
-/// When every clock of a guest that describes itself stands: 2000-01-01 00:00:00 UTC.
+/// The time of every clock of a guest that describes itself: 2000-01-01 00:00:00 UTC.
 const STILL: Duration = Duration::from_secs(946_684_800);
 
-/// A clock that stands still.
+/// A stopped clock.
 struct Still;
 
 impl HostWallClock for Still {
@@ -159,7 +159,7 @@ struct Sleep {
 #[async_trait::async_trait]
 impl Pollable for Sleep {
     async fn ready(&mut self) {
-        // An elapsed time and a wake-up both mean: go on; the epoch check then stops the guest.
+        // After an elapsed time or a wake-up the guest continues; the epoch check then stops it.
         let _ = tokio::time::timeout(self.duration, self.wake.notified()).await;
     }
 }

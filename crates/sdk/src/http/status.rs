@@ -15,7 +15,7 @@ impl Response {
     ///
     /// # Errors
     /// By the status: 429, and 503 with `retry-after`, are `http_rate_limited` (rate-limited, with
-    /// the milliseconds to wait as far as they were said); 408, 425 and 500 and above
+    /// the milliseconds to wait, if the server named them); 408, 425 and 500 and above
     /// `http_unavailable` (transient); 401 and 403 `http_unauthorized` (auth); 404 and 410
     /// `http_not_found`, others from 400 on `http_refused` (config); what is left
     /// `http_unexpected_status` (data). The message shows the first 200 characters of the answer.
@@ -44,7 +44,7 @@ impl Response {
         })
     }
 
-    /// The first characters of the body, on one line. A body that goes on ends with `…`: the host then redacts a secret
+    /// The first characters of the body, on one line. A longer body ends with `…`: the host then redacts a secret
     /// that was cut, too.
     fn beginning(&mut self) -> String {
         let mut bytes = Vec::new();

@@ -232,7 +232,7 @@ fn path_and_query_of(reference: &str) -> (String, Option<String>) {
     }
 }
 
-/// Percent-encodes what may not stand there; what is encoded stays so.
+/// Percent-encodes characters that are not allowed there. Encoded characters stay encoded.
 fn allowed(text: &str) -> String {
     let may = |b: u8| b.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&b);
     encode(text, may)

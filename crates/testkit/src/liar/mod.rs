@@ -67,7 +67,7 @@ pub enum Says {
     Silence(Vec<u8>),
     /// These bytes again and again.
     ForEver(Vec<u8>),
-    /// The first of these; the next one whenever the client has said something; then nothing.
+    /// The first of these; the next one whenever the client has sent something; then nothing.
     /// `{nonce}` in one of them is the text between the last `r=` that the client sent and a comma.
     Dialogue(Vec<Vec<u8>>),
 }
@@ -186,7 +186,7 @@ impl Shared {
         Ok(())
     }
 
-    /// True for who may lie now.
+    /// True for the connection that may lie now.
     fn may_lie(&self) -> bool {
         let before = self.told.fetch_add(1, Ordering::SeqCst);
         let may = before == 0 || !self.lie.is_once;

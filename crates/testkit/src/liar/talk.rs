@@ -9,7 +9,7 @@ use super::{CONNECT, Says, Shared};
 
 /// Read at a time.
 const CHUNK_BYTES: usize = 32 << 10;
-/// Of what the client said, the end is kept: longer than what a lie waits for.
+/// The last bytes that the client sent: more than any lie waits for.
 const KEPT_BYTES: usize = 256 << 10;
 /// The most bytes of a flood, if nobody ends it.
 const MAX_FLOOD_BYTES: usize = 1 << 30;

@@ -60,7 +60,7 @@ pub enum Failure {
         program: &'static str,
         /// How it ended.
         status: std::process::ExitStatus,
-        /// The last of what it said.
+        /// The end of its output.
         log: String,
     },
     /// The server runs and accepts nobody.
@@ -68,7 +68,7 @@ pub enum Failure {
     Deaf {
         /// The error of the last attempt.
         source: ::postgres::Error,
-        /// The last of what the server said.
+        /// The end of the server's output.
         log: String,
     },
 }

@@ -97,7 +97,7 @@ impl Link {
         let state = self.state();
         match state {
             State::Stalls => *lock(&self.state) = State::Passes,
-            // Where bytes are missing, nothing can go on.
+            // After missing bytes, the connection cannot continue.
             State::Loses(_) => self.suffer(Break::Reset),
             _ => {}
         }

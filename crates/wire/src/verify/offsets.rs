@@ -69,7 +69,7 @@ fn part(body: &[u8], place: (u64, u64), len: u64) -> Result<&[u8], WireError> {
     range().ok_or_else(|| WireError::Batch("offsets that are cut off".into()))
 }
 
-/// The largest difference of two neighbours; none where one is below the one before it, below zero
+/// The largest difference of two neighbours. `None` where one is below the one before it, below zero
 /// or above `end`.
 fn look<const WIDTH: usize>(
     numbers: &[u8],

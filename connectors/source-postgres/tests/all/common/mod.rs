@@ -210,7 +210,7 @@ pub fn increase(source: &mut Postgres, request: &ReadRequest) -> Result<Given> {
     }
 }
 
-/// Reads a stream from the beginning and goes on at every checkpoint: nothing may be missing, and
+/// Reads a stream from the beginning and resumes at every checkpoint: nothing may be missing, and
 /// nothing come twice where rows may not. Gives the first read.
 pub fn resumes_everywhere(source: &mut Postgres, stream: &str, increment: &Increment) -> Given {
     let first = increase(source, &news(stream, increment, None)).unwrap();

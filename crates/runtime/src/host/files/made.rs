@@ -50,7 +50,7 @@ impl Made {
         }
     }
 
-    /// Makes folders below one that is open and lies at `at`.
+    /// Makes directories below the open one at `at`.
     pub fn below(&mut self, root: &Dir, at: &Path, inside: &Path) -> std::io::Result<Dir> {
         let mut path = PathBuf::new();
         for part in inside.components() {

@@ -175,7 +175,7 @@ fn files_that_arrive_between_the_check_and_the_exchange_stay() {
     let root = root.path();
     old(root, &["orders/day=1/p-0.csv"]);
     let folder = written(root, &["day=2/p-0.csv"]).expect("a folder");
-    // The look was before: a commit goes on from here.
+    // The check was before: a commit continues from here.
     old(root, &["orders/notes.txt"]);
     folder.exchange().expect("exchanged");
     assert!(!root.join("orders/notes.txt").exists(), "out of sight");

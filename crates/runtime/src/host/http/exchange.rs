@@ -347,7 +347,7 @@ pub(super) async fn until<T>(
     .await
 }
 
-/// Nobody sees it: the guest is stopped before it goes on.
+/// The guest never sees it: the host stops the guest before it continues.
 fn cancelled_error() -> Error {
     Error::new(ErrorKind::Transient, "cancelled", "the run was cancelled")
 }

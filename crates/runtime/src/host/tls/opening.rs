@@ -25,7 +25,7 @@ pub struct Opening {
 /// Why the host rejects plaintext.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blocked {
-    /// The server said that it does no TLS.
+    /// The server answered that it does not support TLS.
     ServerHasNone,
     /// The guest continues without TLS.
     GuestGoesOn,
@@ -40,7 +40,7 @@ impl Opening {
         Ok(())
     }
 
-    /// To be told what was sent.
+    /// Gets the bytes that were sent.
     pub fn wrote(&mut self, data: &[u8]) {
         if self.continues_request(data) {
             self.asked += data.len();
@@ -59,7 +59,7 @@ impl Opening {
         Ok(if one { 1 } else { max })
     }
 
-    /// To be told what was read.
+    /// Gets the bytes that were read.
     pub fn read(&mut self, data: &[u8]) {
         self.answer = self.answer.or(data.first().copied());
     }

@@ -99,7 +99,7 @@ fn twos<T: std::fmt::Display + std::str::FromStr>(value: T) -> T {
     text.parse().unwrap_or(value)
 }
 
-/// The column as the deed leaves it; none where it leaves it alone.
+/// The column as the deed leaves it. `None` where it leaves it alone.
 fn column(deed: Deed, field: &Field, array: &ArrayRef) -> Result<Option<ArrayRef>> {
     use TimeUnit::*;
     let text = |change: fn(&str) -> Option<String>| match (array.data_type(), is_json(field)) {

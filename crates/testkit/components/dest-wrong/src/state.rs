@@ -19,7 +19,7 @@ const LIMITS: Limits = Limits {
 /// Parts of one run that are looked for, where nobody says how many it staged.
 const MAX_PARTS: u64 = 4;
 
-/// Where a stream lies.
+/// The place of a stream.
 #[derive(Clone)]
 pub struct Place {
     /// An Arrow file of the committed rows.

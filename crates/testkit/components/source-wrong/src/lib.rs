@@ -76,7 +76,7 @@ pub enum Deed {
     TakesAnyColumn,
     /// `checkpoints`: none behind the last row.
     ForgetsLastCheckpoint,
-    /// `order`: counts from the greatest number down, and goes on behind a checkpoint all the same.
+    /// `order`: counts down from the greatest number, and still resumes behind a checkpoint.
     CountsBackwards,
     /// `resume`: the last row comes again.
     RepeatsARow,
@@ -128,7 +128,7 @@ pub enum Deed {
     IgnoresFilter,
     /// `filter`: `>` in place of `>=`.
     FiltersOffByOne,
-    /// `session`: a second read goes on where the first one ended.
+    /// `session`: a second read continues where the first read ended.
     GoesOnInSession,
     /// `session`: a second read has the columns of the first one.
     KeepsColumnsInSession,

@@ -27,7 +27,7 @@ pub struct Rows {
     /// Of the batches to come.
     pub schema: SchemaRef,
     encoder: Encoder,
-    /// Places of rows: how many lie before the next one, and where the read ends.
+    /// Places of rows: how many are before the next one, and where the read ends.
     next: u64,
     end: u64,
     batch_rows: u64,
