@@ -235,7 +235,7 @@ impl Rows {
         self.bytes >= BATCH_BYTES || self.len >= BATCH_ROWS
     }
 
-    /// Whether the batch has no row yet.
+    /// Whether the batch is empty so far.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

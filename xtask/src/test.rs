@@ -19,7 +19,7 @@ struct Selection {
     lints: bool,
     /// Only the tests of the Python package.
     python: bool,
-    /// Also those of its examples, with the tools that they are for.
+    /// Also the tests of its examples, with the tools that they are for.
     integrations: bool,
 }
 

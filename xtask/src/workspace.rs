@@ -10,7 +10,7 @@ use crate::step::Failure;
 pub const TARGET: &str = "wasm32-wasip2";
 /// The package of the benchmarks.
 pub const BENCH: &str = "rapidbyte-bench";
-/// Packages whose tests no other test run needs: those, and what stands in for our crates under fuzzing.
+/// Packages whose tests no other test run needs: the benchmarks, and replacements for our crates under fuzzing.
 const WITHOUT_TESTS: [&str; 4] = [
     BENCH,
     "rapidbyte-fuzz-pg-client",

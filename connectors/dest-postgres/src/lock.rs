@@ -133,7 +133,7 @@ pub(crate) struct Wait {
     pub is_for_standby: bool,
 }
 
-/// What a session waits for, other than its own work. `None` while it works.
+/// The reason why a session waits, other than its own work. `None` while it works.
 pub(crate) fn waits_for(client: &mut Client, pid: i32) -> Result<Option<Wait>> {
     let sql = format!(
         "SELECT a.state, a.wait_event_type, a.wait_event FROM pg_catalog.pg_stat_activity AS a \

@@ -241,7 +241,7 @@ mod tests {
         );
         assert_eq!(first["median_nanos"], 3.0);
         let later = SystemTime::now() + Duration::from_secs(60);
-        let none = Figures::read(home.path(), &measured, later).expect("nothing is no failure");
+        let none = Figures::read(home.path(), &measured, later).expect("no figures, no failure");
         assert_eq!(
             (none.table(), none.lines(&json!({}))),
             (String::new(), String::new())

@@ -135,7 +135,7 @@ fn a_run_that_begins_again_learns_whether_it_was_complete() {
         (3, false, "r2")
     );
     let late = fenced("r");
-    assert!(!late.complete, "a newer run was let in between");
+    assert!(!late.complete, "a newer run fenced in between");
 }
 
 /// The sessions of the destination, without the sessions of the test.

@@ -90,7 +90,7 @@ class Reader(contract.Reader):
 
 
 def schema_error(message: str, stream: str) -> types.Error:
-    """What was asked for is not what is there."""
+    """The error for a stream or a column that does not exist."""
     return types.Error(
         kind=types.ErrorKind_Schema(),
         code="schema_unknown",
