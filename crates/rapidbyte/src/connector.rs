@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rapidbyte_engine::lock::{Pin, asks_for};
 use rapidbyte_engine::{Class, Failure};
-use rapidbyte_runtime::{Connector, Kind, Origin, Spec};
+use rapidbyte_runtime::{Connector, Kind, Origin, Sandbox, SourceSession, Spec};
 use serde_json::Value;
 
 /// A connector that has described itself.
@@ -101,6 +101,17 @@ impl Described {
     /// In words: the file cannot be read.
     pub fn blake3(&self) -> Result<String, String> {
         self.origin.hash_text().map_err(|error| error.to_string())
+    }
+
+    /// Instantiates a source, for a native source that hands its calls on to it.
+    ///
+    /// # Errors
+    /// `invalid_world` for another connector, and the errors of instantiating.
+    pub fn source_session(
+        &self,
+        sandbox: Sandbox,
+    ) -> rapidbyte_runtime::Result<Box<dyn SourceSession>> {
+        self.connector.source_session(sandbox)
     }
 
     /// The way in which it came to be native code.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rapidbyte_engine::document::Pages;
+use rapidbyte_engine::document::{ChangeDetection, Pages, SyncMode};
 use rapidbyte_engine::{Document, Environment, Failure};
 use serde_json::Value;
 
@@ -62,6 +62,28 @@ impl Pipeline {
     /// Its source, as the pipeline names it.
     pub fn source(&self) -> &str {
         &self.document.source.connector
+    }
+
+    /// The names of the streams that it asks for.
+    pub fn streams(&self) -> Vec<&str> {
+        let streams = self.document.source.streams.iter();
+        streams.map(|stream| stream.name.as_str()).collect()
+    }
+
+    /// The same for a source that is a queue: the stream, which has to be one of the pipeline's, is read from the cursor in the
+    /// destination on. `None` for another stream.
+    pub fn of_queue(&self, stream: &str) -> Option<Self> {
+        let mut document = self.document.clone();
+        let entry = document
+            .source
+            .streams
+            .iter()
+            .position(|one| one.name == stream)?;
+        let mut one = document.source.streams.swap_remove(entry);
+        one.sync_mode = SyncMode::Incremental;
+        one.change_detection = ChangeDetection::Xmin;
+        document.source.streams = vec![one];
+        Some(Self { document })
     }
 
     /// Its destination, as the pipeline names it.

@@ -21,6 +21,7 @@ use crate::bindings::transform_world::TransformConnectorPre;
 use crate::bindings::types::{Error as ConnectorError, ErrorKind, Spec};
 use crate::cache::{self, Cache};
 use crate::native::NativeConnector;
+use crate::session::SourceSession;
 use crate::state::{EPOCH_TICK, State};
 use crate::wasm::{WasmDestination, WasmSource, WasmTransform};
 use crate::{
@@ -526,17 +527,20 @@ impl Connector {
 
     /// Instantiates a source.
     pub fn source(&self, sandbox: Sandbox) -> Result<Source> {
+        Ok(Source::new(self.source_session(sandbox)?))
+    }
+
+    /// The same without the check of what it returns, for a native source that hands its calls on to a component: the
+    /// host checks what the native source returns.
+    ///
+    /// # Errors
+    /// `invalid_world` for another connector, and the errors of instantiating.
+    pub fn source_session(&self, sandbox: Sandbox) -> Result<Box<dyn SourceSession>> {
         match &self.world {
-            World::Source(pre) => {
-                let session = WasmSource::of(pre, &self.name, sandbox)?;
-                Ok(Source::new(Box::new(session)))
-            }
-            World::Native(native) => {
-                let session = native.source_session(sandbox);
-                session
-                    .map(Source::new)
-                    .ok_or_else(|| self.is_not("source"))
-            }
+            World::Source(pre) => Ok(Box::new(WasmSource::of(pre, &self.name, sandbox)?)),
+            World::Native(native) => native
+                .source_session(sandbox)
+                .ok_or_else(|| self.is_not("source")),
             World::Transform(_) | World::Destination(_) => Err(self.is_not("source")),
         }
     }

@@ -1,18 +1,22 @@
 //! `POST /v1/ingest/{pipeline}/{stream}`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::answer::Refusal;
 use crate::receive::{Content, Received, Receiver};
-use crate::store::{Admitted, Body as Kept, Job, NewJob, Store, StoreError};
+use crate::store::{Admitted, Body as Kept, Job, JobState, NewJob, Store, StoreError};
+use crate::work::Notice;
 
 /// The pipelines that take rows.
 pub trait Catalogue: Send + Sync {
@@ -33,11 +37,23 @@ pub(crate) struct Shared {
     pub catalogue: Arc<dyn Catalogue>,
     pub store: Store,
     pub receiver: Receiver,
+    /// Who hears of new jobs. `None`: nobody runs pipelines.
+    pub notice: Option<Notice>,
+    /// How long a request waits for the end of its job.
+    pub wait: Duration,
+}
+
+/// What a client asks for beside the body.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Asked {
+    /// Answer when the job is done or dead.
+    #[serde(default)]
+    wait: bool,
 }
 
 /// Media types and the formats of their bodies.
-const FORMATS: [(&str, &str); 7] = [
-    ("application/json", "json"),
+const FORMATS: [(&str, &str); 6] = [
     ("application/x-ndjson", "jsonl"),
     ("application/jsonl", "jsonl"),
     ("application/jsonlines", "jsonl"),
@@ -55,13 +71,15 @@ const KEY: &str = "idempotency-key";
 pub(crate) async fn ingest(
     State(shared): State<Shared>,
     Path((pipeline, stream)): Path<(String, String)>,
+    Query(asked): Query<Asked>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
+    let waits = shared.clone();
     let taken = shared.catalogue.ingest(&pipeline, &stream);
     let taken = taken.ok_or_else(|| unknown(&pipeline, &stream))?;
     let format = format(&headers)?;
-    let encoding = encoding(&headers)?;
+    let encoding = encoding(&headers, format)?;
     let key = key(&headers)?;
     let announced = headers.get(CONTENT_LENGTH);
     let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
@@ -90,6 +108,9 @@ pub(crate) async fn ingest(
     let admitted = tokio::spawn(async move {
         let admitted = shared.store.admit(job).await;
         drop(memory);
+        if let (Ok(Admitted::New(job)), Some(notice)) = (&admitted, &shared.notice) {
+            notice.tell(&job.pipeline, &job.stream);
+        }
         if let Some(file) = file
             && may_be_stored(&admitted)
         {
@@ -99,6 +120,8 @@ pub(crate) async fn ingest(
     });
     let ended = |_| Refusal::spool_failed("the store panicked");
     match admitted.await.map_err(ended)?? {
+        Admitted::New(job) if asked.wait => waits.end_of(job).await,
+        Admitted::Known(job) if asked.wait => waits.end_of(job).await,
         Admitted::New(job) => Ok(answer(StatusCode::ACCEPTED, &job)),
         Admitted::Known(job) => Ok(answer(StatusCode::OK, &job)),
         Admitted::KeyOfAnother(job) => Err(Refusal::new(
@@ -111,6 +134,39 @@ pub(crate) async fn ingest(
             "give each body a key of its own",
         )),
         Admitted::Full => Err(Refusal::queue_full()),
+    }
+}
+
+impl Shared {
+    /// Answers when the job is done (200) or dead (422), or after a time (202).
+    async fn end_of(&self, job: Job) -> Result<Response, Refusal> {
+        let id = job.id;
+        let Some(mut ended) = self.notice.as_ref().map(Notice::ended) else {
+            return Ok(answer(StatusCode::ACCEPTED, &job));
+        };
+        let found = timeout(self.wait, async {
+            loop {
+                // Before the look: a change after it is seen by the next one.
+                ended.mark_unchanged();
+                let found = self.store.job(id).await?;
+                if let Some(job) = found.filter(|job| job.state != JobState::Pending) {
+                    return Ok::<_, Refusal>(job);
+                }
+                if ended.changed().await.is_err() {
+                    return Err(StoreError::Closed.into());
+                }
+            }
+        });
+        Ok(match found.await {
+            Err(_) => answer(StatusCode::ACCEPTED, &job),
+            Ok(found) => {
+                let job = found?;
+                match job.state {
+                    JobState::Dead => answer(StatusCode::UNPROCESSABLE_ENTITY, &job),
+                    JobState::Done | JobState::Pending => answer(StatusCode::OK, &job),
+                }
+            }
+        })
     }
 }
 
@@ -154,14 +210,19 @@ fn format(headers: &HeaderMap) -> Result<&'static str, Refusal> {
             "" => "the request has no Content-Type".to_owned(),
             given => format!("the Content-Type {given:?} is not known"),
         };
-        let hint = "send application/json, application/x-ndjson, text/csv, application/vnd.apache.parquet or \
+        let hint = "send application/x-ndjson, text/csv, application/vnd.apache.parquet or \
                     application/vnd.apache.arrow.stream";
-        Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unknown_format", text, hint)
+        Refusal::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "unknown_format",
+            text,
+            hint,
+        )
     })
 }
 
 /// The content coding of the body. `None` for a body that is not compressed.
-fn encoding(headers: &HeaderMap) -> Result<Option<&'static str>, Refusal> {
+fn encoding(headers: &HeaderMap, format: &str) -> Result<Option<&'static str>, Refusal> {
     let Some(given) = headers.get(CONTENT_ENCODING) else {
         return Ok(None);
     };
@@ -169,11 +230,13 @@ fn encoding(headers: &HeaderMap) -> Result<Option<&'static str>, Refusal> {
     if given.eq_ignore_ascii_case("identity") {
         return Ok(None);
     }
+    // Parquet and Arrow compress their columns.
+    let is_text = matches!(format, "jsonl" | "csv");
     let mut known = ENCODINGS.into_iter();
-    let found = known.find(|name| given.eq_ignore_ascii_case(name));
+    let found = known.find(|name| is_text && given.eq_ignore_ascii_case(name));
     found.map(Some).ok_or_else(|| {
-        let text = format!("the Content-Encoding {given:?} is not known");
-        let hint = "send gzip, zstd or no compression";
+        let text = format!("the Content-Encoding {given:?} is not known for {format}");
+        let hint = "send CSV and JSON Lines as gzip, zstd or without compression, and other formats without";
         Refusal::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "unknown_encoding",

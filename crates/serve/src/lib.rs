@@ -9,12 +9,15 @@
 mod answer;
 mod ingest;
 mod jobs;
+mod queue;
 mod receive;
 mod server;
 mod spool;
 mod store;
+mod work;
 
 pub use ingest::{Catalogue, Ingest};
 pub use receive::BodyLimits;
 pub use server::{ServeError, Server, Settings};
 pub use store::{Job, JobState, QueueLimits};
+pub use work::Pipelines;

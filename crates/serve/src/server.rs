@@ -15,6 +15,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use rapidbyte::Engine;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::answer::Refusal;
@@ -23,6 +24,7 @@ use crate::jobs;
 use crate::receive::{BodyLimits, Receiver};
 use crate::spool::Spool;
 use crate::store::{QueueLimits, Store, StoreError, Threads};
+use crate::work::{Pipelines, Work};
 
 /// The longest wait for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,6 +34,7 @@ const MAX_HEAD: usize = 16 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const STORE: &str = "jobs.db";
 const SPOOL: &str = "spool";
+const SEGMENTS: &str = "runs";
 
 /// How a server works.
 #[derive(Debug, Clone)]
@@ -46,6 +49,12 @@ pub struct Settings {
     pub bodies: BodyLimits,
     /// Bytes of the disk that stay free.
     pub keep_free: u64,
+    /// How long the bodies of jobs are kept after their rows are committed.
+    pub retain: Duration,
+    /// How long a request with `wait=true` waits for the end of its job.
+    pub wait: Duration,
+    /// Runs at a time. Streams beyond wait.
+    pub runs: usize,
     /// Connections at a time. Further ones wait.
     pub connections: usize,
     /// How long open requests may take after [`Server::stop`].
@@ -69,6 +78,9 @@ impl Settings {
                 idle: Duration::from_secs(30),
             },
             keep_free: 1 << 30,
+            retain: Duration::from_secs(24 * 3600),
+            wait: Duration::from_secs(60),
+            runs: 4,
             connections: 10_000,
             drain: Duration::from_secs(30),
         }
@@ -105,6 +117,28 @@ impl Server {
     /// # Errors
     /// An address, a folder or a store that cannot be used.
     pub fn start(settings: Settings, catalogue: Arc<dyn Catalogue>) -> Result<Self, ServeError> {
+        Self::start_with(settings, catalogue, None)
+    }
+
+    /// Takes requests for the streams of pipelines whose source is `ingest`, and runs these pipelines.
+    ///
+    /// # Errors
+    /// As of [`Server::start`].
+    pub fn run(
+        settings: Settings,
+        engine: Engine,
+        pipelines: Pipelines,
+    ) -> Result<Self, ServeError> {
+        let pipelines = Arc::new(pipelines);
+        let catalogue = Arc::clone(&pipelines) as Arc<dyn Catalogue>;
+        Self::start_with(settings, catalogue, Some((engine, pipelines)))
+    }
+
+    fn start_with(
+        settings: Settings,
+        catalogue: Arc<dyn Catalogue>,
+        runs: Option<(Engine, Arc<Pipelines>)>,
+    ) -> Result<Self, ServeError> {
         let listen = settings.listen;
         if !listen.ip().is_loopback() {
             return Err(ServeError::NotLoopback(listen));
@@ -127,20 +161,36 @@ impl Server {
         spool
             .clean(&known)
             .map_err(system("cannot read the spool"))?;
+        let work = runs.map(|(engine, pipelines)| {
+            let (store, spool) = (store.clone(), spool.clone());
+            let folder = settings.folder.join(SEGMENTS);
+            let settings = (folder, settings.retain, settings.runs);
+            Work::start(engine, pipelines, store, spool, settings)
+        });
+        let work = work
+            .transpose()
+            .map_err(system("cannot begin to run pipelines"))?;
         let shared = Shared {
             catalogue,
             store,
             receiver: Receiver::new(settings.bodies, spool),
+            notice: work.as_ref().map(Work::notice),
+            wait: settings.wait,
         };
         let (stop, stopped) = oneshot::channel();
-        let work = move || {
+        let serving = move || {
             runtime.block_on(serve(listener, routes(shared), &settings, stopped));
             // Requests that the drain cut off end here, and with them the last store.
             drop(runtime);
+            if let Some(work) = work {
+                work.stop();
+            }
             Threads::join(threads);
             drop(held);
         };
-        let thread = std::thread::Builder::new().name("serve".into()).spawn(work);
+        let thread = std::thread::Builder::new()
+            .name("serve".into())
+            .spawn(serving);
         Ok(Self {
             address,
             stop: Some(stop),

@@ -72,6 +72,11 @@ impl Spool {
         Ok(free >= self.0.keep_free.saturating_add(more))
     }
 
+    /// The path of a file.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.folder.join(name)
+    }
+
     /// Begins a file. It is removed when it is dropped, unless [`SpoolFile::keep`] was called.
     ///
     /// # Errors

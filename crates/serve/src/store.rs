@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::oneshot;
 
 /// Requests that are committed together.
@@ -33,8 +34,11 @@ CREATE TABLE job (
     sha256 BLOB NOT NULL,
     idempotency_key TEXT,
     state TEXT NOT NULL,
+    -- Why a job is dead, as JSON.
+    reason TEXT,
     -- Milliseconds since 1970.
     received INTEGER NOT NULL,
+    ended INTEGER,
     -- A small body. NULL: the body is the file `spooled`.
     body BLOB,
     spooled TEXT
@@ -42,6 +46,7 @@ CREATE TABLE job (
 CREATE UNIQUE INDEX job_by_key ON job (pipeline, stream, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX job_by_content ON job (pipeline, stream, sha256);
 CREATE INDEX job_pending ON job (pipeline, stream, id) WHERE state = 'pending';
+CREATE INDEX job_kept ON job (ended) WHERE state = 'done' AND (body IS NOT NULL OR spooled IS NOT NULL);
 ";
 
 /// An error of the store.
@@ -114,19 +119,24 @@ pub struct NewJob {
 pub enum JobState {
     /// Its rows are not committed in the destination.
     Pending,
+    /// Its rows are committed.
+    Done,
+    /// It cannot be read, or its rows are refused. It has no row in the destination.
+    Dead,
 }
 
 impl JobState {
     fn name(self) -> &'static str {
         match self {
             Self::Pending => "pending",
+            Self::Done => "done",
+            Self::Dead => "dead",
         }
     }
 
     fn of(name: &str) -> Option<Self> {
-        [Self::Pending]
-            .into_iter()
-            .find(|state| state.name() == name)
+        let mut all = [Self::Pending, Self::Done, Self::Dead].into_iter();
+        all.find(|state| state.name() == name)
     }
 }
 
@@ -151,8 +161,27 @@ pub struct Job {
     pub idempotency_key: Option<String>,
     /// Its state.
     pub state: JobState,
+    /// Why it is dead: `code`, `message` and the like.
+    pub reason: Option<Value>,
     /// When it was received, in milliseconds since 1970-01-01.
     pub received_ms: i64,
+    /// When it was done or dead.
+    pub ended_ms: Option<i64>,
+}
+
+/// A job whose rows are still to be moved.
+#[derive(Debug, Clone)]
+pub struct Pending {
+    /// Its id.
+    pub id: i64,
+    /// The format of its body.
+    pub format: String,
+    /// How its body is compressed.
+    pub encoding: Option<String>,
+    /// The size of its body as it was received.
+    pub bytes: u64,
+    /// Its body.
+    pub body: Body,
 }
 
 /// The answer to a new job.
@@ -168,14 +197,29 @@ pub enum Admitted {
     Full,
 }
 
-type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
-type Admission = (NewJob, Answer<Admitted>);
+type Change =
+    Box<dyn FnOnce(&Transaction<'_>, &mut Queued) -> Result<Vec<String>, StoreError> + Send>;
+type Answer = oneshot::Sender<Result<Outcome, StoreError>>;
+
+/// A request to the thread that writes.
+enum Request {
+    Admit(NewJob),
+    /// Gives names of files that no job has any more.
+    Change(Change),
+}
+
+/// What came of a request.
+enum Outcome {
+    Admitted(Box<Admitted>),
+    Changed(Vec<String>),
+}
+
 type Look = Box<dyn FnOnce(&Connection) + Send>;
 
 /// The store. Clones are the same store.
 #[derive(Clone)]
 pub struct Store {
-    admissions: Sender<Admission>,
+    writes: Sender<(Request, Answer)>,
     looks: Sender<Look>,
 }
 
@@ -202,21 +246,21 @@ impl Store {
         prepare(&mut writer)?;
         let queued = Queued::of(&writer)?;
         let reader = connect(file)?;
-        let (admissions, admitted) = bounded(MAX_WAITING);
+        let (writes, written) = bounded(MAX_WAITING);
         let (looks, looked) = bounded::<Look>(MAX_WAITING);
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
             let thread = std::thread::Builder::new().name(name.into()).spawn(work);
             thread.map_err(|error| StoreError::Sqlite(error.to_string()))
         };
-        let writes = spawn(
+        let writer = spawn(
             "jobs",
-            Box::new(move || admit_all(writer, queued, limits, &admitted)),
+            Box::new(move || write_all(writer, queued, limits, &written)),
         )?;
         let reads = spawn(
             "looks",
             Box::new(move || looked.iter().for_each(|look| look(&reader))),
         )?;
-        Ok((Self { admissions, looks }, Threads([writes, reads])))
+        Ok((Self { writes, looks }, Threads([writer, reads])))
     }
 
     /// Stores a job, unless it is known or the queue is full. After the answer it is on the disk.
@@ -225,8 +269,12 @@ impl Store {
     /// `Sqlite`, `Busy` and `Closed`. The job is not stored, except after `Closed`, where it may be.
     pub async fn admit(&self, job: NewJob) -> Result<Admitted, StoreError> {
         let (answer, answered) = oneshot::channel();
-        send(&self.admissions, (job, answer))?;
-        answered.await.unwrap_or(Err(StoreError::Closed))
+        send(&self.writes, (Request::Admit(job), answer))?;
+        match answered.await {
+            Ok(Ok(Outcome::Admitted(admitted))) => Ok(*admitted),
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(Outcome::Changed(_))) | Err(_) => Err(StoreError::Closed),
+        }
     }
 
     /// The job with this id.
@@ -276,17 +324,155 @@ impl Store {
         .await
     }
 
+    /// The oldest jobs of a stream that are not done, all of one format: at most `jobs`, and no more after `bytes`. For a
+    /// thread of its own.
+    ///
+    /// # Errors
+    /// `Sqlite`, `Busy` and `Closed`.
+    pub fn pending(
+        &self,
+        pipeline: &str,
+        stream: &str,
+        jobs: u32,
+        bytes: u64,
+    ) -> Result<Vec<Pending>, StoreError> {
+        let (pipeline, stream) = (pipeline.to_owned(), stream.to_owned());
+        let looked = self.look_later(move |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT id, format, encoding, bytes, body, spooled FROM job \
+                 WHERE pipeline = ?1 AND stream = ?2 AND state = 'pending' ORDER BY id LIMIT ?3",
+            )?;
+            let mut rows = statement.query(params![pipeline, stream, jobs])?;
+            let (mut found, mut sum): (Vec<Pending>, u64) = (Vec::new(), 0);
+            while let Some(row) = rows.next()? {
+                let job = pending_of(row)?;
+                let is_other = found
+                    .first()
+                    .is_some_and(|first| first.format != job.format);
+                if is_other || sum >= bytes {
+                    break;
+                }
+                sum = sum.saturating_add(job.bytes);
+                found.push(job);
+            }
+            Ok(found)
+        })?;
+        looked.blocking_recv().unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// All streams that have jobs which are not done.
+    ///
+    /// # Errors
+    /// `Sqlite`, `Busy` and `Closed`.
+    pub fn waiting(&self) -> Result<Vec<(String, String)>, StoreError> {
+        let looked = self.look_later(|connection| {
+            let mut statement = connection
+                .prepare("SELECT DISTINCT pipeline, stream FROM job WHERE state = 'pending'")?;
+            let streams = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok(streams.collect::<Result<_, _>>()?)
+        })?;
+        looked.blocking_recv().unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// The jobs of a stream up to this one are done, except those that are dead.
+    ///
+    /// # Errors
+    /// `Sqlite`, `Busy` and `Closed`.
+    pub fn done_through(&self, pipeline: &str, stream: &str, last: i64) -> Result<(), StoreError> {
+        let (pipeline, stream) = (pipeline.to_owned(), stream.to_owned());
+        self.change(move |transaction, queued| {
+            let these = "pipeline = ?1 AND stream = ?2 AND id <= ?3 AND state = 'pending'";
+            let sql = format!("SELECT count(*), coalesce(sum(bytes), 0) FROM job WHERE {these}");
+            let mut statement = transaction.prepare_cached(&sql)?;
+            let ended = statement.query_row(params![pipeline, stream, last], Queued::of_row)?;
+            let sql = format!("UPDATE job SET state = 'done', ended = ?4 WHERE {these}");
+            let mut statement = transaction.prepare_cached(&sql)?;
+            statement.execute(params![pipeline, stream, last, now_ms()])?;
+            *queued = queued.without(ended);
+            Ok(Vec::new())
+        })?;
+        Ok(())
+    }
+
+    /// A job is dead. `reason` says why.
+    ///
+    /// # Errors
+    /// `Sqlite`, `Busy` and `Closed`.
+    pub fn dead(&self, id: i64, reason: &Value) -> Result<(), StoreError> {
+        let reason = reason.to_string();
+        self.change(move |transaction, queued| {
+            let these = "id = ?1 AND state = 'pending'";
+            let sql = format!("SELECT count(*), coalesce(sum(bytes), 0) FROM job WHERE {these}");
+            let ended = transaction.query_row(&sql, [id], Queued::of_row)?;
+            let sql =
+                format!("UPDATE job SET state = 'dead', reason = ?2, ended = ?3 WHERE {these}");
+            transaction.execute(&sql, params![id, reason, now_ms()])?;
+            *queued = queued.without(ended);
+            Ok(Vec::new())
+        })?;
+        Ok(())
+    }
+
+    /// Takes the bodies of jobs out that have been done for this long. Returns the names of their files, which no job has
+    /// any more.
+    ///
+    /// # Errors
+    /// `Sqlite`, `Busy` and `Closed`.
+    pub fn forget_bodies(&self, done_for: Duration) -> Result<Vec<String>, StoreError> {
+        /// Rows of one commit.
+        const MAX_ROWS: u32 = 10_000;
+        let age = i64::try_from(done_for.as_millis()).unwrap_or(i64::MAX);
+        let before = now_ms().saturating_sub(age);
+        self.change(move |transaction, _| {
+            let old = "SELECT id FROM job WHERE state = 'done' AND ended <= ?1 \
+                       AND (body IS NOT NULL OR spooled IS NOT NULL) ORDER BY ended LIMIT ?2";
+            let sql =
+                format!("SELECT spooled FROM job WHERE spooled IS NOT NULL AND id IN ({old})");
+            let mut statement = transaction.prepare_cached(&sql)?;
+            let names = statement.query_map(params![before, MAX_ROWS], |row| row.get(0))?;
+            let names = names.collect::<Result<_, _>>()?;
+            let sql = format!("UPDATE job SET body = NULL, spooled = NULL WHERE id IN ({old})");
+            let mut statement = transaction.prepare_cached(&sql)?;
+            statement.execute(params![before, MAX_ROWS])?;
+            Ok(names)
+        })
+    }
+
+    /// Changes jobs, and waits until the change is on the disk.
+    fn change(
+        &self,
+        change: impl FnOnce(&Transaction<'_>, &mut Queued) -> Result<Vec<String>, StoreError>
+        + Send
+        + 'static,
+    ) -> Result<Vec<String>, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        send(&self.writes, (Request::Change(Box::new(change)), answer))?;
+        match answered.blocking_recv() {
+            Ok(Ok(Outcome::Changed(names))) => Ok(names),
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(Outcome::Admitted(_))) | Err(_) => Err(StoreError::Closed),
+        }
+    }
+
     async fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
+        let looked = self.look_later(look)?;
+        looked.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    fn look_later<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError> {
         let (answer, answered) = oneshot::channel();
         let look: Look = Box::new(move |connection| {
             // Nobody listens if the client is gone.
             let _ = answer.send(look(connection));
         });
         send(&self.looks, look)?;
-        answered.await.unwrap_or(Err(StoreError::Closed))
+        Ok(answered)
     }
 }
 
@@ -330,13 +516,21 @@ struct Queued {
 impl Queued {
     fn of(connection: &Connection) -> Result<Self, StoreError> {
         let sql = "SELECT count(*), coalesce(sum(bytes), 0) FROM job WHERE state = 'pending'";
-        let queued = connection.query_row(sql, [], |row| {
-            Ok(Self {
-                jobs: row.get(0)?,
-                bytes: row.get(1)?,
-            })
-        });
-        Ok(queued?)
+        Ok(connection.query_row(sql, [], Self::of_row)?)
+    }
+
+    fn of_row(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            jobs: row.get(0)?,
+            bytes: row.get(1)?,
+        })
+    }
+
+    fn without(self, ended: Self) -> Self {
+        Self {
+            jobs: self.jobs.saturating_sub(ended.jobs),
+            bytes: self.bytes.saturating_sub(ended.bytes),
+        }
     }
 
     /// With one more job, if that is within the limits.
@@ -349,21 +543,22 @@ impl Queued {
     }
 }
 
-/// Admits jobs until the last store is dropped.
-fn admit_all(
+/// Writes until the last store is dropped.
+fn write_all(
     mut connection: Connection,
     mut queued: Queued,
     limits: QueueLimits,
-    requests: &Receiver<Admission>,
+    requests: &Receiver<(Request, Answer)>,
 ) {
     while let Ok(first) = requests.recv() {
         let more = requests.try_iter().take(MAX_GROUP - 1);
-        let (jobs, answers): (Vec<NewJob>, Vec<_>) = [first].into_iter().chain(more).unzip();
-        match admit_group(&mut connection, queued, limits, jobs) {
-            Ok((admitted, now)) => {
+        let (group, answers): (Vec<Request>, Vec<Answer>) = [first].into_iter().chain(more).unzip();
+        // Nobody listens if a client is gone.
+        match write_group(&mut connection, queued, limits, group) {
+            Ok((outcomes, now)) => {
                 queued = now;
-                for (answer, admitted) in answers.into_iter().zip(admitted) {
-                    let _ = answer.send(Ok(admitted));
+                for (answer, outcome) in answers.into_iter().zip(outcomes) {
+                    let _ = answer.send(Ok(outcome));
                 }
             }
             Err(error) => {
@@ -375,20 +570,25 @@ fn admit_all(
     }
 }
 
-/// One commit: all of the jobs, or none.
-fn admit_group(
+/// One commit: all of the requests, or none.
+fn write_group(
     connection: &mut Connection,
     mut queued: Queued,
     limits: QueueLimits,
-    jobs: Vec<NewJob>,
-) -> Result<(Vec<Admitted>, Queued), StoreError> {
+    group: Vec<Request>,
+) -> Result<(Vec<Outcome>, Queued), StoreError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let mut admitted = Vec::with_capacity(jobs.len());
-    for job in jobs {
-        admitted.push(admit(&transaction, &mut queued, limits, job)?);
+    let mut outcomes = Vec::with_capacity(group.len());
+    for request in group {
+        outcomes.push(match request {
+            Request::Admit(job) => {
+                Outcome::Admitted(Box::new(admit(&transaction, &mut queued, limits, job)?))
+            }
+            Request::Change(change) => Outcome::Changed(change(&transaction, &mut queued)?),
+        });
     }
     transaction.commit()?;
-    Ok((admitted, queued))
+    Ok((outcomes, queued))
 }
 
 fn admit(
@@ -457,17 +657,19 @@ fn admit(
         sha256: hexadecimal(&job.sha256),
         idempotency_key: job.key,
         state: JobState::Pending,
+        reason: None,
         received_ms,
+        ended_ms: None,
     }))
 }
 
 /// The columns of [`job_of`].
-const COLUMNS: &str =
-    "id, pipeline, stream, format, encoding, bytes, sha256, idempotency_key, state, received";
+const COLUMNS: &str = "id, pipeline, stream, format, encoding, bytes, sha256, idempotency_key, state, received, reason, ended";
 
 fn job_of(row: &Row<'_>) -> rusqlite::Result<Job> {
     let sha256: Vec<u8> = row.get(6)?;
     let state: String = row.get(8)?;
+    let reason: Option<String> = row.get(10)?;
     let unknown = || rusqlite::Error::InvalidColumnName(format!("a job that is {state:?}"));
     Ok(Job {
         id: row.get(0)?,
@@ -480,6 +682,22 @@ fn job_of(row: &Row<'_>) -> rusqlite::Result<Job> {
         idempotency_key: row.get(7)?,
         state: JobState::of(&state).ok_or_else(unknown)?,
         received_ms: row.get(9)?,
+        reason: reason.and_then(|reason| serde_json::from_str(&reason).ok()),
+        ended_ms: row.get(11)?,
+    })
+}
+
+fn pending_of(row: &Row<'_>) -> rusqlite::Result<Pending> {
+    let spooled: Option<String> = row.get(5)?;
+    Ok(Pending {
+        id: row.get(0)?,
+        format: row.get(1)?,
+        encoding: row.get(2)?,
+        bytes: row.get(3)?,
+        body: match spooled {
+            Some(name) => Body::Spooled(name),
+            None => Body::Inline(row.get::<_, Option<Vec<u8>>>(4)?.unwrap_or_default()),
+        },
     })
 }
 

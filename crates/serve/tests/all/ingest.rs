@@ -1,15 +1,15 @@
 //! Requests over real connections, and a server that is killed.
 
 use std::collections::HashSet;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, RwLock, mpsc};
 use std::time::Duration;
 
+use crate::support::{Client, request};
 use rapidbyte_serve::{Catalogue, Ingest, QueueLimits, ServeError, Server, Settings};
-use serde_json::Value;
 
 /// The pipeline `p` takes rows for the streams `s`, and for `c` by their content.
 struct Orders;
@@ -26,66 +26,6 @@ impl Catalogue for Orders {
 
 fn start(settings: Settings) -> Server {
     Server::start(settings, Arc::new(Orders)).expect("a server")
-}
-
-/// One client with one connection.
-struct Client(BufReader<TcpStream>);
-
-struct Answer {
-    status: u16,
-    head: String,
-    body: Value,
-}
-
-impl Client {
-    fn new(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("a connection");
-        let limit = Some(Duration::from_secs(60));
-        stream.set_read_timeout(limit).expect("a limit");
-        Self(BufReader::new(stream))
-    }
-
-    fn send(&mut self, request: &[u8]) -> Answer {
-        self.0.get_mut().write_all(request).expect("sent");
-        self.answer().expect("an answer")
-    }
-
-    /// `None` if the server is gone.
-    fn answer(&mut self) -> Option<Answer> {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            if self.0.read_line(&mut head).ok()? == 0 {
-                return None;
-            }
-        }
-        let lower = head.to_lowercase();
-        let length = lower
-            .lines()
-            .find_map(|line| line.strip_prefix("content-length: "));
-        let length = length.map_or(0, |length| length.parse().expect("a number"));
-        let mut body = vec![0; length];
-        self.0.read_exact(&mut body).ok()?;
-        Some(Answer {
-            status: head[9..12].parse().expect("a status"),
-            body: serde_json::from_slice(&body).unwrap_or(Value::Null),
-            head,
-        })
-    }
-
-    fn post(&mut self, path: &str, headers: &str, body: &[u8]) -> Answer {
-        self.send(&request(path, headers, body))
-    }
-
-    fn get(&mut self, path: &str) -> Answer {
-        self.send(format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n").as_bytes())
-    }
-}
-
-fn request(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
-    let length = body.len();
-    let head =
-        format!("POST {path} HTTP/1.1\r\nHost: t\r\nContent-Length: {length}\r\n{headers}\r\n");
-    [head.as_bytes(), body].concat()
 }
 
 const JSON_LINES: &str = "Content-Type: application/x-ndjson\r\n";
@@ -352,7 +292,7 @@ fn server_of_a_folder() {
 
 fn spawn(folder: &Path) -> (Child, SocketAddr) {
     let mut child = Command::new(std::env::current_exe().expect("a program"))
-        .args(["--exact", "server_of_a_folder", "--nocapture"])
+        .args(["--exact", "ingest::server_of_a_folder", "--nocapture"])
         .env(FOLDER, folder)
         .stdout(Stdio::piped())
         .spawn()

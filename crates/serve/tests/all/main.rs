@@ -1,0 +1,5 @@
+//! The server over real connections.
+
+mod ingest;
+mod runs;
+mod support;

@@ -1,0 +1,198 @@
+//! Jobs become rows of a real PostgreSQL, each once.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{RwLock, mpsc};
+
+use crate::support::{Client, request};
+use rapidbyte::{Engine, Environment, Pipeline};
+use rapidbyte_serve::{Pipelines, Server, Settings};
+use rapidbyte_testkit::postgres::{Database, shared};
+
+const JSON_LINES: &str = "Content-Type: application/x-ndjson\r\n";
+const ROWS: &str = "/v1/ingest/orders/orders";
+const ROWS_AND_WAIT: &str = "/v1/ingest/orders/orders?wait=true";
+
+fn start(folder: &Path, url: &str) -> Server {
+    let text = format!(
+        "version: 1\npipeline: orders\n\
+         source: {{ use: ingest, config: {{ schema: {{ id: int64, name: string }} }}, streams: [orders, others] }}\n\
+         destination: {{ use: dest-postgres, config: {{ url: \"{url}\" }}, write_mode: append }}\n"
+    );
+    let environment = Environment::from_fn(|_| None).without_env_file();
+    let pipeline = Pipeline::from_str(&text, folder, &environment).expect("a pipeline");
+    let cache = rapidbyte::user_cache().ok();
+    let engine = Engine::builder().cache(cache).build().expect("an engine");
+    let settings = Settings::new(&folder.join("server"));
+    Server::run(settings, engine, Pipelines::new([pipeline])).expect("a server")
+}
+
+/// The ids in the table, in order.
+fn ids(database: &Database<'_>) -> Vec<i64> {
+    let sql = "SELECT id FROM public.orders ORDER BY id";
+    let rows = database.client().query(sql, &[]).expect("rows");
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+#[test]
+fn jobs_are_rows_and_a_bad_job_is_dead_alone() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path(), &database.url());
+    let mut client = Client::new(server.address());
+    let first = client.post(
+        ROWS_AND_WAIT,
+        JSON_LINES,
+        b"{\"id\":1,\"name\":\"a\"}\n{\"id\":2}\n",
+    );
+    assert_eq!(
+        (first.status, &first.body["job"]["state"]),
+        (200, &"done".into()),
+        "{}",
+        first.body
+    );
+    assert_eq!(ids(&database), [1, 2]);
+    // Many jobs at once, of two formats, of which two are broken.
+    for id in 3..20 {
+        let (headers, body) = match id {
+            7 => (JSON_LINES, "{\"id\":7}\n{\"id\":\"seven\"}\n".to_owned()),
+            9 => (JSON_LINES, "{\"id\":9".to_owned()),
+            12 | 13 => ("Content-Type: text/csv\r\n", format!("id,name\n{id},x\n")),
+            _ => (JSON_LINES, format!("{{\"id\":{id}}}\n")),
+        };
+        assert_eq!(client.post(ROWS, headers, body.as_bytes()).status, 202);
+    }
+    let last = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":20}");
+    assert_eq!(
+        (last.status, &last.body["job"]["state"]),
+        (200, &"done".into()),
+        "{}",
+        last.body
+    );
+    let expected: Vec<i64> = (1..=20).filter(|id| ![7, 9].contains(id)).collect();
+    assert_eq!(ids(&database), expected);
+    let page = client.get("/v1/jobs?limit=1000");
+    let jobs = page.body["jobs"].as_array().expect("jobs");
+    let dead: Vec<_> = jobs.iter().filter(|job| job["state"] == "dead").collect();
+    assert_eq!(dead.len(), 2);
+    assert_eq!(
+        (&dead[0]["id"], &dead[0]["reason"]["line"]),
+        (&6.into(), &2.into()),
+        "{}",
+        dead[0]
+    );
+    assert_eq!(
+        (&dead[0]["reason"]["code"], &dead[0]["reason"]["column"]),
+        (&"value_does_not_fit".into(), &"id".into())
+    );
+    assert_eq!(jobs.iter().filter(|job| job["state"] == "done").count(), 17);
+    // A dead job is told to the client that waits for it.
+    let told = client.post(ROWS_AND_WAIT, JSON_LINES, b"?");
+    assert_eq!(
+        (told.status, &told.body["job"]["state"]),
+        (422, &"dead".into()),
+        "{}",
+        told.body
+    );
+    server.stop();
+    assert!(
+        std::fs::read_dir(folder.path().join("server/runs"))
+            .expect("a folder")
+            .next()
+            .is_none()
+    );
+}
+
+const FOLDER: &str = "RAPIDBYTE_SERVE_RUNS";
+const URL: &str = "RAPIDBYTE_SERVE_URL";
+
+/// Not a test of its own: the server that the next test kills.
+#[test]
+fn server_of_a_folder() {
+    let (Some(folder), Ok(url)) = (std::env::var_os(FOLDER), std::env::var(URL)) else {
+        return;
+    };
+    let server = start(Path::new(&folder), &url);
+    println!("listens on {}", server.address());
+    // Until it is killed.
+    loop {
+        std::thread::park();
+    }
+}
+
+fn spawn(folder: &Path, url: &str) -> (Child, SocketAddr) {
+    let mut child = Command::new(std::env::current_exe().expect("a program"))
+        .args(["--exact", "runs::server_of_a_folder", "--nocapture"])
+        .env(FOLDER, folder)
+        .env(URL, url)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a process");
+    let lines = BufReader::new(child.stdout.take().expect("an output")).lines();
+    let mut lines = lines.map(|line| line.expect("a line"));
+    let address = lines.find_map(|line| {
+        let (_, address) = line.split_once("listens on ")?;
+        address.parse().ok()
+    });
+    (child, address.expect("an address"))
+}
+
+/// Kills between an answer and a commit, and between a commit and its record.
+#[test]
+fn kills_lose_no_row_and_double_none() {
+    const KILLS: usize = 4;
+    const JOBS: i64 = 100;
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = database.url();
+    let running = RwLock::new(spawn(folder.path(), &url));
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let running = &running;
+        let client = scope.spawn(move || {
+            for id in 1..=JOBS {
+                // Each fifth job waits for its rows: kills then meet runs at work.
+                let path = if id % 5 == 0 { ROWS_AND_WAIT } else { ROWS };
+                let headers = format!("{JSON_LINES}Idempotency-Key: {id}\r\n");
+                let request = request(path, &headers, format!("{{\"id\":{id}}}").as_bytes());
+                loop {
+                    let address = running.read().expect("a server").1;
+                    // After a kill the next read of the address waits for the next server.
+                    let Ok(stream) = TcpStream::connect(address) else {
+                        continue;
+                    };
+                    let mut client = Client(BufReader::new(stream));
+                    tell.send(()).ok();
+                    if client.0.get_mut().write_all(&request).is_ok()
+                        && let Some(answer) = client.answer()
+                    {
+                        assert!(matches!(answer.status, 200 | 202), "{}", answer.body);
+                        break;
+                    }
+                }
+            }
+        });
+        for _ in 0..KILLS {
+            let requests = told.iter().take(JOBS as usize / (KILLS + 1));
+            requests.for_each(drop);
+            let mut running = running.write().expect("a server");
+            running.0.kill().expect("killed");
+            running.0.wait().expect("ended");
+            *running = spawn(folder.path(), &url);
+        }
+        client.join().expect("the client");
+    });
+    let (mut child, address) = running.into_inner().expect("a server");
+    let last = Client::new(address).post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":101}");
+    assert_eq!(
+        (last.status, &last.body["job"]["state"]),
+        (200, &"done".into()),
+        "{}",
+        last.body
+    );
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    assert_eq!(ids(&database), (1..=JOBS + 1).collect::<Vec<_>>());
+}

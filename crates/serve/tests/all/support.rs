@@ -1,0 +1,67 @@
+//! An HTTP client of one connection.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// One client with one connection.
+pub struct Client(pub BufReader<TcpStream>);
+
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: Value,
+}
+
+impl Client {
+    pub fn new(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("a connection");
+        let limit = Some(Duration::from_secs(60));
+        stream.set_read_timeout(limit).expect("a limit");
+        Self(BufReader::new(stream))
+    }
+
+    pub fn send(&mut self, request: &[u8]) -> Answer {
+        self.0.get_mut().write_all(request).expect("sent");
+        self.answer().expect("an answer")
+    }
+
+    /// `None` if the server is gone.
+    pub fn answer(&mut self) -> Option<Answer> {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if self.0.read_line(&mut head).ok()? == 0 {
+                return None;
+            }
+        }
+        let lower = head.to_lowercase();
+        let length = lower
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "));
+        let length = length.map_or(0, |length| length.parse().expect("a number"));
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).ok()?;
+        Some(Answer {
+            status: head[9..12].parse().expect("a status"),
+            body: serde_json::from_slice(&body).unwrap_or(Value::Null),
+            head,
+        })
+    }
+
+    pub fn post(&mut self, path: &str, headers: &str, body: &[u8]) -> Answer {
+        self.send(&request(path, headers, body))
+    }
+
+    pub fn get(&mut self, path: &str) -> Answer {
+        self.send(format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n").as_bytes())
+    }
+}
+
+pub fn request(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let head =
+        format!("POST {path} HTTP/1.1\r\nHost: t\r\nContent-Length: {length}\r\n{headers}\r\n");
+    [head.as_bytes(), body].concat()
+}
