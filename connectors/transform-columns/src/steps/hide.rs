@@ -42,11 +42,10 @@ pub(super) fn hash(hash: &Hash, columns: &mut Columns) -> Result<Box<Run>, Probl
 fn hashed(column: &ArrayRef, keyed: &HmacSha256) -> Result<ArrayRef, Fault> {
     let values = values(column);
     let digests = keyed.digests(values.iter().copied().flatten());
-    let digits = digests
-        .iter()
-        .flat_map(|byte| HEXADECIMAL[usize::from(*byte)]);
-    let mut texts = Vec::with_capacity(digests.len() * 2);
-    texts.extend(digits);
+    let mut texts = vec![0; digests.len() * 2];
+    for (digits, byte) in texts.chunks_exact_mut(2).zip(&digests) {
+        digits.copy_from_slice(&HEXADECIMAL[usize::from(*byte)]);
+    }
     i32::try_from(texts.len()).map_err(Fault::internal)?;
     let lengths = values.iter().map(|value| match value {
         Some(_) => DIGEST_BYTES * 2,
