@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rapidbyte_engine::document::{ChangeDetection, Pages, SyncMode};
+use rapidbyte_engine::document::{ChangeDetection, Pages, SyncMode, WriteMode};
 use rapidbyte_engine::{Document, Environment, Failure};
 use serde_json::Value;
 
@@ -68,6 +68,15 @@ impl Pipeline {
     pub fn streams(&self) -> Vec<&str> {
         let streams = self.document.source.streams.iter();
         streams.map(|stream| stream.name.as_str()).collect()
+    }
+
+    /// Whether a run can delete rows that it does not read: with `write_mode: replace`, or `deletes`.
+    pub fn deletes_rows(&self) -> bool {
+        let mut streams = self.document.source.streams.iter();
+        streams.any(|stream| {
+            self.document.write_mode_of(stream) == WriteMode::Replace
+                || self.document.deletes_of(stream).is_some()
+        })
     }
 
     /// The same for a source that is a queue: the stream, which has to be one of the pipeline's, is read from the cursor in the

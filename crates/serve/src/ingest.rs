@@ -11,10 +11,12 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::json;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::answer::Refusal;
 use crate::receive::{Content, Received, Receiver};
+use crate::spool::SpoolFile;
 use crate::store::{Admitted, Body as Kept, Job, JobState, NewJob, Store, StoreError};
 use crate::work::Notice;
 
@@ -104,25 +106,30 @@ pub(crate) async fn ingest(
         is_known_by_content: taken.is_known_by_content,
         body,
     };
-    // If the client goes away here, the job may be stored all the same: then its file has to stay.
     let admitted = tokio::spawn(async move {
+        // The job may be stored although this task ends before the answer: then its file has to stay.
+        let kept = file.map(SpoolFile::keep);
         let admitted = shared.store.admit(job).await;
         drop(memory);
         if let (Ok(Admitted::New(job)), Some(notice)) = (&admitted, &shared.notice) {
             notice.tell(&job.pipeline, &job.stream);
         }
-        if let Some(file) = file
-            && may_be_stored(&admitted)
+        if let Some(path) = kept
+            && !may_be_stored(&admitted)
         {
-            file.keep();
+            // What stays is removed at the next start.
+            let _ = spawn_blocking(|| std::fs::remove_file(path)).await;
         }
         admitted
     });
     let ended = |_| Refusal::spool_failed("the store panicked");
     match admitted.await.map_err(ended)?? {
-        Admitted::New(job) if asked.wait => waits.end_of(job).await,
-        Admitted::Known(job) if asked.wait => waits.end_of(job).await,
+        Admitted::New(job) if asked.wait => Ok(waits.end_of(job).await),
+        Admitted::Known(job) if asked.wait => Ok(waits.end_of(job).await),
         Admitted::New(job) => Ok(answer(StatusCode::ACCEPTED, &job)),
+        Admitted::Known(job) if job.state == JobState::Dead => {
+            Ok(answer(StatusCode::UNPROCESSABLE_ENTITY, &job))
+        }
         Admitted::Known(job) => Ok(answer(StatusCode::OK, &job)),
         Admitted::KeyOfAnother(job) => Err(Refusal::new(
             StatusCode::UNPROCESSABLE_ENTITY,
@@ -139,10 +146,10 @@ pub(crate) async fn ingest(
 
 impl Shared {
     /// Answers when the job is done (200) or dead (422), or after a time (202).
-    async fn end_of(&self, job: Job) -> Result<Response, Refusal> {
+    async fn end_of(&self, job: Job) -> Response {
         let id = job.id;
         let Some(mut ended) = self.notice.as_ref().map(Notice::ended) else {
-            return Ok(answer(StatusCode::ACCEPTED, &job));
+            return answer(StatusCode::ACCEPTED, &job);
         };
         let found = timeout(self.wait, async {
             loop {
@@ -150,23 +157,21 @@ impl Shared {
                 ended.mark_unchanged();
                 let found = self.store.job(id).await?;
                 if let Some(job) = found.filter(|job| job.state != JobState::Pending) {
-                    return Ok::<_, Refusal>(job);
+                    return Ok::<_, StoreError>(job);
                 }
                 if ended.changed().await.is_err() {
-                    return Err(StoreError::Closed.into());
+                    return Err(StoreError::Closed);
                 }
             }
         });
-        Ok(match found.await {
-            Err(_) => answer(StatusCode::ACCEPTED, &job),
-            Ok(found) => {
-                let job = found?;
-                match job.state {
-                    JobState::Dead => answer(StatusCode::UNPROCESSABLE_ENTITY, &job),
-                    JobState::Done | JobState::Pending => answer(StatusCode::OK, &job),
-                }
-            }
-        })
+        // The job is stored: an error here must not make the client send it again.
+        match found.await {
+            Err(_) | Ok(Err(_)) => answer(StatusCode::ACCEPTED, &job),
+            Ok(Ok(job)) => match job.state {
+                JobState::Dead => answer(StatusCode::UNPROCESSABLE_ENTITY, &job),
+                JobState::Done | JobState::Pending => answer(StatusCode::OK, &job),
+            },
+        }
     }
 }
 

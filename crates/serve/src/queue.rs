@@ -15,7 +15,7 @@ use rapidbyte_runtime::{
 use serde_json::{Map, Value, json};
 
 /// The connector that reads the bodies.
-const READER: &str = "source-file";
+pub const READER: &str = "source-file";
 /// The name that pipelines write after `use:`.
 pub const NAME: &str = "ingest";
 
@@ -28,20 +28,25 @@ pub struct Segment {
     pub folder: PathBuf,
     /// The format of all of them, as `source-file` names it.
     pub format: String,
+    /// The id of the first job.
+    pub first: i64,
     /// The id of the last job.
     pub last: i64,
+    /// The name of the queue: ids of another one say nothing.
+    pub queue: String,
 }
 
 impl Segment {
-    /// The cursor of a destination that has all rows up to a job.
-    pub fn cursor(job: i64) -> String {
-        json!({ "job": job }).to_string()
+    /// The cursor of a destination that has all rows up to the last job.
+    fn cursor(&self) -> String {
+        json!({ "queue": self.queue, "job": self.last }).to_string()
     }
 
-    /// The job of a cursor.
-    pub fn job_of(cursor: &str) -> Option<i64> {
+    /// The job of a cursor. `None` for a cursor of another queue.
+    pub fn job_of(cursor: &str, queue: &str) -> Option<i64> {
         let cursor: Value = serde_json::from_str(cursor).ok()?;
-        cursor["job"].as_i64()
+        let is_of_queue = cursor["queue"] == queue;
+        cursor["job"].as_i64().filter(|_| is_of_queue)
     }
 
     /// A source that reads the bodies.
@@ -222,13 +227,14 @@ impl SourceSession for Queue {
     }
 
     fn read(&mut self, requests: &[ReadRequest]) -> Result<Vec<Vec<u8>>> {
-        let last = self.shared.segment.last;
+        let Segment { first, queue, .. } = &self.shared.segment;
         let committed = requests
             .iter()
             .filter_map(|request| request.cursor.as_deref());
-        let mut committed = committed.filter_map(Segment::job_of);
-        if committed.any(|job| job >= last) {
-            let text = format!("the destination has the rows of the job {last} already");
+        let mut committed = committed.filter_map(|cursor| Segment::job_of(cursor, queue));
+        // A run of before may have committed some of these jobs after the store was compared with the destination.
+        if let Some(job) = committed.find(|job| job >= first) {
+            let text = format!("the destination has the rows of the job {job} already");
             return Err(failed("session.read", broken(text)));
         }
         self.ends = false;
@@ -252,7 +258,7 @@ impl SourceSession for Queue {
         self.ends = true;
         Ok(Event::Checkpoint(Position {
             stream: 0,
-            cursor: Segment::cursor(self.shared.segment.last),
+            cursor: self.shared.segment.cursor(),
         }))
     }
 

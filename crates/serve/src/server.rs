@@ -144,6 +144,9 @@ impl Server {
             return Err(ServeError::NotLoopback(listen));
         }
         let system = |what: &'static str| move |error| ServeError::System(what, error);
+        let folder =
+            std::path::absolute(&settings.folder).map_err(system("cannot find the folder"))?;
+        let settings = Settings { folder, ..settings };
         let spool = Spool::open(&settings.folder.join(SPOOL), settings.keep_free);
         let spool = spool.map_err(system("cannot make the folder"))?;
         let held = hold(&settings.folder)?;

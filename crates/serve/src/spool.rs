@@ -133,9 +133,9 @@ impl SpoolFile {
         &self.name
     }
 
-    /// Leaves the file where it is: a job has it.
-    pub fn keep(mut self) {
-        self.path = None;
+    /// Leaves the file where it is, because a job may have it. Returns its path.
+    pub fn keep(mut self) -> PathBuf {
+        self.path.take().unwrap_or_default()
     }
 }
 

@@ -4,6 +4,7 @@
 //! commit, however many clients there are.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -23,6 +24,9 @@ const BUSY: Duration = Duration::from_secs(5);
 const VERSION: i64 = 1;
 
 const TABLES: &str = "
+-- One row: the name of this queue, by which a destination tells its ids from those of another.
+CREATE TABLE queue (name TEXT NOT NULL) STRICT;
+INSERT INTO queue VALUES (lower(hex(randomblob(8))));
 CREATE TABLE job (
     -- In the order in which they were admitted; never used again.
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -221,6 +225,7 @@ type Look = Box<dyn FnOnce(&Connection) + Send>;
 pub struct Store {
     writes: Sender<(Request, Answer)>,
     looks: Sender<Look>,
+    name: Arc<str>,
 }
 
 /// The threads of the store. They end when the last [`Store`] is dropped.
@@ -245,6 +250,7 @@ impl Store {
         let mut writer = connect(file)?;
         prepare(&mut writer)?;
         let queued = Queued::of(&writer)?;
+        let name: String = writer.query_row("SELECT name FROM queue", [], |row| row.get(0))?;
         let reader = connect(file)?;
         let (writes, written) = bounded(MAX_WAITING);
         let (looks, looked) = bounded::<Look>(MAX_WAITING);
@@ -260,7 +266,17 @@ impl Store {
             "looks",
             Box::new(move || looked.iter().for_each(|look| look(&reader))),
         )?;
-        Ok((Self { writes, looks }, Threads([writer, reads])))
+        let store = Self {
+            writes,
+            looks,
+            name: name.into(),
+        };
+        Ok((store, Threads([writer, reads])))
+    }
+
+    /// The name of the queue. Another queue, whose ids begin again, has another name.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Stores a job, unless it is known or the queue is full. After the answer it is on the disk.
@@ -741,6 +757,11 @@ mod tests {
         runtime.expect("a runtime").block_on(work)
     }
 
+    fn store_name(file: &Path) -> String {
+        let (store, _) = Store::open(file, LIMITS).expect("a store");
+        store.name().to_owned()
+    }
+
     fn new(admitted: Admitted) -> Job {
         match admitted {
             Admitted::New(job) => job,
@@ -793,7 +814,10 @@ mod tests {
         });
         drop(store);
         threads.join();
+        let name = store_name(&file);
         let (store, threads) = Store::open(&file, LIMITS).expect("a store");
+        assert_eq!(store.name(), name);
+        assert_ne!(name, store_name(&folder.path().join("other.db")));
         block(async {
             let more = store.admit(job(None, &[1])).await.expect("an answer");
             assert_eq!(more, Admitted::Full);

@@ -6,7 +6,10 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::ingest::{Catalogue, Ingest};
-use crate::queue::{NAME, Segment};
+use crate::queue::{NAME, READER, Segment};
 use crate::spool::Spool;
 use crate::store::{Body, Pending, Store, StoreError};
 
@@ -33,15 +36,33 @@ pub struct Pipelines(HashMap<String, Pipeline>);
 
 impl Pipelines {
     /// Those of them that read the queue: their source is `ingest`.
-    pub fn new(pipelines: impl IntoIterator<Item = Pipeline>) -> Self {
+    ///
+    /// # Errors
+    /// `queue_replaces`: a run would delete the rows of the jobs before, with `write_mode: replace` or `deletes`.
+    /// `duplicate_pipeline`: two of them have one name.
+    pub fn new(pipelines: impl IntoIterator<Item = Pipeline>) -> Result<Self, Failure> {
+        let mut known = HashMap::new();
         let of_queue = pipelines
             .into_iter()
             .filter(|pipeline| pipeline.source() == NAME);
-        Self(
-            of_queue
-                .map(|pipeline| (pipeline.name().to_owned(), pipeline))
-                .collect(),
-        )
+        for pipeline in of_queue {
+            let name = pipeline.name().to_owned();
+            if pipeline.deletes_rows() {
+                let text = format!(
+                    "{name}: a run of {NAME} has the rows of some jobs, and would delete those of the others"
+                );
+                let failure = Failure::new(Class::Config, "queue_replaces", text);
+                return Err(failure.hint("set write_mode: append or upsert, and remove deletes"));
+            }
+            if known.insert(name.clone(), pipeline).is_some() {
+                let text = format!("two pipelines have the name {name}");
+                let failure = Failure::new(Class::Config, "duplicate_pipeline", text);
+                return Err(
+                    failure.hint("rename one of them: the path of a request names the pipeline")
+                );
+            }
+        }
+        Ok(Self(known))
     }
 }
 
@@ -68,6 +89,8 @@ struct Shared {
     cancel: Cancel,
     agenda: Mutex<Agenda>,
     changed: Condvar,
+    /// Runs so far.
+    runs: AtomicU64,
     /// Changes whenever jobs are done or dead.
     ended: watch::Sender<()>,
 }
@@ -120,7 +143,7 @@ impl Work {
         // What a process left that ended in the middle of a run.
         match fs::remove_dir_all(&folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => fs::create_dir_all(&folder)?,
+            _ => private().create(&folder)?,
         }
         let waiting = store.waiting().map_err(io::Error::other)?;
         let shared = Arc::new(Shared {
@@ -133,6 +156,7 @@ impl Work {
             cancel: Cancel::new(),
             agenda: Mutex::default(),
             changed: Condvar::new(),
+            runs: AtomicU64::new(0),
             ended: watch::Sender::new(()),
         });
         let mut work = Self {
@@ -185,6 +209,8 @@ impl Notice {
 enum Ended {
     /// They are done or dead.
     All,
+    /// So are these, and the stream may have more: others come first.
+    More,
     /// The rest is tried again.
     Later,
 }
@@ -213,7 +239,9 @@ impl Shared {
 
     fn work(&self) {
         while let Some((key, standing)) = self.next() {
-            let ended = self.run_stream(&key, standing.is_reconciled);
+            // A stream that panics is tried again like one that fails.
+            let run = AssertUnwindSafe(|| self.run_stream(&key, standing.is_reconciled));
+            let ended = catch_unwind(run).unwrap_or(Ok(Ended::Later));
             self.ended(key, &ended);
         }
     }
@@ -235,6 +263,9 @@ impl Shared {
                 agenda.ready.extend(keys);
             }
             if let Some(key) = agenda.ready.pop_front() {
+                if !agenda.ready.is_empty() {
+                    self.changed.notify_one();
+                }
                 let standing = agenda.streams.entry(key.clone()).or_default();
                 (standing.is_due, standing.is_running) = (false, true);
                 return Some((key, *standing));
@@ -256,9 +287,13 @@ impl Shared {
         let mut agenda = self.agenda();
         let standing = agenda.streams.entry(key.clone()).or_default();
         standing.is_running = false;
-        let is_due = std::mem::take(&mut standing.is_due_again);
+        let mut is_due = std::mem::take(&mut standing.is_due_again);
         match ended {
             Ok(Ended::All) => (standing.failures, standing.is_reconciled) = (0, true),
+            Ok(Ended::More) => {
+                (standing.failures, standing.is_reconciled) = (0, true);
+                is_due = true;
+            }
             Ok(Ended::Later) | Err(_) => {
                 standing.failures = standing.failures.saturating_add(1);
                 // What the last run committed is not known.
@@ -277,7 +312,7 @@ impl Shared {
         }
     }
 
-    /// Moves all pending jobs of a stream.
+    /// Moves the next jobs of a stream.
     fn run_stream(&self, key: &Key, is_reconciled: bool) -> Result<Ended, Problem> {
         let (pipeline, stream) = key;
         let known = self.pipelines.0.get(pipeline);
@@ -288,15 +323,14 @@ impl Shared {
         if !is_reconciled {
             self.reconcile(&of_queue, key)?;
         }
-        loop {
-            let jobs = self.store.pending(pipeline, stream, MAX_JOBS, MAX_BYTES)?;
-            if jobs.is_empty() {
-                self.forget()?;
-                return Ok(Ended::All);
-            }
-            if let Ended::Later = self.move_jobs(&of_queue, key, &jobs)? {
-                return Ok(Ended::Later);
-            }
+        let jobs = self.store.pending(pipeline, stream, MAX_JOBS, MAX_BYTES)?;
+        if jobs.is_empty() {
+            self.forget()?;
+            return Ok(Ended::All);
+        }
+        match self.move_jobs(&of_queue, key, &jobs)? {
+            Ended::All => Ok(Ended::More),
+            other => Ok(other),
         }
     }
 
@@ -318,7 +352,8 @@ impl Shared {
             .cursors(pipeline, None, false, &self.control())?;
         let progress = cursors.progress(stream)?;
         let cursor = progress.and_then(|progress| progress.cursor);
-        if let Some(last) = cursor.as_deref().and_then(Segment::job_of) {
+        let job = |cursor| Segment::job_of(cursor, self.store.name());
+        if let Some(last) = cursor.as_deref().and_then(job) {
             self.store.done_through(name, stream, last)?;
             self.ended.send_replace(());
         }
@@ -342,19 +377,21 @@ impl Shared {
                 self.ended.send_replace(());
                 return Ok(Ended::All);
             }
-            Err(Problem::Run(failure)) if failure.class == Class::Contract => failure,
+            Err(Problem::Run(failure)) if is_of_bodies(&failure) => failure,
             Err(Problem::Run(_)) => return Ok(Ended::Later),
             Err(other) => return Err(other),
         };
         if let [alone] = jobs {
+            // A run may fail behind its commit.
+            self.reconcile(pipeline, key)?;
             self.store.dead(alone.id, &reason(&failure, alone.id))?;
             self.ended.send_replace(());
             return Ok(Ended::All);
         }
         let (first, second) = jobs.split_at(jobs.len() / 2);
         match self.move_jobs(pipeline, key, first)? {
-            Ended::Later => Ok(Ended::Later),
             Ended::All => self.move_jobs(pipeline, key, second),
+            other => Ok(other),
         }
     }
 
@@ -368,8 +405,10 @@ impl Shared {
         let (Some(first), Some(last)) = (jobs.first(), jobs.last()) else {
             return Ok(0);
         };
-        let folder = self.folder.join(first.id.to_string());
-        fs::create_dir_all(&folder)?;
+        // A folder of an earlier run that could not be removed is not read again.
+        let number = self.runs.fetch_add(1, Ordering::Relaxed);
+        let folder = self.folder.join(format!("{}-{number}", first.id));
+        private().create(&folder)?;
         let removed = Removed(folder.clone());
         for job in jobs {
             let path = folder.join(file_name(job));
@@ -382,7 +421,9 @@ impl Shared {
             stream: stream.clone(),
             folder,
             format: first.format.clone(),
+            first: first.id,
             last: last.id,
+            queue: self.store.name().to_owned(),
         };
         let source = segment.source(&self.engine)?;
         let engine = self.engine.with_connectors([source]);
@@ -390,6 +431,13 @@ impl Shared {
         drop(removed);
         Ok(last.id)
     }
+}
+
+/// Makes folders that only the server reads: bodies are nobody else's.
+fn private() -> fs::DirBuilder {
+    let mut maker = fs::DirBuilder::new();
+    maker.mode(0o700);
+    maker
 }
 
 /// A folder that is removed when it is dropped.
@@ -412,6 +460,19 @@ fn file_name(job: &Pending) -> String {
         _ => "",
     };
     format!("{:0ID_DIGITS$}.{}{ending}", job.id, job.format)
+}
+
+/// Whether the bodies are to blame, and not the destination or the way to it: the reader cannot read them, or the
+/// destination refuses their rows while it writes them. A table that was dropped blames no body.
+fn is_of_bodies(failure: &Failure) -> bool {
+    let passes = matches!(
+        failure.class,
+        Class::Cancelled | Class::Busy | Class::Environment
+    );
+    let is_of_reader = failure.connector.as_deref() == Some(READER);
+    let export = failure.export.unwrap_or_default();
+    let is_of_rows = failure.class == Class::Contract && export.starts_with("writer.");
+    !passes && failure.passes_after_ms.is_none() && (is_of_reader || is_of_rows)
 }
 
 /// Why a job is dead. Its place names the job instead of a file.

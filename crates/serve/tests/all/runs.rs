@@ -26,7 +26,8 @@ fn start(folder: &Path, url: &str) -> Server {
     let cache = rapidbyte::user_cache().ok();
     let engine = Engine::builder().cache(cache).build().expect("an engine");
     let settings = Settings::new(&folder.join("server"));
-    Server::run(settings, engine, Pipelines::new([pipeline])).expect("a server")
+    let pipelines = Pipelines::new([pipeline]).expect("a pipeline of the queue");
+    Server::run(settings, engine, pipelines).expect("a server")
 }
 
 /// The ids in the table, in order.
@@ -59,6 +60,11 @@ fn jobs_are_rows_and_a_bad_job_is_dead_alone() {
         let (headers, body) = match id {
             7 => (JSON_LINES, "{\"id\":7}\n{\"id\":\"seven\"}\n".to_owned()),
             9 => (JSON_LINES, "{\"id\":9".to_owned()),
+            // A body of the spool.
+            11 => (
+                JSON_LINES,
+                format!("{{\"id\":11,\"name\":\"{}\"}}", "x".repeat(200_000)),
+            ),
             12 | 13 => ("Content-Type: text/csv\r\n", format!("id,name\n{id},x\n")),
             _ => (JSON_LINES, format!("{{\"id\":{id}}}\n")),
         };
@@ -88,7 +94,24 @@ fn jobs_are_rows_and_a_bad_job_is_dead_alone() {
         (&"value_does_not_fit".into(), &"id".into())
     );
     assert_eq!(jobs.iter().filter(|job| job["state"] == "done").count(), 17);
-    // A dead job is told to the client that waits for it.
+    // A body that is not what its headers say blames itself, and no job behind it waits.
+    let zipped = client.post(ROWS_AND_WAIT, JSON_LINES, b"\x1f\x8b\x08\0\0\0\0\0\0\x03");
+    assert_eq!(
+        (zipped.status, &zipped.body["job"]["state"]),
+        (422, &"dead".into()),
+        "{}",
+        zipped.body
+    );
+    // A dead job is told to the client that waits for it, and to one that sends it again.
+    let keyed = format!("{JSON_LINES}Idempotency-Key: k\r\n");
+    assert_eq!(client.post(ROWS_AND_WAIT, &keyed, b"??").status, 422);
+    let again = client.post(ROWS, &keyed, b"??");
+    assert_eq!(
+        (again.status, &again.body["job"]["state"]),
+        (422, &"dead".into()),
+        "{}",
+        again.body
+    );
     let told = client.post(ROWS_AND_WAIT, JSON_LINES, b"?");
     assert_eq!(
         (told.status, &told.body["job"]["state"]),
@@ -103,6 +126,22 @@ fn jobs_are_rows_and_a_bad_job_is_dead_alone() {
             .next()
             .is_none()
     );
+}
+
+#[test]
+fn a_pipeline_that_deletes_rows_does_not_read_the_queue() {
+    let environment = Environment::from_fn(|_| None).without_env_file();
+    let compares = "deletes: { mode: compare }\n";
+    for (mode, more) in [("replace", ""), ("upsert, primary_key: [id]", compares)] {
+        let text = format!(
+            "version: 1\npipeline: p\nsource: {{ use: ingest, streams: [s] }}\n\
+             destination: {{ use: dest-postgres, write_mode: {mode} }}\n{more}"
+        );
+        let read = Pipeline::from_str(&text, Path::new("/"), &environment);
+        let refused = Pipelines::new([read.expect("a pipeline")]);
+        let code = refused.err().map(|failure| failure.code);
+        assert_eq!(code.as_deref(), Some("queue_replaces"), "{mode}");
+    }
 }
 
 const FOLDER: &str = "RAPIDBYTE_SERVE_RUNS";
