@@ -1,14 +1,14 @@
 //! Requests over real connections, and a server that is killed.
 
 use std::collections::HashSet;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::{Arc, RwLock, mpsc};
 use std::time::Duration;
 
-use crate::support::{Client, request};
+use crate::support::{self, Client, request};
 use rapidbyte_serve::{Catalogue, Ingest, QueueLimits, ServeError, Server, Settings};
 
 /// The pipeline `p` takes rows for the streams `s`, and for `c` by their content.
@@ -291,19 +291,10 @@ fn server_of_a_folder() {
 }
 
 fn spawn(folder: &Path) -> (Child, SocketAddr) {
-    let mut child = Command::new(std::env::current_exe().expect("a program"))
-        .args(["--exact", "ingest::server_of_a_folder", "--nocapture"])
-        .env(FOLDER, folder)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("a process");
-    let lines = BufReader::new(child.stdout.take().expect("an output")).lines();
-    let mut lines = lines.map(|line| line.expect("a line"));
-    let address = lines.find_map(|line| {
-        let (_, address) = line.split_once("listens on ")?;
-        address.parse().ok()
-    });
-    (child, address.expect("an address"))
+    support::spawn(
+        "ingest::server_of_a_folder",
+        &[(FOLDER, folder.as_os_str())],
+    )
 }
 
 /// Each job that a client was told of is there, once, whenever the server is killed; and a client that was told nothing

@@ -1,12 +1,12 @@
 //! Jobs become rows of a real PostgreSQL, each once.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::{RwLock, mpsc};
 
-use crate::support::{Client, request};
+use crate::support::{self, Client, request};
 use rapidbyte::{Engine, Environment, Pipeline};
 use rapidbyte_serve::{Pipelines, Server, Settings};
 use rapidbyte_testkit::postgres::{Database, shared};
@@ -162,20 +162,8 @@ fn server_of_a_folder() {
 }
 
 fn spawn(folder: &Path, url: &str) -> (Child, SocketAddr) {
-    let mut child = Command::new(std::env::current_exe().expect("a program"))
-        .args(["--exact", "runs::server_of_a_folder", "--nocapture"])
-        .env(FOLDER, folder)
-        .env(URL, url)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("a process");
-    let lines = BufReader::new(child.stdout.take().expect("an output")).lines();
-    let mut lines = lines.map(|line| line.expect("a line"));
-    let address = lines.find_map(|line| {
-        let (_, address) = line.split_once("listens on ")?;
-        address.parse().ok()
-    });
-    (child, address.expect("an address"))
+    let variables = [(FOLDER, folder.as_os_str()), (URL, url.as_ref())];
+    support::spawn("runs::server_of_a_folder", &variables)
 }
 
 /// Kills between an answer and a commit, and between a commit and its record.

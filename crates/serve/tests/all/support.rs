@@ -1,7 +1,9 @@
-//! An HTTP client of one connection.
+//! An HTTP client of one connection, and servers in processes of their own.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -64,4 +66,21 @@ pub fn request(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let head =
         format!("POST {path} HTTP/1.1\r\nHost: t\r\nContent-Length: {length}\r\n{headers}\r\n");
     [head.as_bytes(), body].concat()
+}
+
+/// Runs this program with one test, which starts a server and prints its address.
+pub fn spawn(test: &str, variables: &[(&str, &OsStr)]) -> (Child, SocketAddr) {
+    let mut child = Command::new(std::env::current_exe().expect("a program"))
+        .args(["--exact", test, "--nocapture"])
+        .envs(variables.iter().copied())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a process");
+    let lines = BufReader::new(child.stdout.take().expect("an output")).lines();
+    let mut lines = lines.map(|line| line.expect("a line"));
+    let address = lines.find_map(|line| {
+        let (_, address) = line.split_once("listens on ")?;
+        address.parse().ok()
+    });
+    (child, address.expect("an address"))
 }
