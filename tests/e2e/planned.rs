@@ -87,6 +87,47 @@ fn a_run_of_a_plan_that_has_changed_moves_nothing_and_says_what_differs() {
     }
 }
 
+/// Neither the condition nor the steps of a transform are in the plan as they are.
+#[test]
+fn other_rows_are_another_plan() {
+    let text = |more: &str, dialect: &str| {
+        let source = format!("config: {{ path: \"in/{{stream}}.csv\"{dialect} }}");
+        format!(
+            "version: 1\npipeline: t\nsource: {{ use: source-file, {source}, streams: [{{ name: a{more} }}] }}\n\
+             destination: {{ use: dest-file, config: {{ path: \"out/{{stream}}.jsonl\" }}, write_mode: replace }}\n"
+        )
+    };
+    let steps = |steps: &str| format!(", transforms: [{steps}]");
+    let hashed = |salt: &str| steps(&format!("{{ hash: {{ columns: [name], salt: {salt} }} }}"));
+    let folder = planned();
+    for (before, after, part) in [
+        (
+            text(&steps("filter: id > 0"), ""),
+            text(&steps("filter: id > 1"), ""),
+            Some("streams.a.request_hash: "),
+        ),
+        (
+            text("", ""),
+            text("", ", null_text: x"),
+            Some("source.settings_hash: "),
+        ),
+        (
+            text(&hashed("0123456789abcdef"), ""),
+            text(&hashed("fedcba9876543210"), ""),
+            None,
+        ),
+    ] {
+        folder.write("p.yaml", before);
+        save(&folder);
+        folder.write("p.yaml", after);
+        let ended = run(&folder);
+        match part {
+            Some(part) => assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr),
+            None => assert_eq!(ended.code, Some(0), "{}", ended.stderr),
+        }
+    }
+}
+
 #[test]
 fn a_file_that_is_not_a_plan_is_refused_before_anything_is_opened() {
     let folder = planned();

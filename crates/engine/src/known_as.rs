@@ -14,7 +14,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rapidbyte_runtime::{Run, SyncMode, WriteMode};
+use rapidbyte_runtime::{Run, SyncMode, Target, WriteMode};
 use rapidbyte_state::State;
 use serde_json::{Map, Value};
 
@@ -135,6 +135,28 @@ pub(crate) fn target_of(target: &str, chosen: Option<&StreamTarget>) -> String {
 pub(crate) fn settings(plan: &Plan) -> String {
     let source = &plan.document.source;
     settings_of(&plan.source, &source.connector, &source.config)
+}
+
+impl Plan {
+    /// Hashes of the settings of the source and of the destination. Secrets do not count.
+    pub fn settings(&self) -> [String; 2] {
+        [settings(self), target(&self.destination, &self.document)]
+    }
+}
+
+impl StreamPlan {
+    /// A hash of what the pipeline asks for: which rows are read, the transforms with their settings, and how the
+    /// destination takes the rows. Secrets of transforms do not count.
+    pub fn asked(&self) -> String {
+        let steps: Vec<String> = self.transforms.iter().map(Step::hash).collect();
+        let read = (&self.columns, &self.filter, &self.query, &self.increment);
+        // The plan shows the columns themselves.
+        let target = Target {
+            schema: Vec::new(),
+            ..self.target.clone()
+        };
+        short_hash(format!("{:?}", (read, steps, target)).as_bytes())
+    }
 }
 
 /// The same of one stage.

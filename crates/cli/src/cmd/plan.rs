@@ -140,6 +140,9 @@ pub fn document(plan: &Plan) -> Value {
     {
         document.extend(stages);
     }
+    let [source, destination] = plan.settings();
+    document["source"]["settings_hash"] = json!(source);
+    document["destination"]["settings_hash"] = json!(destination);
     document
 }
 
@@ -186,6 +189,7 @@ fn stream_document(plan: &Plan, stream: &StreamPlan) -> Value {
         "where": filter(plan, stream),
         "transforms": stream.transforms.iter().map(|step| step.stage.connector.name()).collect::<Vec<_>>(),
         "columns_before_transforms": stream.transforms.iter().map(columns_before).collect::<Vec<_>>(),
+        "request_hash": stream.asked(),
         "cursor_field": stream.increment.as_ref().map(|increment| &increment.cursor_fields),
         "change_detection": stream.increment.as_ref().map(change_detection),
         "deleted_field": stream.target.deleted_field,
