@@ -16,13 +16,25 @@ def loads(text: str) -> Any:
 
 
 def loads_digits(text: str) -> Any:
-    """The value of a document, to be written again: numbers with a point or an exponent are a ``Decimal``."""
-    return _loads(text, Decimal)
+    """The value of a document, to be written again: numbers with a point or an exponent are a ``Decimal``, and a key that
+    comes twice is an error, because a dict would lose its first value."""
+    return _loads(text, Decimal, _distinct)
 
 
-def _loads(text: str, parse_float: Callable[[str], Any]) -> Any:
+def _distinct(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(members)
+    if len(made) < len(members):
+        raise DataError(
+            "a document inside a struct has a key twice",
+            code="value_does_not_fit",
+            hint="give the document a column of its own, which keeps its text",
+        )
+    return made
+
+
+def _loads(text: str, parse_float: Callable[[str], Any], pairs: Callable[..., Any] | None = None) -> Any:
     try:
-        return json.loads(text, parse_float=parse_float)
+        return json.loads(text, parse_float=parse_float, object_pairs_hook=pairs)
     except RecursionError:
         raise DataError(
             "a document nested too deeply for Python",

@@ -186,6 +186,11 @@ pub fn values<'py>(makers: &Makers<'py>, field: &Field, array: &ArrayRef) -> PyR
                 .loads
                 .call1((value,)))
         }
+        _ if is_json(field) && *field.data_type() == DataType::LargeUtf8 => {
+            each!(array.as_string::<i64>(), |value| makers
+                .loads
+                .call1((value,)))
+        }
         _ if is_bool8(field) => {
             each!(array.as_primitive::<Int8Type>(), |value| Ok(PyBool::new(
                 py,

@@ -79,7 +79,10 @@ fn convert_others(
 
 /// Whether both are lists, at any depth, of `float64` and of `float32`.
 fn are_lists_of_reals(given: &Field, to: &Field) -> bool {
-    let (DataType::List(given), DataType::List(to)) = (given.data_type(), to.data_type()) else {
+    let DataType::List(to) = to.data_type() else {
+        return false;
+    };
+    let (DataType::List(given) | DataType::LargeList(given)) = given.data_type() else {
         return false;
     };
     let items = (given.data_type(), to.data_type());
@@ -88,16 +91,26 @@ fn are_lists_of_reals(given: &Field, to: &Field) -> bool {
 
 /// The lists with their items converted as a column of their own, which takes exact `float32` numbers and infinities.
 fn lists_of_reals(column: &ArrayRef, to: &Field) -> Result<ArrayRef> {
-    let lists = column.as_list::<i32>();
     let DataType::List(to_item) = to.data_type() else {
         return Err(internal("no list"));
     };
-    let values = lists.values().to_data();
+    let (values, ends) = match column.as_list_opt::<i64>() {
+        Some(lists) => {
+            let ends = lists.offsets().iter().map(|end| *end as usize);
+            (lists.values().to_data(), ends.collect::<Vec<_>>())
+        }
+        None => {
+            let lists = column.as_list::<i32>();
+            let ends = lists.offsets().iter().map(|end| *end as usize);
+            (lists.values().to_data(), ends.collect())
+        }
+    };
+    i32::try_from(values.len()).map_err(internal)?;
     let mut filled = MutableArrayData::new(vec![&values], false, 0);
-    let mut lengths = Vec::with_capacity(lists.len());
-    for (row, ends) in lists.offsets().windows(2).enumerate() {
-        let (start, end) = (ends[0] as usize, ends[1] as usize);
-        let end = if lists.is_null(row) { start } else { end };
+    let mut lengths = Vec::with_capacity(column.len());
+    for (row, ends) in ends.windows(2).enumerate() {
+        let start = ends[0];
+        let end = if column.is_null(row) { start } else { ends[1] };
         filled.try_extend(0, start, end).map_err(internal)?;
         lengths.push(end - start);
     }
@@ -115,7 +128,7 @@ fn lists_of_reals(column: &ArrayRef, to: &Field) -> Result<ArrayRef> {
         offsets.partition_point(is_before) as u64 - 1
     };
     let read = read.map_err(|refusal| refusal.in_row_of(row_of))?;
-    let nulls = lists.nulls().cloned();
+    let nulls = column.nulls().cloned();
     let lists = ListArray::try_new(
         Arc::clone(to_item),
         offsets.clone(),

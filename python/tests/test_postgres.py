@@ -101,6 +101,9 @@ class Postgres(Folder):
         with self.assertRaises(rb.DataError) as raised:
             rb.write([{"v": 0.5}, {"v": 16777217.0}], self.url, table="reals")
         self.assertEqual((raised.exception.row, raised.exception.column), (1, "v"))
+        with self.assertRaises(rb.DataError):
+            rb.write([{"v": 123456790}], self.url, table="reals")
+        rb.write([{"v": 123456792}], self.url, table="reals")
 
     def test_lists_of_real_take_their_own_values(self) -> None:
         self.server.execute("create table real_lists (id int, v real[])")
@@ -117,6 +120,11 @@ class Postgres(Folder):
         rows[2]["v"] = [0.5, 16777217]
         with self.assertRaises(rb.DataError):
             rb.write(rows, self.url, table="real_lists")
+        pa = package("pyarrow")
+        for kind in [pa.list_(pa.float64()), pa.large_list(pa.float64()), pa.list_(pa.float32())]:
+            table = pa.table({"id": pa.array([row["id"] for row in held], pa.int32()), "v": pa.array([row["v"] for row in held], kind)})
+            rb.write(table, self.url, table="real_lists", mode="replace")
+            self.assertEqual(self.rows("select * from public.real_lists order by id"), held)
 
     def test_a_name_of_a_table_is_no_pattern(self) -> None:
         rb.write([{"id": 1}], self.url, table="gab", mode="replace")

@@ -220,6 +220,16 @@ class Values(Folder):
         expected = '{"a":{"doc":{"n":1.10,"round":100}}}\n{"a":{"doc":null}}\n'
         self.assertEqual((self.folder / "out/digits.jsonl").read_text(), expected)
 
+    def test_a_document_in_a_struct_with_a_key_twice_is_refused(self) -> None:
+        pa = package("pyarrow")
+        for storage in [pa.string(), pa.large_string()]:
+            texts = pa.array(['{"a": 1}', '[{"a": 1, "a": 2}]'], storage)
+            documents = pa.ExtensionArray.from_storage(pa.json_(storage), texts)
+            with self.assertRaises(rb.DataError) as raised:
+                rb.write(pa.table({"s": pa.StructArray.from_arrays([documents], ["doc"])}), "out/twice.jsonl")
+            error = raised.exception
+            self.assertEqual((error.code, error.row, error.column), ("value_does_not_fit", 1, "s"))
+
     def test_a_struct_with_two_fields_of_one_name_is_refused(self) -> None:
         pa = package("pyarrow")
         struct = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["n", "n"])

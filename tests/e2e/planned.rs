@@ -38,6 +38,9 @@ fn run(folder: &Folder) -> Ended {
 #[test]
 fn a_run_of_a_saved_plan_moves_what_the_plan_says() {
     let folder = planned();
+    let compared = ["run", "p.yaml", "--dry-run", "--plan", "saved.json"];
+    assert_eq!(folder.rapidbyte(&compared).code, Some(0));
+    assert!(!folder.path().join("out").exists());
     let ended = run(&folder);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert_eq!(folder.files("out"), ["a.jsonl", "b.jsonl"]);
@@ -85,6 +88,23 @@ fn a_run_of_a_plan_that_has_changed_moves_nothing_and_says_what_differs() {
         }
         assert!(!folder.path().join("out").exists() && !folder.path().join("other").exists());
     }
+}
+
+/// The text of the plan shows `***` for both values.
+#[test]
+fn other_values_of_variables_are_another_plan() {
+    let folder = planned();
+    let text = pipeline("").replace("out/", "${PLACE}/");
+    folder.write("p.yaml", text);
+    folder.write(".env", "PLACE=first_place\n");
+    save(&folder);
+    folder.write(".env", "PLACE=second_place\n");
+    let compared = folder.rapidbyte(&["run", "p.yaml", "--dry-run", "--plan", "saved.json"]);
+    assert_eq!(compared.code, Some(4), "{}", compared.stderr);
+    let ended = run(&folder);
+    let part = "destination.settings_hash: ";
+    assert!(ended.stderr.contains(part), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("second_place"), "{}", ended.stderr);
 }
 
 /// Neither the condition nor the steps of a transform are in the plan as they are.

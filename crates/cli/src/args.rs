@@ -216,7 +216,7 @@ pub struct Run {
     #[arg(long)]
     pub dry_run: bool,
     /// Run only if the plan is still the one in this file, which `plan --output json` has printed.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "dry_run")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub plan: Option<PathBuf>,
     /// Start incremental streams over with their first row, and replace the rows in their targets (with upsert: write
     /// every row again, and remove none).

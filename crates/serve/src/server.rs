@@ -99,6 +99,14 @@ pub enum ServeError {
     /// The system refused something.
     #[error("{0}: {1}")]
     System(&'static str, io::Error),
+    /// A run has the rows of some jobs, and would delete those of the others.
+    #[error(
+        "the pipeline {0} deletes rows that a run does not read: set write_mode: append or upsert, and remove deletes"
+    )]
+    DeletesRows(String),
+    /// The path of a request names the pipeline.
+    #[error("two pipelines have the name {0}: rename one of them")]
+    DuplicatePipeline(String),
     /// The store of jobs cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),

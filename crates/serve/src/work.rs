@@ -20,6 +20,7 @@ use tokio::sync::watch;
 
 use crate::ingest::{Catalogue, Ingest};
 use crate::queue::{NAME, READER, Segment};
+use crate::server::ServeError;
 use crate::spool::Spool;
 use crate::store::{Body, Pending, Store, StoreError};
 
@@ -38,9 +39,8 @@ impl Pipelines {
     /// Those of them that read the queue: their source is `ingest`.
     ///
     /// # Errors
-    /// `queue_replaces`: a run would delete the rows of the jobs before, with `write_mode: replace` or `deletes`.
-    /// `duplicate_pipeline`: two of them have one name.
-    pub fn new(pipelines: impl IntoIterator<Item = Pipeline>) -> Result<Self, Failure> {
+    /// `DeletesRows` and `DuplicatePipeline`.
+    pub fn new(pipelines: impl IntoIterator<Item = Pipeline>) -> Result<Self, ServeError> {
         let mut known = HashMap::new();
         let of_queue = pipelines
             .into_iter()
@@ -48,18 +48,10 @@ impl Pipelines {
         for pipeline in of_queue {
             let name = pipeline.name().to_owned();
             if pipeline.deletes_rows() {
-                let text = format!(
-                    "{name}: a run of {NAME} has the rows of some jobs, and would delete those of the others"
-                );
-                let failure = Failure::new(Class::Config, "queue_replaces", text);
-                return Err(failure.hint("set write_mode: append or upsert, and remove deletes"));
+                return Err(ServeError::DeletesRows(name));
             }
             if known.insert(name.clone(), pipeline).is_some() {
-                let text = format!("two pipelines have the name {name}");
-                let failure = Failure::new(Class::Config, "duplicate_pipeline", text);
-                return Err(
-                    failure.hint("rename one of them: the path of a request names the pipeline")
-                );
+                return Err(ServeError::DuplicatePipeline(name));
             }
         }
         Ok(Self(known))

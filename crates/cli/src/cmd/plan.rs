@@ -23,7 +23,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
         return show_grants(&arguments.pipeline, common, output);
     }
     let narrowing = arguments.narrow.narrowing();
-    show(&arguments.pipeline, &narrowing, common, output)
+    show(&arguments.pipeline, &narrowing, None, common, output)
 }
 
 /// Shows what the connectors would be granted, by their descriptions.
@@ -40,10 +40,11 @@ fn show_grants(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<
     Ok(())
 }
 
-/// Shows what a run with this choice would do.
+/// Shows what a run with this choice would do, and refuses another plan than `saved`.
 pub fn show(
     pipeline: &Pipeline,
     narrowing: &Narrowing,
+    saved: Option<&Saved>,
     common: &Common,
     output: &Output,
 ) -> Result<(), Failure> {
@@ -67,6 +68,7 @@ pub fn show(
     if let Some(failure) = refusals?.failure {
         return Err(failure);
     }
+    saved.map_or(Ok(()), |saved| saved.ensure_same(&planned))?;
     output.document(&planned);
     Ok(())
 }
@@ -130,6 +132,7 @@ pub fn document(plan: &Plan) -> Value {
         "pipeline": plan.document.pipeline,
         "resources": plan.document.resources,
         "limit": plan.limit,
+        "full_refresh": plan.full_refresh,
         "estimated_rows": sum(&all, |stream| estimated_rows(plan, stream)),
         "estimated_bytes": sum(&all, |stream| stream.discovered.estimated_bytes),
         "fits": fits,

@@ -23,15 +23,16 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
         full_refresh: arguments.full_refresh,
         ..arguments.narrow.narrowing()
     };
+    let saved = arguments.plan.as_deref().map(Saved::read).transpose()?;
     if arguments.dry_run {
-        return super::plan::show(&arguments.pipeline, &narrowing, common, output);
+        let saved = saved.as_ref();
+        return super::plan::show(&arguments.pipeline, &narrowing, saved, common, output);
     }
     let mut facts = Facts {
         file: arguments.pipeline.file.display().to_string(),
         started: utc(SystemTime::now()),
         run: None,
     };
-    let saved = arguments.plan.as_deref().map(Saved::read).transpose()?;
     let paper = arguments.report.as_deref().map(Paper::at).transpose()?;
     let mut pages = Pages { paper, shelf: None };
     let (known, planned) = plan(arguments, &narrowing, common, output, &facts, &mut pages);

@@ -171,9 +171,16 @@ pub fn float_keeps_digits(text: &[u8]) -> bool {
     keeps_digits::<f64>(text)
 }
 
-/// The same for `float32`.
+/// The same for `float32`. A whole number is the same only if it is exactly the value: people count with all of its digits.
 pub fn float32_keeps_digits(text: &[u8]) -> bool {
-    keeps_digits::<f32>(text)
+    let is_whole = !text.iter().any(|byte| b".eE".contains(byte));
+    match parse_float::<f32>(text) {
+        Ok(value) if is_whole && value.is_finite() => {
+            // All digits of the value, without an exponent.
+            super::decimal::same_number(text, f64::from(value).to_string().as_bytes())
+        }
+        _ => keeps_digits::<f32>(text),
+    }
 }
 
 fn keeps_digits<T: Float>(text: &[u8]) -> bool {
@@ -196,6 +203,24 @@ mod tests {
         let mut out = Vec::new();
         write_float(value, &mut out);
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_float32_keeps_whole_numbers_that_it_holds() {
+        for (text, is_kept) in [
+            ("16777216", true),
+            ("16777217", false),
+            ("123456790", false),
+            ("123456792", true),
+            ("1.2345679e8", true),
+            ("123456790.0", true),
+            ("1000000000000000", false),
+            ("-0", true),
+            ("0.1", true),
+            ("0.123456789", false),
+        ] {
+            assert_eq!(float32_keeps_digits(text.as_bytes()), is_kept, "{text}");
+        }
     }
 
     #[test]
