@@ -22,30 +22,30 @@ use crate::work::Notice;
 
 /// The pipelines that take rows.
 pub trait Catalogue: Send + Sync {
-    /// What a stream takes. `None`: there is no such pipeline, or it has no such stream.
+    /// The rules of a stream. `None` for an unknown pipeline, and for a stream that the pipeline does not have.
     fn ingest(&self, pipeline: &str, stream: &str) -> Option<Ingest>;
 }
 
-/// What a stream takes.
+/// The rules of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ingest {
     /// A body that came before is the same job.
     pub is_known_by_content: bool,
 }
 
-/// What the handlers share.
+/// The parts that all handlers share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub catalogue: Arc<dyn Catalogue>,
     pub store: Store,
     pub receiver: Receiver,
-    /// Who hears of new jobs. `None`: nobody runs pipelines.
+    /// The receiver of news about jobs. `None` if nobody runs pipelines.
     pub notice: Option<Notice>,
-    /// How long a request waits for the end of its job.
+    /// The longest wait of a request for the end of its job.
     pub wait: Duration,
 }
 
-/// What a client asks for beside the body.
+/// The query of a request.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Asked {

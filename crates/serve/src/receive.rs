@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::answer::Refusal;
 use crate::spool::{Spool, SpoolFile};
 
-/// What a body may take.
+/// The limits of bodies.
 #[derive(Debug, Clone, Copy)]
 pub struct BodyLimits {
     /// Bytes of one body.
@@ -45,13 +45,13 @@ pub struct Received {
     pub bytes: u64,
     /// Its SHA-256.
     pub sha256: [u8; 32],
-    /// Where it is.
+    /// Its bytes, or their file.
     pub content: Content,
     /// Its share of the memory of all bodies, if it is there: to be held as long as the body.
     pub memory: Option<OwnedSemaphorePermit>,
 }
 
-/// Where a body is.
+/// The place of a body.
 pub enum Content {
     /// In memory.
     Inline(Vec<u8>),
@@ -113,7 +113,7 @@ struct Taken<'r> {
     receiver: &'r Receiver,
     hash: Context,
     bytes: u64,
-    /// What is not in the file yet.
+    /// The bytes that are not in the file yet.
     buffer: Vec<u8>,
     /// For the bytes of the buffer, while there is no file.
     permits: Option<OwnedSemaphorePermit>,

@@ -36,28 +36,28 @@ const STORE: &str = "jobs.db";
 const SPOOL: &str = "spool";
 const SEGMENTS: &str = "runs";
 
-/// How a server works.
+/// The settings of a server.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where it listens. Port 0 is a free port.
+    /// The address on which it listens. Port 0 is a free port.
     pub listen: SocketAddr,
     /// The folder of the store of jobs and of the spool, which belongs to one server.
     pub folder: PathBuf,
-    /// What the queue holds.
+    /// The limits of the queue.
     pub queue: QueueLimits,
-    /// What a body may take.
+    /// The limits of bodies.
     pub bodies: BodyLimits,
     /// Bytes of the disk that stay free.
     pub keep_free: u64,
-    /// How long the bodies of jobs are kept after their rows are committed.
+    /// The time for which the server keeps a body after its rows are committed.
     pub retain: Duration,
-    /// How long a request with `wait=true` waits for the end of its job.
+    /// The longest wait of a request with `wait=true`.
     pub wait: Duration,
     /// Runs at a time. Streams beyond wait.
     pub runs: usize,
     /// Connections at a time. Further ones wait.
     pub connections: usize,
-    /// How long open requests may take after [`Server::stop`].
+    /// The time that open requests have after [`Server::stop`].
     pub drain: Duration,
 }
 
@@ -87,7 +87,7 @@ impl Settings {
     }
 }
 
-/// Why a server does not start.
+/// The reason why a server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// Another address than loopback needs tokens and TLS, which are not there yet.
@@ -99,7 +99,7 @@ pub enum ServeError {
     /// The system refused something.
     #[error("{0}: {1}")]
     System(&'static str, io::Error),
-    /// A run has the rows of some jobs, and would delete those of the others.
+    /// A run reads some jobs, and would delete the rows of all others.
     #[error(
         "the pipeline {0} deletes rows that a run does not read: set write_mode: append or upsert, and remove deletes"
     )]
@@ -209,7 +209,7 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

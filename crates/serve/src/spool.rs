@@ -111,7 +111,7 @@ impl SpoolFile {
     /// Appends bytes.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// The disk does not take the bytes.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)
     }
@@ -119,7 +119,7 @@ impl SpoolFile {
     /// Syncs the file and its name.
     ///
     /// # Errors
-    /// Those of the disk: nobody may rely on the file then.
+    /// The disk does not take the bytes: nobody may rely on the file then.
     pub fn sync(&mut self) -> io::Result<()> {
         self.file.sync_all()?;
         match self.path.as_deref().and_then(Path::parent) {

@@ -76,7 +76,7 @@ impl From<rusqlite::Error> for StoreError {
     }
 }
 
-/// What the queue holds at most.
+/// The limits of the queue.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueLimits {
     /// Jobs that are not done.
@@ -85,7 +85,7 @@ pub struct QueueLimits {
     pub bytes: u64,
 }
 
-/// Where the body of a job is.
+/// The place of a job's body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
     /// In the store.
@@ -103,7 +103,7 @@ pub struct NewJob {
     pub stream: String,
     /// The format of the body, such as `jsonl`.
     pub format: &'static str,
-    /// How the body is compressed: `gzip` or `zstd`.
+    /// The compression of the body: `gzip` or `zstd`.
     pub encoding: Option<&'static str>,
     /// The size of the body as it was received.
     pub bytes: u64,
@@ -155,7 +155,7 @@ pub struct Job {
     pub stream: String,
     /// The format of the body.
     pub format: String,
-    /// How the body is compressed.
+    /// The compression of the body.
     pub encoding: Option<String>,
     /// The size of the body as it was received.
     pub bytes: u64,
@@ -165,7 +165,7 @@ pub struct Job {
     pub idempotency_key: Option<String>,
     /// Its state.
     pub state: JobState,
-    /// Why it is dead: `code`, `message` and the like.
+    /// The reason of a dead job: `code`, `message` and the like.
     pub reason: Option<Value>,
     /// When it was received, in milliseconds since 1970-01-01.
     pub received_ms: i64,
@@ -180,7 +180,7 @@ pub struct Pending {
     pub id: i64,
     /// The format of its body.
     pub format: String,
-    /// How its body is compressed.
+    /// The compression of its body.
     pub encoding: Option<String>,
     /// The size of its body as it was received.
     pub bytes: u64,
@@ -212,7 +212,7 @@ enum Request {
     Change(Change),
 }
 
-/// What came of a request.
+/// The outcome of a request.
 enum Outcome {
     Admitted(Box<Admitted>),
     Changed(Vec<String>),

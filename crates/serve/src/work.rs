@@ -68,7 +68,7 @@ impl Catalogue for Pipelines {
 /// A pipeline and one of its streams.
 type Key = (String, String);
 
-/// What the threads share.
+/// The parts that all threads share.
 struct Shared {
     engine: Engine,
     pipelines: Arc<Pipelines>,
@@ -76,7 +76,7 @@ struct Shared {
     spool: Spool,
     /// The folder of the bodies of the runs at work.
     folder: PathBuf,
-    /// How long the bodies of done jobs are kept.
+    /// The time for which the server keeps the bodies of done jobs.
     retain: Duration,
     cancel: Cancel,
     agenda: Mutex<Agenda>,
@@ -97,7 +97,7 @@ struct Agenda {
     ends: bool,
 }
 
-/// Where a stream stands.
+/// The state of a stream.
 #[derive(Debug, Clone, Copy, Default)]
 struct Standing {
     is_due: bool,
@@ -164,7 +164,7 @@ impl Work {
         Ok(work)
     }
 
-    /// Who tells it of new jobs.
+    /// The sender of news about jobs.
     pub fn notice(&self) -> Notice {
         Notice(Arc::clone(&self.shared))
     }
@@ -197,11 +197,11 @@ impl Notice {
     }
 }
 
-/// What came of some jobs.
+/// The outcome of some jobs.
 enum Ended {
     /// They are done or dead.
     All,
-    /// So are these, and the stream may have more: others come first.
+    /// They are done or dead, and the stream may have more. Other streams come first.
     More,
     /// The rest is tried again.
     Later,
@@ -281,10 +281,9 @@ impl Shared {
         standing.is_running = false;
         let mut is_due = std::mem::take(&mut standing.is_due_again);
         match ended {
-            Ok(Ended::All) => (standing.failures, standing.is_reconciled) = (0, true),
-            Ok(Ended::More) => {
+            Ok(moved @ (Ended::All | Ended::More)) => {
                 (standing.failures, standing.is_reconciled) = (0, true);
-                is_due = true;
+                is_due |= matches!(moved, Ended::More);
             }
             Ok(Ended::Later) | Err(_) => {
                 standing.failures = standing.failures.saturating_add(1);
@@ -467,7 +466,7 @@ fn is_of_bodies(failure: &Failure) -> bool {
     !passes && failure.passes_after_ms.is_none() && (is_of_reader || is_of_rows)
 }
 
-/// Why a job is dead. Its place names the job instead of a file.
+/// The reason of a dead job. Its place is a line of the body, and not a file.
 fn reason(failure: &Failure, job: i64) -> Value {
     let line = failure.location.as_deref().and_then(|location| {
         let (_, rest) = location.split_once(&format!("{job:0ID_DIGITS$}."))?;
@@ -480,7 +479,7 @@ fn reason(failure: &Failure, job: i64) -> Value {
     })
 }
 
-/// Why the jobs of a stream stay where they are.
+/// The reason why the jobs of a stream stay pending.
 #[derive(Debug, thiserror::Error)]
 enum Problem {
     #[error("{0}")]

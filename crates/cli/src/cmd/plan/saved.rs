@@ -67,13 +67,13 @@ impl Saved {
     pub fn ensure_same(&self, now: &Value) -> Result<(), Failure> {
         let mut found = Vec::new();
         compare(&self.plan, now, "", &mut found);
+        if found.is_empty() {
+            return Ok(());
+        }
         let more = match found.len().saturating_sub(SHOWN) {
             0 => String::new(),
             more => format!("\nand {more} more"),
         };
-        if found.is_empty() {
-            return Ok(());
-        }
         found.truncate(SHOWN);
         let text = format!(
             "the plan differs from {}\n{}{more}",
