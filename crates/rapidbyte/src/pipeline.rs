@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rapidbyte_engine::document::{ChangeDetection, Pages, SyncMode, WriteMode};
 use rapidbyte_engine::{Document, Environment, Failure};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// A pipeline that was read: every key is known and every variable has its value.
 #[derive(Debug, Clone)]
@@ -62,6 +62,11 @@ impl Pipeline {
     /// Its source, as the pipeline names it.
     pub fn source(&self) -> &str {
         &self.document.source.connector
+    }
+
+    /// The configuration of its source.
+    pub fn source_config(&self) -> &Map<String, Value> {
+        &self.document.source.config
     }
 
     /// The names of the streams that it asks for.

@@ -18,6 +18,8 @@ const RETRY_SECONDS: u64 = 5;
 #[derive(Debug, Clone)]
 pub struct Refusal {
     status: StatusCode,
+    /// Seconds after which the request may be sent again.
+    retry_after: Option<u64>,
     code: &'static str,
     message: String,
     hint: &'static str,
@@ -31,11 +33,26 @@ impl Refusal {
         message: impl Into<String>,
         hint: &'static str,
     ) -> Self {
+        let is_for_now = matches!(
+            status,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+        );
         Self {
             status,
+            retry_after: is_for_now.then_some(RETRY_SECONDS),
             code,
             message: message.into(),
             hint,
+        }
+    }
+
+    /// A token that has used up its rate.
+    pub fn rate_limited(seconds: u64) -> Self {
+        let text = "the token has used up its rate";
+        let hint = "send it again after the seconds of Retry-After";
+        Self {
+            retry_after: Some(seconds),
+            ..Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", text, hint)
         }
     }
 
@@ -51,6 +68,13 @@ impl Refusal {
         let text = format!("no byte of the body came for {} s", waited.as_secs());
         let hint = "send the request again; with an Idempotency-Key it is stored once";
         Self::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", text, hint)
+    }
+
+    /// A client that goes on too slowly.
+    pub fn body_too_slow(slowest: u64) -> Self {
+        let text = format!("the body comes with less than {slowest} bytes a second");
+        let hint = "send smaller bodies, or compress them";
+        Self::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", text, hint)
     }
 
     /// A body that ended before its end.
@@ -69,7 +93,8 @@ impl Refusal {
 
     /// No room in the queue.
     pub fn queue_full() -> Self {
-        let text = "the queue has as many jobs, or as many bytes, as it may have";
+        let text =
+            "the queue has as many jobs, or as many bytes of pending and dead jobs, as it may have";
         let hint = "send it again after the seconds of Retry-After";
         Self::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", text, hint)
     }
@@ -116,12 +141,10 @@ impl IntoResponse for Refusal {
             "error": { "code": self.code, "message": self.message, "hint": self.hint },
         });
         let mut response = (self.status, Json(body)).into_response();
-        if matches!(
-            self.status,
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
-        ) {
-            let after = HeaderValue::from(RETRY_SECONDS);
-            response.headers_mut().insert(RETRY_AFTER, after);
+        if let Some(seconds) = self.retry_after {
+            response
+                .headers_mut()
+                .insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }

@@ -1,29 +1,38 @@
 //! `POST /v1/ingest/{pipeline}/{stream}`.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use crate::access::Granted;
 use crate::answer::Refusal;
 use crate::receive::{Content, Received, Receiver};
+use crate::registry::Pipelines;
+use crate::request::{Asked, Place};
 use crate::spool::SpoolFile;
 use crate::store::{Admitted, Body as Kept, Job, JobState, NewJob, Store, StoreError};
+use crate::tokens::Action;
 use crate::work::Notice;
 
 /// The pipelines that take rows.
 pub trait Catalogue: Send + Sync {
     /// The rules of a stream. `None` for an unknown pipeline, and for a stream that the pipeline does not have.
     fn ingest(&self, pipeline: &str, stream: &str) -> Option<Ingest>;
+
+    /// Whether a pipeline has this name.
+    fn has(&self, pipeline: &str) -> bool;
 }
 
 /// The rules of a stream.
@@ -37,18 +46,22 @@ pub struct Ingest {
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub catalogue: Arc<dyn Catalogue>,
+    /// The pipelines that run. `None` if nobody runs pipelines.
+    pub pipelines: Option<Arc<Pipelines>>,
     pub store: Store,
     pub receiver: Receiver,
     /// The receiver of news about jobs. `None` if nobody runs pipelines.
     pub notice: Option<Notice>,
     /// The longest wait of a request for the end of its job.
     pub wait: Duration,
+    /// False: the server is about to end.
+    pub is_ready: Arc<AtomicBool>,
 }
 
 /// The query of a request.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Asked {
+pub(crate) struct Query {
     /// Answer when the job is done or dead.
     #[serde(default)]
     wait: bool,
@@ -69,28 +82,81 @@ const ENCODINGS: [&str; 2] = ["gzip", "zstd"];
 const MAX_KEY: usize = 255;
 const KEY: &str = "idempotency-key";
 
+/// The longest time for which a refused body is still received, and its bytes: a client that writes gets the answer, and
+/// not a connection that is reset.
+const LINGER: Duration = Duration::from_secs(5);
+const LINGER_BYTES: u64 = 64 << 20;
+
 /// Takes a body. It is a job when the client gets the answer.
 pub(crate) async fn ingest(
     State(shared): State<Shared>,
-    Path((pipeline, stream)): Path<(String, String)>,
-    Query(asked): Query<Asked>,
+    Place((pipeline, stream)): Place<(String, String)>,
+    Asked(asked): Asked<Query>,
+    granted: Granted,
     headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Refusal> {
-    let waits = shared.clone();
+    mut body: Body,
+) -> Response {
+    let wanted = Wanted {
+        pipeline,
+        stream,
+        granted,
+    };
+    match take(&shared, wanted, &headers, &mut body).await {
+        Ok(admitted) => answer_of(&shared, admitted, asked.wait).await,
+        Err(refusal) => {
+            tokio::spawn(linger(body));
+            refusal.into_response()
+        }
+    }
+}
+
+/// Receives what is left of a body, within limits.
+async fn linger(mut body: Body) {
+    let _ = timeout(LINGER, async {
+        let mut bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+            if bytes > LINGER_BYTES {
+                return;
+            }
+        }
+    })
+    .await;
+}
+
+/// What a request is about.
+struct Wanted {
+    pipeline: String,
+    stream: String,
+    granted: Granted,
+}
+
+async fn take(
+    shared: &Shared,
+    wanted: Wanted,
+    headers: &HeaderMap,
+    body: &mut Body,
+) -> Result<Admitted, Refusal> {
+    let Wanted {
+        pipeline,
+        stream,
+        granted,
+    } = wanted;
+    granted.may(Action::Ingest, Some(&pipeline))?;
     let taken = shared.catalogue.ingest(&pipeline, &stream);
     let taken = taken.ok_or_else(|| unknown(&pipeline, &stream))?;
-    let format = format(&headers)?;
-    let encoding = encoding(&headers, format)?;
-    let key = key(&headers)?;
+    let format = format(headers)?;
+    let encoding = encoding(headers, format)?;
+    let key = key(headers)?;
     let announced = headers.get(CONTENT_LENGTH);
     let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
     let Received {
         bytes,
         sha256,
         content,
-        memory,
+        share,
     } = shared.receiver.receive(body, announced).await?;
+    granted.spend(bytes);
     let (body, file) = match content {
         Content::Inline(bytes) => (Kept::Inline(bytes), None),
         Content::Spooled(file) => (Kept::Spooled(file.name().to_owned()), Some(file)),
@@ -106,12 +172,13 @@ pub(crate) async fn ingest(
         is_known_by_content: taken.is_known_by_content,
         body,
     };
+    let (store, notice) = (shared.store.clone(), shared.notice.clone());
     let admitted = tokio::spawn(async move {
         // The job may be stored although this task ends before the answer: then its file has to stay.
         let kept = file.map(SpoolFile::keep);
-        let admitted = shared.store.admit(job).await;
-        drop(memory);
-        if let (Ok(Admitted::New(job)), Some(notice)) = (&admitted, &shared.notice) {
+        let admitted = store.admit(job).await;
+        drop(share);
+        if let (Ok(Admitted::New(job)), Some(notice)) = (&admitted, &notice) {
             notice.tell(&job.pipeline, &job.stream);
         }
         if let Some(path) = kept
@@ -123,29 +190,38 @@ pub(crate) async fn ingest(
         admitted
     });
     let ended = |_| Refusal::spool_failed("the store panicked");
-    match admitted.await.map_err(ended)?? {
-        Admitted::New(job) if asked.wait => Ok(waits.end_of(job).await),
-        Admitted::Known(job) if asked.wait => Ok(waits.end_of(job).await),
-        Admitted::New(job) => Ok(answer(StatusCode::ACCEPTED, &job)),
-        Admitted::Known(job) if job.state == JobState::Dead => {
-            Ok(answer(StatusCode::UNPROCESSABLE_ENTITY, &job))
-        }
-        Admitted::Known(job) => Ok(answer(StatusCode::OK, &job)),
-        Admitted::KeyOfAnother(job) => Err(Refusal::new(
+    Ok(admitted.await.map_err(ended)??)
+}
+
+async fn answer_of(shared: &Shared, admitted: Admitted, waits: bool) -> Response {
+    match admitted {
+        Admitted::New(job) | Admitted::Known(job) if waits => shared.end_of(job).await,
+        Admitted::New(job) => answer(StatusCode::ACCEPTED, &job),
+        Admitted::Known(job) => answer(of_state(job.state), &job),
+        Admitted::KeyOfAnother(job) => Refusal::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "idempotency_key_reused",
             format!(
-                "the job {} has this Idempotency-Key and another body",
+                "the job {} has this Idempotency-Key and another body, or another format",
                 job.id
             ),
             "give each body a key of its own",
-        )),
-        Admitted::Full => Err(Refusal::queue_full()),
+        )
+        .into_response(),
+        Admitted::Full => Refusal::queue_full().into_response(),
+    }
+}
+
+/// The status of an answer about a job that is known.
+fn of_state(state: JobState) -> StatusCode {
+    match state {
+        JobState::Dead | JobState::Cancelled => StatusCode::UNPROCESSABLE_ENTITY,
+        JobState::Done | JobState::Pending => StatusCode::OK,
     }
 }
 
 impl Shared {
-    /// Answers when the job is done (200) or dead (422), or after a time (202).
+    /// Answers when the job is done (200), or dead or cancelled (422), or after a time (202).
     async fn end_of(&self, job: Job) -> Response {
         let id = job.id;
         let Some(mut ended) = self.notice.as_ref().map(Notice::ended) else {
@@ -167,10 +243,7 @@ impl Shared {
         // The job is stored: an error here must not make the client send it again.
         match found.await {
             Err(_) | Ok(Err(_)) => answer(StatusCode::ACCEPTED, &job),
-            Ok(Ok(job)) => match job.state {
-                JobState::Dead => answer(StatusCode::UNPROCESSABLE_ENTITY, &job),
-                JobState::Done | JobState::Pending => answer(StatusCode::OK, &job),
-            },
+            Ok(Ok(job)) => answer(of_state(job.state), &job),
         }
     }
 }
@@ -185,7 +258,8 @@ fn may_be_stored(admitted: &Result<Admitted, StoreError>) -> bool {
     }
 }
 
-fn answer(status: StatusCode, job: &Job) -> Response {
+/// An answer about a job, with its place.
+pub(crate) fn answer(status: StatusCode, job: &Job) -> Response {
     let mut response = (status, Json(json!({ "status": "ok", "job": job }))).into_response();
     // Digits are a header value.
     if let Ok(place) = HeaderValue::from_str(&format!("/v1/jobs/{}", job.id)) {
@@ -224,6 +298,13 @@ fn format(headers: &HeaderMap) -> Result<&'static str, Refusal> {
             hint,
         )
     })
+}
+
+/// The media type of a format.
+pub(crate) fn media_type(format: &str) -> HeaderValue {
+    let mut known = FORMATS.iter();
+    let name = known.find(|(_, known)| *known == format);
+    HeaderValue::from_static(name.map_or("application/octet-stream", |(name, _)| name))
 }
 
 /// The content coding of the body. `None` for a body that is not compressed.

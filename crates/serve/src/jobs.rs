@@ -1,25 +1,39 @@
-//! `GET /v1/jobs` and `GET /v1/jobs/{id}`.
+//! `/v1/jobs`: which jobs there are, and what an operator does with one.
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
 
+use crate::access::Granted;
 use crate::answer::Refusal;
-use crate::ingest::Shared;
+use crate::ingest::{Shared, answer, media_type};
+use crate::request::{Asked, Place};
+use crate::store::{Body as Kept, Job, JobFilter, JobState, Touched};
+use crate::tokens::Action;
 
 /// Jobs of a page, unless the client asks for fewer.
 const PAGE: u32 = 100;
 /// Jobs of a page at most.
 const MAX_PAGE: u32 = 1000;
+/// Bytes of a spooled body that are read at a time.
+const READ_BYTES: usize = 64 << 10;
 
 /// Which jobs a client asks for.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Asked {
+pub(crate) struct Query {
     /// Only jobs of this pipeline.
     pipeline: Option<String>,
+    /// Only jobs of this stream of the pipeline.
+    stream: Option<String>,
+    /// Only jobs in this state.
+    state: Option<JobState>,
     /// Only jobs behind the one with this id: the `next` of the page before.
     #[serde(default)]
     after: i64,
@@ -29,13 +43,28 @@ pub(crate) struct Asked {
 /// A page of jobs, the oldest first, and where the next page begins.
 pub(crate) async fn list(
     State(shared): State<Shared>,
-    Query(asked): Query<Asked>,
+    Asked(asked): Asked<Query>,
+    granted: Granted,
 ) -> Result<Json<Value>, Refusal> {
+    granted.may(Action::Read, asked.pipeline.as_deref())?;
+    match &asked.pipeline {
+        Some(name) if !shared.catalogue.has(name) => return Err(unknown_pipeline(name)),
+        None if asked.stream.is_some() => {
+            let text = "stream without pipeline";
+            let hint = "name the pipeline, too: ?pipeline=PIPELINE&stream=STREAM";
+            let status = StatusCode::BAD_REQUEST;
+            return Err(Refusal::new(status, "invalid_query", text, hint));
+        }
+        _ => {}
+    }
     let limit = asked.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
-    let jobs = shared
-        .store
-        .jobs(asked.pipeline, asked.after, limit)
-        .await?;
+    let filter = JobFilter {
+        pipeline: asked.pipeline,
+        stream: asked.stream,
+        state: asked.state,
+        after: asked.after,
+    };
+    let jobs = shared.store.jobs(filter, limit).await?;
     let is_full = jobs.len() == limit as usize;
     let next = jobs.last().filter(|_| is_full).map(|job| job.id);
     Ok(Json(json!({ "status": "ok", "jobs": jobs, "next": next })))
@@ -44,19 +73,174 @@ pub(crate) async fn list(
 /// One job.
 pub(crate) async fn get(
     State(shared): State<Shared>,
-    Path(id): Path<String>,
+    Place(id): Place<String>,
+    granted: Granted,
 ) -> Result<Json<Value>, Refusal> {
+    let job = find(&shared, &id, &granted, Action::Read).await?;
+    Ok(Json(json!({ "status": "ok", "job": job })))
+}
+
+/// The body of a job, as it was received.
+pub(crate) async fn body(
+    State(shared): State<Shared>,
+    Place(id): Place<String>,
+    granted: Granted,
+) -> Result<Response, Refusal> {
+    let job = find(&shared, &id, &granted, Action::Operate).await?;
+    let found = shared.store.body(job.id).await?;
+    let Some((job, Some(body))) = found else {
+        return Err(no_body(&job));
+    };
+    let body = match body {
+        Kept::Inline(bytes) => Body::from(bytes),
+        Kept::Spooled(name) => {
+            let path = shared.receiver.spool().path(&name);
+            let opened = spawn_blocking(move || std::fs::File::open(path)).await;
+            let opened = opened.map_err(|_| Refusal::spool_failed("the reader panicked"))?;
+            stream(opened.map_err(|error| Refusal::spool_failed(&error.to_string()))?)
+        }
+    };
+    let mut response = body.into_response();
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, media_type(&job.format));
+    if let Some(Ok(encoding)) = job.encoding.as_deref().map(HeaderValue::from_str) {
+        headers.insert(CONTENT_ENCODING, encoding);
+    }
+    Ok(response)
+}
+
+/// The bytes of a file, of which a piece is in memory.
+fn stream(file: std::fs::File) -> Body {
+    let pieces = futures_util::stream::try_unfold(file, |mut file| async move {
+        let read = spawn_blocking(move || {
+            let mut piece = vec![0; READ_BYTES];
+            let read = std::io::Read::read(&mut file, &mut piece)?;
+            piece.truncate(read);
+            Ok::<_, std::io::Error>((piece, file))
+        });
+        let (piece, file) = read.await.map_err(std::io::Error::other)??;
+        Ok::<_, std::io::Error>((!piece.is_empty()).then_some((piece, file)))
+    });
+    Body::from_stream(pieces)
+}
+
+/// Cancels a job that no run has had.
+pub(crate) async fn cancel(
+    State(shared): State<Shared>,
+    Place(id): Place<String>,
+    granted: Granted,
+) -> Result<Response, Refusal> {
+    let job = find(&shared, &id, &granted, Action::Operate).await?;
+    let touched = shared.store.cancel(job.id).await?;
+    outcome(touched, &id, StatusCode::OK)
+}
+
+/// Makes a new job with the body of one that has ended.
+pub(crate) async fn replay(
+    State(shared): State<Shared>,
+    Place(id): Place<String>,
+    granted: Granted,
+) -> Result<Response, Refusal> {
+    let job = find(&shared, &id, &granted, Action::Operate).await?;
+    let touched = shared.store.replay(job.id).await?;
+    if let (Touched::Done(job), Some(notice)) = (&touched, &shared.notice) {
+        notice.tell(&job.pipeline, &job.stream);
+    }
+    outcome(touched, &id, StatusCode::ACCEPTED)
+}
+
+/// Forgets the body of a job that has ended.
+pub(crate) async fn discard(
+    State(shared): State<Shared>,
+    Place(id): Place<String>,
+    granted: Granted,
+) -> Result<Response, Refusal> {
+    let job = find(&shared, &id, &granted, Action::Operate).await?;
+    let (touched, file) = shared.store.discard(job.id).await?;
+    if let Some(file) = file {
+        let spool = shared.receiver.spool().clone();
+        let removed = spawn_blocking(move || spool.remove(&[file])).await;
+        let removed = removed.map_err(|_| Refusal::spool_failed("the remover panicked"))?;
+        removed.map_err(|error| Refusal::spool_failed(&error.to_string()))?;
+    }
+    outcome(touched, &id, StatusCode::OK)
+}
+
+/// The job with this id, if the token may see it. Who may send a job may follow it.
+async fn find(
+    shared: &Shared,
+    id: &str,
+    granted: &Granted,
+    action: Action,
+) -> Result<Job, Refusal> {
     let job = match id.parse() {
         Ok(id) => shared.store.job(id).await?,
         Err(_) => None,
     };
+    // A token for one pipeline does not learn which jobs others have.
+    let may = |job: &Job| {
+        let pipeline = Some(job.pipeline.as_str());
+        granted.allows(action, pipeline)
+            || action == Action::Read && granted.allows(Action::Ingest, pipeline)
+    };
     match job {
-        Some(job) => Ok(Json(json!({ "status": "ok", "job": job }))),
-        None => Err(Refusal::new(
-            StatusCode::NOT_FOUND,
-            "unknown_job",
-            format!("no job {id:?}"),
-            "GET /v1/jobs lists the jobs",
-        )),
+        Some(job) if may(&job) => Ok(job),
+        Some(job) if granted.allows(Action::Read, Some(&job.pipeline)) => {
+            granted.may(action, Some(&job.pipeline))?;
+            Ok(job)
+        }
+        _ => Err(unknown(id)),
     }
+}
+
+fn outcome(touched: Touched, id: &str, done: StatusCode) -> Result<Response, Refusal> {
+    let conflict =
+        |code, text: String, hint| Err(Refusal::new(StatusCode::CONFLICT, code, text, hint));
+    match touched {
+        Touched::Done(job) => Ok(answer(done, &job)),
+        Touched::Unknown => Err(unknown(id)),
+        Touched::Full => Err(Refusal::queue_full()),
+        Touched::NoBody(job) => Err(no_body(&job)),
+        Touched::NotNow(job) => conflict(
+            "job_state",
+            format!("the job {} is {}", job.id, job.state.name()),
+            "cancel takes pending jobs; replay and discard take jobs that have ended",
+        ),
+        Touched::Running(job) => conflict(
+            "job_running",
+            format!("a run has the job {}: its rows may be committed", job.id),
+            "wait until the job is done or dead",
+        ),
+    }
+}
+
+fn unknown(id: &str) -> Refusal {
+    Refusal::new(
+        StatusCode::NOT_FOUND,
+        "unknown_job",
+        format!("no job {id:?}"),
+        "GET /v1/jobs lists the jobs",
+    )
+}
+
+/// No pipeline has this name.
+pub(crate) fn unknown_pipeline(name: &str) -> Refusal {
+    Refusal::new(
+        StatusCode::NOT_FOUND,
+        "unknown_pipeline",
+        format!("no pipeline {name:?}"),
+        "GET /v1/pipelines lists the pipelines",
+    )
+}
+
+fn no_body(job: &Job) -> Refusal {
+    Refusal::new(
+        StatusCode::GONE,
+        "body_forgotten",
+        format!(
+            "the server does not have the body of the job {} any more",
+            job.id
+        ),
+        "send the body again",
+    )
 }

@@ -1,23 +1,36 @@
-//! The control plane of a server that takes rows over HTTP: bodies become jobs of a durable queue.
+//! A server that takes rows over HTTP: bodies become jobs of a durable queue, and jobs become runs of pipelines.
 //!
 //! A client that gets 202 has a job that survives `kill -9` and a loss of power: its body is in SQLite, or in a synced file
 //! of the spool, before the answer goes out. A request that is repeated with the same `Idempotency-Key` is the same job.
 //!
-//! It runs on one thread with a current-thread tokio, beside two threads for SQLite. Memory is bounded: see
-//! [`BodyLimits`] and [`Settings::connections`].
+//! Requests are served by one thread with a current-thread tokio, beside threads for SQLite and for runs. Memory is
+//! bounded: see [`BodyLimits`] and [`Settings::connections`].
 
+mod access;
+mod agenda;
 mod answer;
+mod connections;
 mod ingest;
 mod jobs;
+mod log;
+mod pipelines;
 mod queue;
 mod receive;
+mod registry;
+mod request;
+mod routes;
 mod server;
 mod spool;
 mod store;
+mod tokens;
 mod work;
 
+pub use connections::TlsFiles;
 pub use ingest::{Catalogue, Ingest};
+pub use log::{Log, Message};
+pub use queue::NAME as SOURCE;
 pub use receive::BodyLimits;
+pub use registry::Pipelines;
 pub use server::{ServeError, Server, Settings};
-pub use store::{Job, JobState, QueueLimits};
-pub use work::Pipelines;
+pub use store::{Job, JobState, QueueLimits, Retention};
+pub use tokens::{NewToken, Scope, Token, TokenFile};

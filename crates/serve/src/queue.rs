@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rapidbyte::batches::{ConnectorError, ErrorKind};
-use rapidbyte::{Control, Described, Engine, Failure, NativeConnector, Spec, Stream, SyncMode};
+use rapidbyte::{
+    Control, Described, Engine, Failure, NativeConnector, Pipeline, Spec, Stream, SyncMode,
+};
 use rapidbyte_runtime::{
     CheckItem, Error, Event, Grants, Position, ReadRequest, Result, Sandbox, Selection, Session,
     SourceSession, broken,
@@ -18,6 +20,85 @@ use serde_json::{Map, Value, json};
 pub const READER: &str = "source-file";
 /// The name that pipelines write after `use:`.
 pub const NAME: &str = "ingest";
+
+/// The setting of a pipeline that says which bodies are known.
+const DEDUP: &str = "dedup";
+/// Settings of the reader that each request says, or the server.
+const OF_REQUESTS: [&str; 4] = ["path", "stream", "format", "compression"];
+
+/// `dedup` in the configuration of the source: when a request is the same job as one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dedup {
+    /// It has the same `Idempotency-Key`.
+    Key,
+    /// The same, or its body has the same SHA-256.
+    Content,
+}
+
+impl Dedup {
+    /// That of a pipeline which reads the queue.
+    pub fn of(pipeline: &Pipeline) -> Self {
+        Self::read(pipeline.source_config()).unwrap_or(Self::Key)
+    }
+
+    fn read(config: &Map<String, Value>) -> std::result::Result<Self, ConnectorError> {
+        match config.get(DEDUP) {
+            None => Ok(Self::Key),
+            Some(word) if word == "key" => Ok(Self::Key),
+            Some(word) if word == "content" => Ok(Self::Content),
+            Some(other) => {
+                let text = format!("{other} is not key or content");
+                let error = ConnectorError::new(ErrorKind::Config, "invalid_setting", text);
+                Err(at(error, DEDUP))
+            }
+        }
+    }
+}
+
+/// The connector that reads bodies, which all runs share.
+pub struct Reader {
+    described: Described,
+    /// Its settings.
+    schema: Value,
+    /// The settings of the queue.
+    own_schema: String,
+}
+
+impl Reader {
+    /// Loads it.
+    ///
+    /// # Errors
+    /// `source-file` cannot be loaded.
+    pub fn load(engine: &Engine) -> std::result::Result<Self, Failure> {
+        let described = engine.connector(READER, Path::new("."), &Control::default())?;
+        let schema = described.config_schema()?;
+        let own_schema = own_schema(schema.clone()).to_string();
+        Ok(Self {
+            described,
+            schema,
+            own_schema,
+        })
+    }
+}
+
+/// The settings of the reader without those that requests say, and with those of the queue.
+fn own_schema(mut schema: Value) -> Value {
+    if let Some(keys) = schema["properties"].as_object_mut() {
+        for key in OF_REQUESTS {
+            keys.remove(key);
+        }
+        let dedup = json!({
+            "description": "A request is the same job as one before if it has the same Idempotency-Key (key, the \
+                default), or also if its body has the same bytes (content).",
+            "enum": ["key", "content"],
+        });
+        keys.insert(DEDUP.into(), dedup);
+    }
+    if let Some(required) = schema["required"].as_array_mut() {
+        required.retain(|key| !OF_REQUESTS.iter().any(|of_request| key == of_request));
+    }
+    schema
+}
 
 /// The bodies of one run.
 #[derive(Debug, Clone)]
@@ -34,7 +115,20 @@ pub struct Segment {
     pub last: i64,
     /// The name of the queue: ids of another one say nothing.
     pub queue: String,
+    /// The [`mark`] of another queue's cursor from which this one goes on.
+    pub seen: Option<String>,
 }
+
+/// A cursor of another queue, by what does not change while nobody commits.
+pub fn mark(cursor: &str) -> String {
+    match serde_json::from_str::<Value>(cursor) {
+        Ok(cursor) if cursor["job"].is_i64() => format!("{}/{}", cursor["queue"], cursor["job"]),
+        _ => cursor.to_owned(),
+    }
+}
+
+/// The code of an error: another queue writes to the target of a stream.
+pub const SHARED: &str = "queue_shared";
 
 impl Segment {
     /// The cursor of a destination that has all rows up to the last job.
@@ -49,34 +143,57 @@ impl Segment {
         cursor["job"].as_i64().filter(|_| is_of_queue)
     }
 
+    /// No bodies: for a look at the settings of a pipeline.
+    pub fn empty(folder: &Path) -> Self {
+        Self {
+            stream: String::new(),
+            folder: folder.to_owned(),
+            format: "jsonl".into(),
+            first: 0,
+            last: 0,
+            queue: String::new(),
+            seen: None,
+        }
+    }
+
     /// A source that reads the bodies.
-    ///
-    /// # Errors
-    /// `source-file` cannot be loaded.
-    pub fn source(self, engine: &Engine) -> std::result::Result<NativeConnector, Failure> {
-        let reader = engine.connector(READER, Path::new("."), &Control::default())?;
-        let schema = reader.config_schema()?;
+    pub fn source(self, reader: &Arc<Reader>) -> NativeConnector {
         let shared = Arc::new(Shared {
             segment: self,
-            reader,
-            schema,
+            reader: Arc::clone(reader),
         });
-        Ok(NativeConnector::source(NAME, move |native| {
+        NativeConnector::source(NAME, move |native| {
             Box::new(Queue {
                 sandbox: native.sandbox().clone(),
                 shared: Arc::clone(&shared),
                 reader: None,
                 ends: false,
             })
-        }))
+        })
+    }
+
+    /// Why this segment may not follow this cursor, if it may not.
+    fn refuses(&self, cursor: &str) -> Option<ConnectorError> {
+        match Self::job_of(cursor, &self.queue) {
+            // A run of before may have committed some of these jobs after the store was compared with the destination.
+            Some(job) if job >= self.first => {
+                let text = format!("the destination has the rows of the job {job} already");
+                Some(broken(text))
+            }
+            Some(_) => None,
+            None if self.seen.as_ref() == Some(&mark(cursor)) => None,
+            None => {
+                let text = "another queue has written to the target of this stream";
+                let error = ConnectorError::new(ErrorKind::Internal, SHARED, text);
+                Some(error.hint("let one server write to a target"))
+            }
+        }
     }
 }
 
 struct Shared {
     segment: Segment,
-    reader: Described,
-    /// The settings of the reader.
-    schema: Value,
+    reader: Arc<Reader>,
 }
 
 /// A session of the source.
@@ -101,9 +218,21 @@ impl Queue {
     fn inner(&self, sandbox: Sandbox, config: &Map<String, Value>) -> Sandbox {
         let folder = &self.shared.segment.folder;
         Sandbox {
-            grants: Arc::new(Grants::from_config(&self.shared.schema, config, folder)),
+            grants: Arc::new(Grants::from_config(
+                &self.shared.reader.schema,
+                config,
+                folder,
+            )),
             ..sandbox
         }
+    }
+}
+
+/// An error of a setting.
+fn at(error: ConnectorError, key: &str) -> ConnectorError {
+    ConnectorError {
+        location: Some(format!("config.{key}")),
+        ..error
     }
 }
 
@@ -166,9 +295,9 @@ impl Session for Queue {
 
 impl SourceSession for Queue {
     fn describe(&mut self) -> Result<Spec> {
-        let of_reader = self.shared.reader.spec();
+        let of_reader = self.shared.reader.described.spec();
         let text = "Bodies that came over HTTP";
-        let schema = &of_reader.config_schema;
+        let schema = &self.shared.reader.own_schema;
         Ok(Spec {
             sync_modes: vec![SyncMode::Incremental],
             supports_rejects: of_reader.supports_rejects,
@@ -190,19 +319,21 @@ impl SourceSession for Queue {
             )
         })?;
         let mut settings: Map<String, Value> = settings;
-        for key in ["path", "stream", "format", "compression"] {
+        for key in OF_REQUESTS {
             if settings.contains_key(key) {
                 let text = format!("{key} is not a setting of {NAME}: the requests say it");
                 let error = ConnectorError::new(ErrorKind::Config, "unknown_key", text);
-                return Err(failed("open", error.hint("remove the key")));
+                return Err(failed("open", at(error, key).hint("remove the key")));
             }
         }
+        Dedup::read(&settings).map_err(|error| failed("open", error))?;
+        settings.remove(DEDUP);
         let pattern = folder.join("*").to_string_lossy().into_owned();
         settings.insert("path".into(), pattern.into());
         settings.insert("stream".into(), stream.as_str().into());
         settings.insert("format".into(), format.as_str().into());
         let inner = self.inner(self.sandbox.clone(), &settings);
-        let mut reader = self.shared.reader.source_session(inner)?;
+        let mut reader = self.shared.reader.described.source_session(inner)?;
         reader.open(&Value::Object(settings).to_string())?;
         self.reader = Some(reader);
         Ok(())
@@ -227,15 +358,12 @@ impl SourceSession for Queue {
     }
 
     fn read(&mut self, requests: &[ReadRequest]) -> Result<Vec<Vec<u8>>> {
-        let Segment { first, queue, .. } = &self.shared.segment;
-        let committed = requests
+        let segment = &self.shared.segment;
+        let mut committed = requests
             .iter()
             .filter_map(|request| request.cursor.as_deref());
-        let mut committed = committed.filter_map(|cursor| Segment::job_of(cursor, queue));
-        // A run of before may have committed some of these jobs after the store was compared with the destination.
-        if let Some(job) = committed.find(|job| job >= first) {
-            let text = format!("the destination has the rows of the job {job} already");
-            return Err(failed("session.read", broken(text)));
+        if let Some(error) = committed.find_map(|cursor| segment.refuses(cursor)) {
+            return Err(failed("session.read", error));
         }
         self.ends = false;
         let plain = requests.iter().cloned().map(|request| ReadRequest {

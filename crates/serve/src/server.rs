@@ -1,37 +1,35 @@
-//! The server: connections, routes, its begin and its end.
+//! The server: its settings, its begin and its end.
 
 use std::collections::HashSet;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use axum::Router;
-use axum::http::{StatusCode, Uri};
-use axum::routing::{get, post};
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
-use rapidbyte::Engine;
-use tokio::sync::{Semaphore, oneshot};
+use crossbeam_channel::{Receiver as Ending, RecvTimeoutError, Sender as Ends, bounded};
+use rapidbyte::{Control, Engine};
+use serde_json::json;
+use tokio::sync::oneshot;
 
-use crate::answer::Refusal;
-use crate::ingest::{self, Catalogue, Shared};
-use crate::jobs;
+use crate::access::Access;
+use crate::connections::{Connections, Tls, TlsFiles};
+use crate::ingest::{Catalogue, Shared};
+use crate::log::Log;
+use crate::queue::{Reader, Segment};
 use crate::receive::{BodyLimits, Receiver};
-use crate::spool::Spool;
-use crate::store::{QueueLimits, Store, StoreError, Threads};
-use crate::work::{Pipelines, Work};
+use crate::registry::{Inspect, Pipelines};
+use crate::routes::routes;
+use crate::spool::{Spool, make_private};
+use crate::store::{QueueLimits, Retention, Store, StoreError, Threads};
+use crate::tokens::TokenFile;
+use crate::work::{Parts, Work};
 
-/// The longest wait for the head of a request.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of the head of a request.
-const MAX_HEAD: usize = 16 << 10;
-/// A pause after a connection could not be accepted, for example for want of handles.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// The time between two looks at the pipeline files, the tokens and the certificate.
+const WATCH_EVERY: Duration = Duration::from_secs(2);
+const DAY: Duration = Duration::from_secs(24 * 3600);
 const STORE: &str = "jobs.db";
 const SPOOL: &str = "spool";
 const SEGMENTS: &str = "runs";
@@ -49,16 +47,20 @@ pub struct Settings {
     pub bodies: BodyLimits,
     /// Bytes of the disk that stay free.
     pub keep_free: u64,
-    /// The time for which the server keeps a body after its rows are committed.
-    pub retain: Duration,
+    /// How long ended jobs are kept.
+    pub retention: Retention,
     /// The longest wait of a request with `wait=true`.
     pub wait: Duration,
     /// Runs at a time. Streams beyond wait.
     pub runs: usize,
     /// Connections at a time. Further ones wait.
     pub connections: usize,
-    /// The time that open requests have after [`Server::stop`].
+    /// The time that open requests have after [`Server::stop`], and then the runs at work.
     pub drain: Duration,
+    /// The certificate and its key. `None`: without TLS.
+    pub tls: Option<TlsFiles>,
+    /// A proxy in front of the server has TLS.
+    pub is_behind_proxy: bool,
 }
 
 impl Settings {
@@ -76,13 +78,22 @@ impl Settings {
                 inline: 64 << 10,
                 memory: 32 << 20,
                 idle: Duration::from_secs(30),
+                grace: Duration::from_secs(60),
+                slowest: 1 << 10,
             },
             keep_free: 1 << 30,
-            retain: Duration::from_secs(24 * 3600),
+            retention: Retention {
+                bodies: DAY,
+                bytes: 1 << 30,
+                jobs: DAY * 14,
+                rows: 10_000_000,
+            },
             wait: Duration::from_secs(60),
             runs: 4,
             connections: 10_000,
             drain: Duration::from_secs(30),
+            tls: None,
+            is_behind_proxy: false,
         }
     }
 }
@@ -90,9 +101,15 @@ impl Settings {
 /// The reason why a server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Another address than loopback needs tokens and TLS, which are not there yet.
-    #[error("{0} is not a loopback address")]
-    NotLoopback(SocketAddr),
+    /// On another address than loopback each request needs a token.
+    #[error("{0} is not a loopback address, and the server has no token")]
+    NoToken(SocketAddr),
+    /// Tokens would go over the network as plain text.
+    #[error("{0} is not a loopback address, and the server has no certificate")]
+    NoTls(SocketAddr),
+    /// The connector that reads bodies cannot be loaded.
+    #[error(transparent)]
+    Reader(#[from] Box<rapidbyte::Failure>),
     /// Another server has the folder.
     #[error("another server uses the folder {0}")]
     FolderInUse(PathBuf),
@@ -115,6 +132,7 @@ pub enum ServeError {
 /// A server at work. If it is dropped, it ends in the background, as after [`Server::stop`].
 pub struct Server {
     address: SocketAddr,
+    is_ready: Arc<AtomicBool>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -125,7 +143,7 @@ impl Server {
     /// # Errors
     /// An address, a folder or a store that cannot be used.
     pub fn start(settings: Settings, catalogue: Arc<dyn Catalogue>) -> Result<Self, ServeError> {
-        Self::start_with(settings, catalogue, None)
+        Self::start_with(settings, catalogue, None, Log::default())
     }
 
     /// Takes requests for the streams of pipelines whose source is `ingest`, and runs these pipelines.
@@ -136,30 +154,32 @@ impl Server {
         settings: Settings,
         engine: Engine,
         pipelines: Pipelines,
+        log: Log,
     ) -> Result<Self, ServeError> {
         let pipelines = Arc::new(pipelines);
         let catalogue = Arc::clone(&pipelines) as Arc<dyn Catalogue>;
-        Self::start_with(settings, catalogue, Some((engine, pipelines)))
+        Self::start_with(settings, catalogue, Some((engine, pipelines)), log)
     }
 
     fn start_with(
         settings: Settings,
         catalogue: Arc<dyn Catalogue>,
         runs: Option<(Engine, Arc<Pipelines>)>,
+        log: Log,
     ) -> Result<Self, ServeError> {
-        let listen = settings.listen;
-        if !listen.ip().is_loopback() {
-            return Err(ServeError::NotLoopback(listen));
-        }
         let system = |what: &'static str| move |error| ServeError::System(what, error);
         let folder =
             std::path::absolute(&settings.folder).map_err(system("cannot find the folder"))?;
         let settings = Settings { folder, ..settings };
+        make_private(&settings.folder).map_err(system("cannot make the folder"))?;
+        let held = hold(&settings.folder)?;
+        let access = access(&settings)?;
+        let tls = settings.tls.clone().map(Tls::open).transpose();
+        let tls = tls.map_err(system("cannot use the certificate"))?;
         let spool = Spool::open(&settings.folder.join(SPOOL), settings.keep_free);
         let spool = spool.map_err(system("cannot make the folder"))?;
-        let held = hold(&settings.folder)?;
         let (store, threads) = Store::open(&settings.folder.join(STORE), settings.queue)?;
-        let listener = TcpListener::bind(listen).map_err(system("cannot listen"))?;
+        let listener = TcpListener::bind(settings.listen).map_err(system("cannot listen"))?;
         listener
             .set_nonblocking(true)
             .map_err(system("cannot listen"))?;
@@ -172,29 +192,66 @@ impl Server {
         spool
             .clean(&known)
             .map_err(system("cannot read the spool"))?;
-        let work = runs.map(|(engine, pipelines)| {
-            let (store, spool) = (store.clone(), spool.clone());
-            let folder = settings.folder.join(SEGMENTS);
-            let settings = (folder, settings.retain, settings.runs);
-            Work::start(engine, pipelines, store, spool, settings)
-        });
-        let work = work
-            .transpose()
-            .map_err(system("cannot begin to run pipelines"))?;
+        let pipelines = runs.as_ref().map(|(_, pipelines)| Arc::clone(pipelines));
+        let (work, watched) = match runs {
+            None => (None, None),
+            Some((engine, pipelines)) => {
+                let reader = Arc::new(Reader::load(&engine).map_err(Box::new)?);
+                let inspect = inspect(engine.clone(), Arc::clone(&reader), &settings.folder);
+                pipelines
+                    .scan(&*inspect, &log)
+                    .map_err(system("cannot read the folder of pipelines"))?;
+                let parts = Parts {
+                    engine,
+                    reader,
+                    pipelines: Arc::clone(&pipelines),
+                    store: store.clone(),
+                    spool: spool.clone(),
+                    log: log.clone(),
+                    folder: settings.folder.join(SEGMENTS),
+                    retention: settings.retention,
+                    runs: settings.runs,
+                };
+                let work = Work::start(parts).map_err(system("cannot begin to run pipelines"))?;
+                (Some(work), Some((pipelines, inspect)))
+            }
+        };
+        let is_ready = Arc::new(AtomicBool::new(true));
         let shared = Shared {
             catalogue,
+            pipelines,
+            receiver: Receiver::new(settings.bodies, spool, store.clone()),
             store,
-            receiver: Receiver::new(settings.bodies, spool),
             notice: work.as_ref().map(Work::notice),
             wait: settings.wait,
+            is_ready: Arc::clone(&is_ready),
         };
+        let (ends, ending) = bounded(0);
+        let watch = Watch {
+            access: access.clone(),
+            tls: tls.clone(),
+            watched,
+            notice: shared.notice.clone(),
+            log,
+        };
+        let watch = std::thread::Builder::new()
+            .name("watch".into())
+            .spawn(move || watch.watch(&ending))
+            .map_err(system("cannot start"))?;
         let (stop, stopped) = oneshot::channel();
+        let drain = settings.drain;
+        let connections = Connections {
+            limit: settings.connections,
+            drain,
+            tls,
+        };
         let serving = move || {
-            runtime.block_on(serve(listener, routes(shared), &settings, stopped));
+            runtime.block_on(connections.serve(listener, routes(shared, access), stopped));
             // Requests that the drain cut off end here, and with them the last store.
             drop(runtime);
+            end_watch(ends, watch);
             if let Some(work) = work {
-                work.stop();
+                work.stop(drain);
             }
             Threads::join(threads);
             drop(held);
@@ -204,6 +261,7 @@ impl Server {
             .spawn(serving);
         Ok(Self {
             address,
+            is_ready,
             stop: Some(stop),
             thread: Some(thread.map_err(system("cannot start"))?),
         })
@@ -214,14 +272,99 @@ impl Server {
         self.address
     }
 
-    /// Takes no more connections, and waits until the open requests are answered, at most [`Settings::drain`].
+    /// `/readyz` says no from now on, so that a load balancer sends no more requests.
+    pub fn unready(&self) {
+        self.is_ready.store(false, Ordering::Relaxed);
+    }
+
+    /// Takes no more connections, and waits until the open requests are answered and the runs at work have ended, each at
+    /// most [`Settings::drain`]. Jobs of runs that were cut off stay pending.
     pub fn stop(mut self) {
+        self.unready();
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was told where it happened.
             let _ = thread.join();
         }
     }
+}
+
+fn access(settings: &Settings) -> Result<Access, ServeError> {
+    let file = TokenFile::of(&settings.folder);
+    let access = Access::open(file, settings.listen.ip());
+    let access = access.map_err(|error| ServeError::System("cannot read the tokens", error))?;
+    if settings.listen.ip().is_loopback() {
+        return Ok(access);
+    }
+    if !access.has_token() {
+        return Err(ServeError::NoToken(settings.listen));
+    }
+    match settings.tls.is_some() || settings.is_behind_proxy {
+        true => Ok(access),
+        false => Err(ServeError::NoTls(settings.listen)),
+    }
+}
+
+/// Lets the connectors of a pipeline describe themselves: this finds settings that they do not take.
+fn inspect(engine: Engine, reader: Arc<Reader>, folder: &Path) -> Box<Inspect> {
+    let segment = Segment::empty(folder);
+    let engine = engine.with_connectors([segment.source(&reader)]);
+    Box::new(move |pipeline| {
+        let stages = engine.grants(pipeline, &Control::default())?;
+        drop(stages);
+        Ok(())
+    })
+}
+
+/// What is looked at from time to time.
+struct Watch {
+    access: Access,
+    tls: Option<Tls>,
+    watched: Option<(Arc<Pipelines>, Box<Inspect>)>,
+    notice: Option<crate::work::Notice>,
+    log: Log,
+}
+
+impl Watch {
+    fn watch(self, ending: &Ending<()>) {
+        while ending.recv_timeout(WATCH_EVERY) == Err(RecvTimeoutError::Timeout) {
+            self.look();
+        }
+    }
+
+    fn look(&self) {
+        if let Err(error) = self.access.reload() {
+            let text = format!("the tokens stay as they were: {error}");
+            self.log.warn(text, json!({ "code": "tokens_unreadable" }));
+        }
+        if let Some(Err(error)) = self.tls.as_ref().map(Tls::reload) {
+            let text = format!("the certificate stays as it was: {error}");
+            self.log
+                .warn(text, json!({ "code": "certificate_unreadable" }));
+        }
+        let Some((pipelines, inspect)) = &self.watched else {
+            return;
+        };
+        match pipelines.scan(&**inspect, &self.log) {
+            Ok(changed) => {
+                for name in changed {
+                    if let Some(notice) = &self.notice {
+                        notice.retry(&name, None);
+                    }
+                }
+            }
+            Err(error) => {
+                let text = format!("the pipelines stay as they were: {error}");
+                self.log.warn(text, json!({ "code": "folder_unreadable" }));
+            }
+        }
+    }
+}
+
+fn end_watch(ends: Ends<()>, watch: JoinHandle<()>) {
+    drop(ends);
+    // A panic of the thread was told where it happened.
+    let _ = watch.join();
 }
 
 /// Holds the folder until the file is dropped.
@@ -233,70 +376,4 @@ fn hold(folder: &Path) -> Result<std::fs::File, ServeError> {
         Err(std::fs::TryLockError::WouldBlock) => Err(ServeError::FolderInUse(folder.to_owned())),
         Err(std::fs::TryLockError::Error(error)) => Err(system(error)),
     }
-}
-
-fn routes(shared: Shared) -> Router {
-    Router::new()
-        .route("/v1/ingest/{pipeline}/{stream}", post(ingest::ingest))
-        .route("/v1/jobs", get(jobs::list))
-        .route("/v1/jobs/{id}", get(jobs::get))
-        .route("/healthz", get(|| async { "ok\n" }))
-        .fallback(no_route)
-        .method_not_allowed_fallback(no_method)
-        .with_state(shared)
-}
-
-async fn no_route(uri: Uri) -> Refusal {
-    let text = format!("nothing is at {}", uri.path());
-    let hint = "POST /v1/ingest/PIPELINE/STREAM takes rows, GET /v1/jobs lists jobs";
-    Refusal::new(StatusCode::NOT_FOUND, "unknown_path", text, hint)
-}
-
-async fn no_method(uri: Uri) -> Refusal {
-    let text = format!("{} does not have this method", uri.path());
-    let hint = "POST takes rows, GET shows jobs";
-    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "unknown_method", text, hint)
-}
-
-async fn serve(
-    listener: TcpListener,
-    routes: Router,
-    settings: &Settings,
-    mut stopped: oneshot::Receiver<()>,
-) {
-    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
-        return;
-    };
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(MAX_HEAD);
-    let connections = Arc::new(Semaphore::new(settings.connections));
-    let graceful = GracefulShutdown::new();
-    loop {
-        let accepted = async {
-            let permit = Arc::clone(&connections).acquire_owned().await;
-            (listener.accept().await, permit)
-        };
-        let (accepted, permit) = tokio::select! {
-            accepted = accepted => accepted,
-            _ = &mut stopped => break,
-        };
-        let Ok((stream, _)) = accepted else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
-        // Answers are small: none waits for more of it.
-        let _ = stream.set_nodelay(true);
-        let service = TowerToHyperService::new(routes.clone());
-        let connection = builder.serve_connection(TokioIo::new(stream), service);
-        let connection = graceful.watch(connection);
-        tokio::spawn(async move {
-            // What goes wrong with a connection is the client's to know.
-            let _ = connection.await;
-            drop(permit);
-        });
-    }
-    let _ = tokio::time::timeout(settings.drain, graceful.shutdown()).await;
 }

@@ -10,7 +10,10 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The time for which an answer about the disk holds for small bodies.
+const ROOM_FOR: Duration = Duration::from_millis(250);
 
 /// The folder. Clones are the same folder.
 #[derive(Clone)]
@@ -20,6 +23,9 @@ struct Inner {
     folder: PathBuf,
     /// Bytes of the disk that stay free.
     keep_free: u64,
+    /// When the disk was last asked for small bodies, in milliseconds since `begun`, and its answer in the lowest bit.
+    asked: AtomicU64,
+    begun: Instant,
     /// The names of this process begin with the time of its start.
     started: u128,
     next: AtomicU64,
@@ -31,13 +37,13 @@ impl Spool {
     /// # Errors
     /// The folder cannot be made.
     pub fn open(folder: &Path, keep_free: u64) -> io::Result<Self> {
-        // Bodies are nobody else's.
-        let mut maker = fs::DirBuilder::new();
-        maker.recursive(true).mode(0o700).create(folder)?;
+        make_private(folder)?;
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         Ok(Self(Arc::new(Inner {
             folder: folder.to_owned(),
             keep_free,
+            asked: AtomicU64::new(0),
+            begun: Instant::now(),
             started: since.unwrap_or_default().as_nanos(),
             next: AtomicU64::new(0),
         })))
@@ -72,6 +78,37 @@ impl Spool {
         Ok(free >= self.0.keep_free.saturating_add(more))
     }
 
+    /// Whether the disk has room at all, for small bodies. The answer may be a quarter of a second old.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn has_room_now(&self) -> io::Result<bool> {
+        let Inner { asked, begun, .. } = &*self.0;
+        // At least 1: 0 is an answer that nobody asked for.
+        let now = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX >> 1) + 1;
+        let last = asked.load(Ordering::Relaxed);
+        if last != 0 && u128::from(now - (last >> 1).min(now)) < ROOM_FOR.as_millis() {
+            return Ok(last & 1 == 1);
+        }
+        let has_room = self.has_room(0)?;
+        asked.store(now << 1 | u64::from(has_room), Ordering::Relaxed);
+        Ok(has_room)
+    }
+
+    /// Removes files that no job has any more. One that is not there is removed.
+    ///
+    /// # Errors
+    /// The first file that cannot be removed. It is removed at the next start.
+    pub fn remove(&self, names: &[String]) -> io::Result<()> {
+        for name in names {
+            match fs::remove_file(self.path(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// The path of a file.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.folder.join(name)
@@ -89,7 +126,7 @@ impl Spool {
         let file = options
             .write(true)
             .create_new(true)
-            .mode(0o600)
+            .mode(PRIVATE_FILE)
             .open(&path)?;
         Ok(SpoolFile {
             file,
@@ -99,11 +136,51 @@ impl Spool {
     }
 }
 
+/// The mode of files with bodies, which are nobody else's.
+const PRIVATE_FILE: u32 = 0o600;
+/// The mode of their folders.
+const PRIVATE_FOLDER: u32 = 0o700;
+
+/// Makes a folder that only the server reads, and its parents, and syncs what is new.
+///
+/// # Errors
+/// The folder cannot be made.
+pub fn make_private(folder: &Path) -> io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = folder
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+    {
+        make_private(parent)?;
+    }
+    let mut maker = fs::DirBuilder::new();
+    match maker.mode(PRIVATE_FOLDER).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    match folder.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a file that only the server reads.
+///
+/// # Errors
+/// The file is there, or cannot be written.
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create_new(true).mode(PRIVATE_FILE);
+    options.open(path)?.write_all(bytes)
+}
+
 /// A file that is being written.
 pub struct SpoolFile {
     file: File,
     name: String,
-    /// `None` once it is kept.
+    /// `None` once it is kept, or removed.
     path: Option<PathBuf>,
 }
 
@@ -141,9 +218,15 @@ impl SpoolFile {
 
 impl Drop for SpoolFile {
     fn drop(&mut self) {
-        if let Some(path) = &self.path {
-            // What stays is removed at the next start.
-            let _ = fs::remove_file(path);
+        let Some(path) = self.path.take() else {
+            return;
+        };
+        // What stays is removed at the next start.
+        let remove = move || drop(fs::remove_file(path));
+        // A large file takes a while, for which no other request waits.
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(remove)),
+            Err(_) => remove(),
         }
     }
 }

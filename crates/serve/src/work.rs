@@ -3,10 +3,8 @@
 //! A stream has one run at a time, and several streams run at once. A run that fails because of its data is split by job,
 //! until the job that cannot be moved is alone: it is dead, and the others go on. Any other failure is tried again.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,100 +12,68 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rapidbyte::{Cancel, Class, Control, Engine, Failure, Pipeline, RunOptions};
+use rapidbyte::{Cancel, Class, Control, Engine, Failure, History, Pipeline, RunOptions};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::ingest::{Catalogue, Ingest};
-use crate::queue::{NAME, READER, Segment};
-use crate::server::ServeError;
-use crate::spool::Spool;
-use crate::store::{Body, Pending, Store, StoreError};
+use crate::agenda::{Agenda, Key, LastRun, Next, Standing, Turn};
+use crate::log::Log;
+use crate::queue::{READER, Reader, SHARED, Segment, mark};
+use crate::registry::Pipelines;
+use crate::spool::{Spool, make_private, write_private};
+use crate::store::{Body, Pending, Retention, Store, StoreError, Tried, now_ms};
 
 /// Jobs of one run.
 const MAX_JOBS: u32 = 1000;
 /// A run takes no more jobs after this many bytes.
 const MAX_BYTES: u64 = 64 << 20;
-/// The pause before a run is tried again, and the longest one.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const MAX_PAUSE: Duration = Duration::from_secs(60);
-
-/// Pipelines by name.
-pub struct Pipelines(HashMap<String, Pipeline>);
-
-impl Pipelines {
-    /// Those of them that read the queue: their source is `ingest`.
-    ///
-    /// # Errors
-    /// `DeletesRows` and `DuplicatePipeline`.
-    pub fn new(pipelines: impl IntoIterator<Item = Pipeline>) -> Result<Self, ServeError> {
-        let mut known = HashMap::new();
-        let of_queue = pipelines
-            .into_iter()
-            .filter(|pipeline| pipeline.source() == NAME);
-        for pipeline in of_queue {
-            let name = pipeline.name().to_owned();
-            if pipeline.deletes_rows() {
-                return Err(ServeError::DeletesRows(name));
-            }
-            if known.insert(name.clone(), pipeline).is_some() {
-                return Err(ServeError::DuplicatePipeline(name));
-            }
-        }
-        Ok(Self(known))
-    }
-}
-
-impl Catalogue for Pipelines {
-    fn ingest(&self, pipeline: &str, stream: &str) -> Option<Ingest> {
-        let is_known = self.0.get(pipeline)?.streams().contains(&stream);
-        is_known.then(Ingest::default)
-    }
-}
-
-/// A pipeline and one of its streams.
-type Key = (String, String);
+/// Bytes of the small bodies of a run, which are in memory until they are files.
+const MAX_INLINE: u64 = 4 << 20;
+/// The time between two looks at what can be forgotten.
+const KEEP_EVERY: Duration = Duration::from_secs(10);
 
 /// The parts that all threads share.
 struct Shared {
     engine: Engine,
+    reader: Arc<Reader>,
     pipelines: Arc<Pipelines>,
     store: Store,
     spool: Spool,
+    log: Log,
     /// The folder of the bodies of the runs at work.
     folder: PathBuf,
-    /// The time for which the server keeps the bodies of done jobs.
-    retain: Duration,
+    retention: Retention,
     cancel: Cancel,
     agenda: Mutex<Agenda>,
     changed: Condvar,
+    /// For the thread that forgets, so that it takes no call from those that run.
+    ending: Condvar,
     /// Runs so far.
     runs: AtomicU64,
     /// Changes whenever jobs are done or dead.
     ended: watch::Sender<()>,
 }
 
-/// The streams that are due.
-#[derive(Default)]
-struct Agenda {
-    ready: VecDeque<Key>,
-    /// Streams whose last run failed.
-    later: BTreeMap<Instant, Vec<Key>>,
-    streams: HashMap<Key, Standing>,
-    ends: bool,
-}
-
-/// The state of a stream.
-#[derive(Debug, Clone, Copy, Default)]
-struct Standing {
-    is_due: bool,
-    is_running: bool,
-    /// A job came while the stream ran.
-    is_due_again: bool,
-    /// Runs that failed one after the other.
-    failures: u32,
-    /// The store knows what the destination has.
-    is_reconciled: bool,
+/// What the work is made of.
+pub struct Parts {
+    /// Runs the pipelines.
+    pub engine: Engine,
+    /// Reads the bodies.
+    pub reader: Arc<Reader>,
+    /// The pipelines.
+    pub pipelines: Arc<Pipelines>,
+    /// The jobs.
+    pub store: Store,
+    /// The large bodies.
+    pub spool: Spool,
+    /// The receiver of messages.
+    pub log: Log,
+    /// The folder of the bodies of the runs at work.
+    pub folder: PathBuf,
+    /// How long ended jobs are kept.
+    pub retention: Retention,
+    /// Runs at a time.
+    pub runs: usize,
 }
 
 /// The threads that run pipelines.
@@ -116,7 +82,7 @@ pub struct Work {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Tells that a stream has a new job. Clones tell the same work.
+/// Tells that a stream has a new job, and how streams are. Clones tell the same work.
 #[derive(Clone)]
 pub struct Notice(Arc<Shared>);
 
@@ -125,29 +91,37 @@ impl Work {
     ///
     /// # Errors
     /// A thread that cannot be started, a folder that cannot be emptied, and errors of the store.
-    pub fn start(
-        engine: Engine,
-        pipelines: Arc<Pipelines>,
-        store: Store,
-        spool: Spool,
-        (folder, retain, runs): (PathBuf, Duration, usize),
-    ) -> io::Result<Self> {
+    pub fn start(parts: Parts) -> io::Result<Self> {
+        let Parts {
+            engine,
+            reader,
+            pipelines,
+            store,
+            spool,
+            log,
+            folder,
+            retention,
+            runs,
+        } = parts;
         // What a process left that ended in the middle of a run.
         match fs::remove_dir_all(&folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => private().create(&folder)?,
+            _ => make_private(&folder)?,
         }
         let waiting = store.waiting().map_err(io::Error::other)?;
         let shared = Arc::new(Shared {
             engine,
+            reader,
             pipelines,
             store,
             spool,
+            log,
             folder,
-            retain,
+            retention,
             cancel: Cancel::new(),
             agenda: Mutex::default(),
             changed: Condvar::new(),
+            ending: Condvar::new(),
             runs: AtomicU64::new(0),
             ended: watch::Sender::new(()),
         });
@@ -155,13 +129,21 @@ impl Work {
             shared,
             threads: Vec::new(),
         };
-        waiting.into_iter().for_each(|key| work.shared.due(key));
-        for number in 0..runs {
-            let shared = Arc::clone(&work.shared);
-            let thread = std::thread::Builder::new().name(format!("run-{number}"));
-            work.threads.push(thread.spawn(move || shared.work())?);
+        for backlog in waiting {
+            work.shared.due((backlog.pipeline, backlog.stream));
         }
+        for number in 0..runs {
+            work.spawn(format!("run-{number}"), Shared::work)?;
+        }
+        work.spawn("keeper".into(), Shared::keep)?;
         Ok(work)
+    }
+
+    fn spawn(&mut self, name: String, work: fn(&Shared)) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name(name);
+        self.threads.push(thread.spawn(move || work(&shared))?);
+        Ok(())
     }
 
     /// The sender of news about jobs.
@@ -169,8 +151,9 @@ impl Work {
         Notice(Arc::clone(&self.shared))
     }
 
-    /// Cancels the runs at work, whose jobs stay pending, and waits for the threads.
-    pub fn stop(mut self) {
+    /// Begins no more runs, and gives those at work this much time. Then it cancels them; their jobs stay pending.
+    pub fn stop(mut self, drain: Duration) {
+        self.shared.drain(drain);
         self.shared.end();
         for thread in self.threads.drain(..) {
             // A panic of the thread was told where it happened.
@@ -195,16 +178,39 @@ impl Notice {
     pub fn ended(&self) -> watch::Receiver<()> {
         self.0.ended.subscribe()
     }
+
+    /// Streams that wait after a failure are tried now: those of a pipeline, or one of them.
+    pub fn retry(&self, pipeline: &str, stream: Option<&str>) {
+        let is_meant = |key: &Key| key.0 == pipeline && stream.is_none_or(|stream| key.1 == stream);
+        if self.0.agenda().retry(is_meant) {
+            self.0.changed.notify_all();
+        }
+    }
+
+    /// The destination of a stream is looked at again before the next run.
+    pub fn distrust(&self, pipeline: &str, stream: &str) {
+        let key = (pipeline.to_owned(), stream.to_owned());
+        self.0.agenda().distrust(&key);
+    }
+
+    /// The streams that the server has seen, ordered.
+    pub fn streams(&self) -> Vec<(Key, Standing)> {
+        let agenda = self.0.agenda();
+        let streams = agenda.streams().iter();
+        let streams = streams.map(|(key, standing)| (key.clone(), standing.clone()));
+        let mut streams: Vec<(Key, Standing)> = streams.collect();
+        drop(agenda);
+        streams.sort_by(|one, other| one.0.cmp(&other.0));
+        streams
+    }
 }
 
 /// The outcome of some jobs.
-enum Ended {
+enum Moved {
     /// They are done or dead.
     All,
-    /// They are done or dead, and the stream may have more. Other streams come first.
-    More,
-    /// The rest is tried again.
-    Later,
+    /// The rest is tried again, for this reason.
+    Rest(Problem),
 }
 
 impl Shared {
@@ -213,142 +219,140 @@ impl Shared {
     }
 
     fn due(&self, key: Key) {
-        let mut agenda = self.agenda();
-        let standing = agenda.streams.entry(key.clone()).or_default();
-        if standing.is_running {
-            standing.is_due_again = true;
-        } else if !std::mem::replace(&mut standing.is_due, true) {
-            agenda.ready.push_back(key);
+        if self.agenda().due(key) {
             self.changed.notify_one();
         }
     }
 
+    fn drain(&self, drain: Duration) {
+        let until = Instant::now() + drain;
+        let mut agenda = self.agenda();
+        agenda.end();
+        self.changed.notify_all();
+        self.ending.notify_all();
+        while agenda.running() > 0 {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.changed.wait_timeout(agenda, left);
+            agenda = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     fn end(&self) {
-        self.agenda().ends = true;
+        self.agenda().end();
         self.cancel.cancel();
         self.changed.notify_all();
+        self.ending.notify_all();
     }
 
     fn work(&self) {
-        while let Some((key, standing)) = self.next() {
+        while let Some((key, is_reconciled)) = self.next() {
             // A stream that panics is tried again like one that fails.
-            let run = AssertUnwindSafe(|| self.run_stream(&key, standing.is_reconciled));
-            let ended = catch_unwind(run).unwrap_or(Ok(Ended::Later));
-            self.ended(key, &ended);
+            let turn = AssertUnwindSafe(|| self.turn(&key, is_reconciled));
+            let turn = catch_unwind(turn).unwrap_or_else(|_| Err(Problem::Panicked));
+            let turn = turn.unwrap_or_else(|problem| {
+                let told = problem.told();
+                if !self.cancel.is_cancelled() {
+                    let text = format!("{}.{}: {problem}", key.0, key.1);
+                    let facts = json!({ "pipeline": key.0, "stream": key.1, "error": told });
+                    self.log.warn(text, facts);
+                }
+                Turn::Later(told)
+            });
+            self.agenda().ended(key, turn, Instant::now());
+            // For a thread that waits for work, and for one that waits for the end.
+            self.changed.notify_all();
         }
     }
 
     /// Waits for a stream that is due. `None` at the end.
-    fn next(&self) -> Option<(Key, Standing)> {
+    fn next(&self) -> Option<(Key, bool)> {
         let mut agenda = self.agenda();
         loop {
-            if agenda.ends {
-                return None;
-            }
             let now = Instant::now();
-            while let Some(first) = agenda
-                .later
-                .first_entry()
-                .filter(|first| *first.key() <= now)
-            {
-                let keys = first.remove();
-                agenda.ready.extend(keys);
-            }
-            if let Some(key) = agenda.ready.pop_front() {
-                if !agenda.ready.is_empty() {
-                    self.changed.notify_one();
+            agenda = match agenda.next(now) {
+                Next::End => return None,
+                Next::Stream(key, is_reconciled) => {
+                    if agenda.has_ready() {
+                        self.changed.notify_one();
+                    }
+                    return Some((key, is_reconciled));
                 }
-                let standing = agenda.streams.entry(key.clone()).or_default();
-                (standing.is_due, standing.is_running) = (false, true);
-                return Some((key, *standing));
-            }
-            agenda = match agenda.later.keys().next().copied() {
-                None => {
+                Next::Wait(None) => {
                     let waited = self.changed.wait(agenda);
                     waited.unwrap_or_else(PoisonError::into_inner)
                 }
-                Some(first) => {
-                    let waited = self.changed.wait_timeout(agenda, first - now);
+                Next::Wait(Some(until)) => {
+                    let waited = self.changed.wait_timeout(agenda, until - now);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
         }
     }
 
-    fn ended(&self, key: Key, ended: &Result<Ended, Problem>) {
-        let mut agenda = self.agenda();
-        let standing = agenda.streams.entry(key.clone()).or_default();
-        standing.is_running = false;
-        let mut is_due = std::mem::take(&mut standing.is_due_again);
-        match ended {
-            Ok(moved @ (Ended::All | Ended::More)) => {
-                (standing.failures, standing.is_reconciled) = (0, true);
-                is_due |= matches!(moved, Ended::More);
-            }
-            Ok(Ended::Later) | Err(_) => {
-                standing.failures = standing.failures.saturating_add(1);
-                // What the last run committed is not known.
-                (standing.is_reconciled, standing.is_due) = (false, true);
-                let pause = FIRST_PAUSE.saturating_mul(1 << (standing.failures - 1).min(10));
-                let at = Instant::now() + pause.min(MAX_PAUSE);
-                agenda.later.entry(at).or_default().push(key);
-                self.changed.notify_one();
-                return;
-            }
-        }
-        if is_due {
-            standing.is_due = true;
-            agenda.ready.push_back(key);
-            self.changed.notify_one();
-        }
-    }
-
     /// Moves the next jobs of a stream.
-    fn run_stream(&self, key: &Key, is_reconciled: bool) -> Result<Ended, Problem> {
+    fn turn(&self, key: &Key, is_reconciled: bool) -> Result<Turn, Problem> {
         let (pipeline, stream) = key;
-        let known = self.pipelines.0.get(pipeline);
-        let Some(of_queue) = known.and_then(|known| known.of_queue(stream)) else {
-            // Its file is gone. Its jobs wait until it is back.
-            return Ok(Ended::Later);
+        let known = self.pipelines.get(pipeline);
+        let of_queue = known.and_then(|known| known.of_queue(stream));
+        let of_queue = of_queue.ok_or(Problem::NoPipeline)?;
+        let tried = self.store.tried(pipeline, stream)?;
+        let tried = match is_reconciled {
+            true => tried,
+            false => self.reconcile(&of_queue, key, tried)?,
         };
-        if !is_reconciled {
-            self.reconcile(&of_queue, key)?;
-        }
-        let jobs = self.store.pending(pipeline, stream, MAX_JOBS, MAX_BYTES)?;
+        let jobs = (pipeline.as_str(), stream.as_str());
+        let jobs = self.store.pending(jobs, MAX_JOBS, MAX_BYTES, MAX_INLINE)?;
         if jobs.is_empty() {
-            self.forget()?;
-            return Ok(Ended::All);
+            return Ok(Turn::Empty);
         }
-        match self.move_jobs(&of_queue, key, &jobs)? {
-            Ended::All => Ok(Ended::More),
-            other => Ok(other),
+        match self.move_jobs(&of_queue, key, &tried, &jobs)? {
+            Moved::All => Ok(Turn::More),
+            Moved::Rest(problem) => Err(problem),
         }
     }
 
-    /// Removes the bodies of jobs that have been done for long enough.
-    fn forget(&self) -> Result<(), Problem> {
-        for name in self.store.forget_bodies(self.retain)? {
-            match fs::remove_file(self.spool.path(&name)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Jobs whose rows a run committed that could not say so.
-    fn reconcile(&self, pipeline: &Pipeline, (name, stream): &Key) -> Result<(), Problem> {
+    /// Asks the destination which jobs it has: a run may have committed them without having said so.
+    ///
+    /// # Errors
+    /// `Foreign` and `Restored` where the destination does not tell which of the jobs it has.
+    fn reconcile(
+        &self,
+        pipeline: &Pipeline,
+        (name, stream): &Key,
+        tried: Tried,
+    ) -> Result<Tried, Problem> {
         let mut cursors = self
             .engine
             .cursors(pipeline, None, false, &self.control())?;
         let progress = cursors.progress(stream)?;
-        let cursor = progress.and_then(|progress| progress.cursor);
-        let job = |cursor| Segment::job_of(cursor, self.store.name());
-        if let Some(last) = cursor.as_deref().and_then(job) {
-            self.store.done_through(name, stream, last)?;
-            self.ended.send_replace(());
+        let Some(cursor) = progress.and_then(|progress| progress.cursor) else {
+            return Ok(tried);
+        };
+        match Segment::job_of(&cursor, &tried.queue) {
+            Some(job) if job > tried.tried => Err(Problem::Restored {
+                has: job,
+                tried: tried.tried,
+            }),
+            Some(job) => {
+                self.store.done_through(name, stream, job)?;
+                self.ended.send_replace(());
+                Ok(tried)
+            }
+            None => {
+                let seen = Some(mark(&cursor));
+                if tried.seen == seen {
+                    return Ok(tried);
+                }
+                if tried.tried > 0 {
+                    return Err(Problem::Foreign);
+                }
+                self.store.saw(name, stream, seen.clone())?;
+                Ok(Tried { seen, ..tried })
+            }
         }
-        Ok(())
     }
 
     fn control(&self) -> Control {
@@ -360,75 +364,131 @@ impl Shared {
         &self,
         pipeline: &Pipeline,
         key: &Key,
+        tried: &Tried,
         jobs: &[Pending],
-    ) -> Result<Ended, Problem> {
-        let failure = match self.run(pipeline, key, jobs) {
-            Ok(last) => {
-                self.store.done_through(&key.0, &key.1, last)?;
-                self.ended.send_replace(());
-                return Ok(Ended::All);
-            }
+    ) -> Result<Moved, Problem> {
+        let failure = match self.run(pipeline, key, tried, jobs) {
+            Ok(()) => return Ok(Moved::All),
             Err(Problem::Run(failure)) if is_of_bodies(&failure) => failure,
-            Err(Problem::Run(_)) => return Ok(Ended::Later),
+            Err(problem @ Problem::Run(_)) => return Ok(Moved::Rest(problem)),
             Err(other) => return Err(other),
         };
         if let [alone] = jobs {
             // A run may fail behind its commit.
-            self.reconcile(pipeline, key)?;
-            self.store.dead(alone.id, &reason(&failure, alone.id))?;
+            self.reconcile(pipeline, key, tried.clone())?;
+            let reason = reason(&failure, alone.id);
+            self.store.dead(alone.id, &reason)?;
+            let text = format!(
+                "{}.{}: the job {} is dead: {failure}",
+                key.0, key.1, alone.id
+            );
+            let facts =
+                json!({ "pipeline": key.0, "stream": key.1, "job": alone.id, "error": reason });
+            self.log.warn(text, facts);
             self.ended.send_replace(());
-            return Ok(Ended::All);
+            return Ok(Moved::All);
         }
         let (first, second) = jobs.split_at(jobs.len() / 2);
-        match self.move_jobs(pipeline, key, first)? {
-            Ended::All => self.move_jobs(pipeline, key, second),
-            other => Ok(other),
+        match self.move_jobs(pipeline, key, tried, first)? {
+            Moved::All => self.move_jobs(pipeline, key, tried, second),
+            rest => Ok(rest),
         }
     }
 
-    /// Returns the id of the last job.
+    /// Moves these jobs in one run, after which they are done.
     fn run(
         &self,
         pipeline: &Pipeline,
-        (_, stream): &Key,
+        key: &Key,
+        tried: &Tried,
         jobs: &[Pending],
-    ) -> Result<i64, Problem> {
+    ) -> Result<(), Problem> {
         let (Some(first), Some(last)) = (jobs.first(), jobs.last()) else {
-            return Ok(0);
+            return Ok(());
         };
-        // A folder of an earlier run that could not be removed is not read again.
-        let number = self.runs.fetch_add(1, Ordering::Relaxed);
-        let folder = self.folder.join(format!("{}-{number}", first.id));
-        private().create(&folder)?;
-        let removed = Removed(folder.clone());
-        for job in jobs {
-            let path = folder.join(file_name(job));
-            match &job.body {
-                Body::Inline(bytes) => fs::write(path, bytes)?,
-                Body::Spooled(name) => fs::hard_link(self.spool.path(name), path)?,
-            }
-        }
+        let begun = Instant::now();
+        let (name, stream) = key;
+        self.store.try_through(name, stream, last.id)?;
+        let files = self.files(jobs)?;
         let segment = Segment {
             stream: stream.clone(),
-            folder,
+            folder: files.0.clone(),
             format: first.format.clone(),
             first: first.id,
             last: last.id,
-            queue: self.store.name().to_owned(),
+            queue: tried.queue.clone(),
+            seen: tried.seen.clone(),
         };
-        let source = segment.source(&self.engine)?;
-        let engine = self.engine.with_connectors([source]);
-        engine.run(pipeline, &RunOptions::default(), &self.control())?;
-        drop(removed);
-        Ok(last.id)
+        let engine = self.engine.with_connectors([segment.source(&self.reader)]);
+        // The store is the history: streams of one pipeline run at once, and each resumes from its cursor.
+        let options = RunOptions {
+            history: History::Off,
+            ..RunOptions::default()
+        };
+        let report = engine.run(pipeline, &options, &self.control())?;
+        drop(files);
+        self.store.done_through(name, stream, last.id)?;
+        let run = LastRun {
+            ended_ms: now_ms(),
+            seconds: begun.elapsed().as_secs_f64(),
+            jobs: jobs.len() as u64,
+            rows: report.rows,
+        };
+        self.agenda().committed(key, run);
+        self.ended.send_replace(());
+        Ok(())
     }
-}
 
-/// Makes folders that only the server reads: bodies are nobody else's.
-fn private() -> fs::DirBuilder {
-    let mut maker = fs::DirBuilder::new();
-    maker.mode(0o700);
-    maker
+    /// The bodies of these jobs as the files of a new folder.
+    fn files(&self, jobs: &[Pending]) -> Result<Removed, Problem> {
+        // A folder of an earlier run that could not be removed is not read again.
+        let number = self.runs.fetch_add(1, Ordering::Relaxed);
+        let folder = Removed(self.folder.join(number.to_string()));
+        make_private(&folder.0)?;
+        for job in jobs {
+            let path = folder.0.join(file_name(job));
+            match &job.body {
+                Body::Inline(bytes) => write_private(&path, bytes)?,
+                Body::Spooled(name) => {
+                    let spooled = self.spool.path(name);
+                    // Some file systems have no links, and a spool may have one of its own.
+                    if fs::hard_link(&spooled, &path).is_err() {
+                        fs::copy(spooled, path)?;
+                    }
+                }
+            }
+        }
+        Ok(folder)
+    }
+
+    /// Forgets what is old, until the end.
+    fn keep(&self) {
+        let mut agenda = self.agenda();
+        while !agenda.ends() {
+            let waited = self.ending.wait_timeout(agenda, KEEP_EVERY);
+            let (held, slept) = waited.unwrap_or_else(PoisonError::into_inner);
+            agenda = held;
+            if slept.timed_out() {
+                drop(agenda);
+                if let Err(problem) = self.forget() {
+                    let facts = json!({ "error": problem.told() });
+                    self.log
+                        .warn(format!("old jobs are not removed: {problem}"), facts);
+                }
+                agenda = self.agenda();
+            }
+        }
+    }
+
+    fn forget(&self) -> Result<(), Problem> {
+        loop {
+            let forgotten = self.store.forget(self.retention)?;
+            self.spool.remove(&forgotten.files)?;
+            if !forgotten.has_more || self.cancel.is_cancelled() {
+                return Ok(());
+            }
+        }
+    }
 }
 
 /// A folder that is removed when it is dropped.
@@ -486,8 +546,46 @@ enum Problem {
     Run(Box<Failure>),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error(transparent)]
+    #[error("the disk of the server: {0}")]
     Disk(#[from] io::Error),
+    #[error("no pipeline file has this stream any more")]
+    NoPipeline,
+    #[error(
+        "another queue has written to the target of this stream, and may have the place of jobs of this one"
+    )]
+    Foreign,
+    #[error(
+        "the destination has the jobs up to {has} of this queue, and this store has given only those up to {tried} to \
+         a run: it is older than the destination, such as one that was restored from a backup"
+    )]
+    Restored { has: i64, tried: i64 },
+    #[error("the thread of the run panicked: the server has a bug")]
+    Panicked,
+}
+
+const REBIND_HINT: &str = "cancel the pending jobs whose rows the destination has; then \
+    POST /v1/pipelines/PIPELINE/streams/STREAM/rebind moves all others";
+
+impl Problem {
+    /// As JSON: the code, what happened, what to do next.
+    fn told(&self) -> Value {
+        let of = |code: &str, hint: Option<&str>| json!({ "code": code, "message": self.to_string(), "hint": hint });
+        match self {
+            Self::Run(failure) => json!(failure),
+            Self::Store(_) => of("store_failed", None),
+            Self::Disk(_) => of(
+                "spool_failed",
+                Some("free space, or make the folder of the server writable"),
+            ),
+            Self::NoPipeline => of(
+                "unknown_stream",
+                Some("put the file back, or cancel the jobs"),
+            ),
+            Self::Foreign => of(SHARED, Some(REBIND_HINT)),
+            Self::Restored { .. } => of("queue_restored", Some(REBIND_HINT)),
+            Self::Panicked => of("internal", None),
+        }
+    }
 }
 
 impl From<Failure> for Problem {

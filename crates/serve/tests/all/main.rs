@@ -1,5 +1,6 @@
 //! The server over real connections.
 
+mod access;
 mod ingest;
 mod runs;
 mod support;

@@ -8,7 +8,7 @@ use std::sync::{RwLock, mpsc};
 
 use crate::support::{self, Client, request};
 use rapidbyte::{Engine, Environment, Pipeline};
-use rapidbyte_serve::{Pipelines, ServeError, Server, Settings};
+use rapidbyte_serve::{Log, Pipelines, ServeError, Server, Settings};
 use rapidbyte_testkit::postgres::{Database, shared};
 
 const JSON_LINES: &str = "Content-Type: application/x-ndjson\r\n";
@@ -27,7 +27,7 @@ fn start(folder: &Path, url: &str) -> Server {
     let engine = Engine::builder().cache(cache).build().expect("an engine");
     let settings = Settings::new(&folder.join("server"));
     let pipelines = Pipelines::new([pipeline]).expect("a pipeline of the queue");
-    Server::run(settings, engine, pipelines).expect("a server")
+    Server::run(settings, engine, pipelines, Log::default()).expect("a server")
 }
 
 /// The ids in the table, in order.

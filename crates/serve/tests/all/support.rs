@@ -57,14 +57,15 @@ impl Client {
     }
 
     pub fn get(&mut self, path: &str) -> Answer {
-        self.send(format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n").as_bytes())
+        self.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())
     }
 }
 
 pub fn request(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
-    let head =
-        format!("POST {path} HTTP/1.1\r\nHost: t\r\nContent-Length: {length}\r\n{headers}\r\n");
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n{headers}\r\n"
+    );
     [head.as_bytes(), body].concat()
 }
 

@@ -1,0 +1,261 @@
+//! The streams that have jobs, and when each is due.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// The pause before a run is tried again, and the longest one.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+
+/// A pipeline and one of its streams.
+pub type Key = (String, String);
+
+/// The streams that are due.
+#[derive(Default)]
+pub struct Agenda {
+    ready: VecDeque<Key>,
+    /// Streams whose last run failed.
+    later: BTreeMap<Instant, Vec<Key>>,
+    streams: HashMap<Key, Standing>,
+    /// Streams at work.
+    running: usize,
+    ends: bool,
+}
+
+/// The state of a stream.
+#[derive(Debug, Clone, Default)]
+pub struct Standing {
+    is_due: bool,
+    /// A run of it works.
+    pub is_running: bool,
+    /// A job came while the stream ran.
+    is_due_again: bool,
+    /// Runs that failed one after the other.
+    pub failures: u32,
+    /// The store knows what the destination has.
+    pub is_reconciled: bool,
+    /// Why its jobs wait: the last failure, as JSON.
+    pub problem: Option<Value>,
+    /// When it is tried again.
+    pub again_at: Option<Instant>,
+    /// Its last run that committed rows.
+    pub last: Option<LastRun>,
+    /// All of its runs since the server began.
+    pub runs: u64,
+    /// Rows of all of them.
+    pub rows: u64,
+}
+
+/// A run that committed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LastRun {
+    /// When it ended, in milliseconds since 1970-01-01.
+    pub ended_ms: i64,
+    /// Seconds that it took.
+    pub seconds: f64,
+    /// Its jobs.
+    pub jobs: u64,
+    /// The rows that it committed.
+    pub rows: u64,
+}
+
+/// The outcome of a turn of a stream.
+pub enum Turn {
+    /// It has no more jobs.
+    Empty,
+    /// It may have more. Other streams come first.
+    More,
+    /// It is tried again after a pause, for this reason.
+    Later(Value),
+}
+
+/// What a thread does next.
+pub enum Next {
+    /// This stream. The flag says whether the store knows what the destination has.
+    Stream(Key, bool),
+    /// Nothing until this moment, or until something changes.
+    Wait(Option<Instant>),
+    /// The end.
+    End,
+}
+
+impl Agenda {
+    /// A stream has a job. Returns whether a thread is to be woken.
+    pub fn due(&mut self, key: Key) -> bool {
+        let standing = self.streams.entry(key.clone()).or_default();
+        if standing.is_running {
+            standing.is_due_again = true;
+            return false;
+        }
+        if std::mem::replace(&mut standing.is_due, true) {
+            return false;
+        }
+        self.ready.push_back(key);
+        true
+    }
+
+    /// Streams that wait after a failure are due now: all, or those of one pipeline, or one.
+    pub fn retry(&mut self, is_meant: impl Fn(&Key) -> bool) -> bool {
+        let mut found = Vec::new();
+        self.later.retain(|_, keys| {
+            let (meant, others) = std::mem::take(keys)
+                .into_iter()
+                .partition(|key| is_meant(key));
+            found.extend::<Vec<Key>>(meant);
+            *keys = others;
+            !keys.is_empty()
+        });
+        let any = !found.is_empty();
+        self.ready.extend(found);
+        any
+    }
+
+    /// What was known about the destination of a stream is no longer so.
+    pub fn distrust(&mut self, key: &Key) {
+        if let Some(standing) = self.streams.get_mut(key) {
+            standing.is_reconciled = false;
+        }
+    }
+
+    /// No stream begins any more.
+    pub fn end(&mut self) {
+        self.ends = true;
+    }
+
+    /// Whether no stream begins any more.
+    pub fn ends(&self) -> bool {
+        self.ends
+    }
+
+    /// Streams at work.
+    pub fn running(&self) -> usize {
+        self.running
+    }
+
+    /// Whether more streams are ready.
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// What comes next.
+    pub fn next(&mut self, now: Instant) -> Next {
+        if self.ends {
+            return Next::End;
+        }
+        while let Some(first) = self.later.first_entry().filter(|first| *first.key() <= now) {
+            self.ready.extend(first.remove());
+        }
+        let Some(key) = self.ready.pop_front() else {
+            return Next::Wait(self.later.keys().next().copied());
+        };
+        let standing = self.streams.entry(key.clone()).or_default();
+        (standing.is_due, standing.is_running) = (false, true);
+        standing.again_at = None;
+        let is_reconciled = standing.is_reconciled;
+        self.running += 1;
+        Next::Stream(key, is_reconciled)
+    }
+
+    /// A run of a stream has committed.
+    pub fn committed(&mut self, key: &Key, run: LastRun) {
+        if let Some(standing) = self.streams.get_mut(key) {
+            standing.runs += 1;
+            standing.rows += run.rows;
+            standing.last = Some(run);
+        }
+    }
+
+    /// A stream has had its turn.
+    pub fn ended(&mut self, key: Key, turn: Turn, now: Instant) {
+        self.running = self.running.saturating_sub(1);
+        let standing = self.streams.entry(key.clone()).or_default();
+        standing.is_running = false;
+        let is_due_again = std::mem::take(&mut standing.is_due_again);
+        match turn {
+            Turn::Later(problem) => {
+                standing.failures = standing.failures.saturating_add(1);
+                // What the last run committed is not known.
+                (standing.is_reconciled, standing.is_due) = (false, true);
+                let pause = FIRST_PAUSE.saturating_mul(1 << (standing.failures - 1).min(10));
+                let at = now + pause.min(MAX_PAUSE);
+                (standing.problem, standing.again_at) = (Some(problem), Some(at));
+                self.later.entry(at).or_default().push(key);
+            }
+            Turn::Empty | Turn::More => {
+                (standing.failures, standing.is_reconciled) = (0, true);
+                standing.problem = None;
+                if is_due_again || matches!(turn, Turn::More) {
+                    standing.is_due = true;
+                    self.ready.push_back(key);
+                }
+            }
+        }
+    }
+
+    /// All streams that the server has seen.
+    pub fn streams(&self) -> &HashMap<Key, Standing> {
+        &self.streams
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        ("p".into(), name.into())
+    }
+
+    fn stream(agenda: &mut Agenda, now: Instant) -> Option<(String, bool)> {
+        match agenda.next(now) {
+            Next::Stream((_, stream), is_reconciled) => Some((stream, is_reconciled)),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_stream_has_one_run_at_a_time_and_comes_again_for_new_jobs() {
+        let (mut agenda, now) = (Agenda::default(), Instant::now());
+        assert!(agenda.due(key("a")));
+        assert!(!agenda.due(key("a")));
+        assert!(agenda.due(key("b")));
+        assert_eq!(stream(&mut agenda, now), Some(("a".into(), false)));
+        assert!(!agenda.due(key("a")));
+        assert_eq!(stream(&mut agenda, now), Some(("b".into(), false)));
+        assert_eq!(stream(&mut agenda, now), None);
+        agenda.ended(key("b"), Turn::Empty, now);
+        agenda.ended(key("a"), Turn::Empty, now);
+        assert_eq!(stream(&mut agenda, now), Some(("a".into(), true)));
+        agenda.ended(key("a"), Turn::Empty, now);
+        assert!(matches!(agenda.next(now), Next::Wait(None)));
+        agenda.end();
+        assert!(matches!(agenda.next(now), Next::End));
+    }
+
+    #[test]
+    fn a_stream_that_fails_waits_longer_each_time_and_can_be_called() {
+        let (mut agenda, now) = (Agenda::default(), Instant::now());
+        agenda.due(key("a"));
+        stream(&mut agenda, now);
+        agenda.ended(key("a"), Turn::Later(json!({ "code": "c" })), now);
+        // A new job does not shorten the pause.
+        assert!(!agenda.due(key("a")));
+        assert_eq!(stream(&mut agenda, now), None);
+        let later = now + FIRST_PAUSE;
+        assert_eq!(stream(&mut agenda, later), Some(("a".into(), false)));
+        agenda.ended(key("a"), Turn::Later(json!({ "code": "d" })), later);
+        let standing = &agenda.streams()[&key("a")];
+        assert_eq!(standing.failures, 2);
+        assert_eq!(standing.again_at, Some(later + 2 * FIRST_PAUSE));
+        assert!(!agenda.retry(|key| key.1 == "b"));
+        assert!(agenda.retry(|key| key.1 == "a"));
+        assert_eq!(stream(&mut agenda, later), Some(("a".into(), false)));
+        agenda.ended(key("a"), Turn::More, later);
+        assert_eq!(agenda.streams()[&key("a")].problem, None);
+    }
+}

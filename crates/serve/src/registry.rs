@@ -1,0 +1,397 @@
+//! The pipelines of the server: those of a folder that is watched, or those that a program gives.
+//!
+//! A file that becomes wrong keeps the last pipeline that was right, and its problem is shown.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rapidbyte::{Class, Failure, Pipeline};
+use serde_json::json;
+
+use crate::ingest::{Catalogue, Ingest};
+use crate::log::Log;
+use crate::queue::{Dedup, NAME};
+use crate::server::ServeError;
+
+/// Files of a folder.
+const MAX_FILES: usize = 10_000;
+
+/// Reads a pipeline file.
+pub type Load = dyn Fn(&Path) -> Result<Pipeline, Failure> + Send + Sync;
+/// Says why the server cannot work with a pipeline.
+pub type Inspect = dyn Fn(&Pipeline) -> Result<(), Failure> + Send + Sync;
+
+/// A pipeline that works, and its problem if its file has become wrong since.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// The pipeline.
+    pub pipeline: Pipeline,
+    /// Its file. `None` for one that a program gave.
+    pub file: Option<PathBuf>,
+    /// Why the file as it is now is not used.
+    pub problem: Option<Failure>,
+}
+
+impl Known {
+    /// Whether its rows come over HTTP.
+    pub fn reads_queue(&self) -> bool {
+        self.pipeline.source() == NAME
+    }
+}
+
+/// A file that no pipeline comes from.
+#[derive(Debug, Clone)]
+pub struct Broken {
+    /// The file.
+    pub file: PathBuf,
+    /// Why.
+    pub problem: Failure,
+}
+
+/// Pipelines by name. Many threads read them.
+pub struct Pipelines {
+    folder: Option<Folder>,
+    known: RwLock<Arc<Everything>>,
+}
+
+/// The state at one moment.
+#[derive(Debug, Default)]
+pub struct Everything {
+    /// Pipelines by name.
+    pub known: BTreeMap<String, Known>,
+    /// Files without a pipeline, in order.
+    pub broken: Vec<Broken>,
+}
+
+struct Folder {
+    path: PathBuf,
+    load: Box<Load>,
+    files: RwLock<BTreeMap<PathBuf, File>>,
+}
+
+/// A file as it was last read.
+#[derive(Clone)]
+struct File {
+    version: Version,
+    good: Option<Pipeline>,
+    problem: Option<Failure>,
+}
+
+/// What tells one content of a file, and of the `.env` beside it, from another.
+type Version = [Option<(u64, i64, i64, u64)>; 2];
+
+impl Pipelines {
+    /// These pipelines, without a folder.
+    ///
+    /// # Errors
+    /// `DeletesRows` and `DuplicatePipeline`.
+    pub fn new(pipelines: impl IntoIterator<Item = Pipeline>) -> Result<Self, ServeError> {
+        let mut known = BTreeMap::new();
+        for pipeline in pipelines {
+            let name = pipeline.name().to_owned();
+            if pipeline.source() == NAME && pipeline.deletes_rows() {
+                return Err(ServeError::DeletesRows(name));
+            }
+            let one = Known {
+                pipeline,
+                file: None,
+                problem: None,
+            };
+            if known.insert(name.clone(), one).is_some() {
+                return Err(ServeError::DuplicatePipeline(name));
+            }
+        }
+        let everything = Everything {
+            known,
+            broken: Vec::new(),
+        };
+        Ok(Self {
+            folder: None,
+            known: RwLock::new(Arc::new(everything)),
+        })
+    }
+
+    /// The files `*.yaml` and `*.yml` of a folder, which [`Pipelines::scan`] reads.
+    pub fn of_folder(
+        folder: &Path,
+        load: impl Fn(&Path) -> Result<Pipeline, Failure> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            folder: Some(Folder {
+                path: folder.to_owned(),
+                load: Box::new(load),
+                files: RwLock::default(),
+            }),
+            known: RwLock::default(),
+        }
+    }
+
+    /// The state now.
+    pub fn all(&self) -> Arc<Everything> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&known)
+    }
+
+    /// A pipeline.
+    pub fn get(&self, name: &str) -> Option<Pipeline> {
+        let known = self.all();
+        known.known.get(name).map(|known| known.pipeline.clone())
+    }
+
+    /// Reads the files that are new or have changed. Returns the names of the pipelines that are other than before.
+    ///
+    /// # Errors
+    /// The folder cannot be read: everything stays as it is.
+    pub fn scan(&self, inspect: &Inspect, log: &Log) -> io::Result<Vec<String>> {
+        let Some(folder) = &self.folder else {
+            return Ok(Vec::new());
+        };
+        let found = folder.list()?;
+        let environment = version(&folder.path.join(".env"));
+        let mut files = folder.files.write().unwrap_or_else(PoisonError::into_inner);
+        let before = files.len();
+        files.retain(|path, _| found.contains(path));
+        let mut is_changed = files.len() != before;
+        let mut changed = HashSet::new();
+        for path in found {
+            let now = [version(&path), environment];
+            let last = files.get(&path);
+            if last.is_some_and(|file| file.version == now) {
+                continue;
+            }
+            is_changed = true;
+            let good = last.and_then(|file| file.good.clone());
+            let read = (folder.load)(&path).and_then(|pipeline| {
+                usable(&pipeline, inspect).map_err(|failure| pipeline.redacted(&failure))?;
+                Ok(pipeline)
+            });
+            let file = match read {
+                Ok(pipeline) => {
+                    changed.insert(pipeline.name().to_owned());
+                    changed.extend(good.map(|old| old.name().to_owned()));
+                    File {
+                        version: now,
+                        good: Some(pipeline),
+                        problem: None,
+                    }
+                }
+                Err(problem) => File {
+                    version: now,
+                    good,
+                    problem: Some(problem),
+                },
+            };
+            tell(log, &path, &file);
+            files.insert(path, file);
+        }
+        if is_changed {
+            let everything = arrange(&files);
+            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+            let gone = known.known.keys();
+            let gone = gone.filter(|name| !everything.known.contains_key(*name));
+            for name in gone {
+                log.info(
+                    format!("pipeline {name}: its file is gone"),
+                    json!({ "pipeline": name }),
+                );
+            }
+            *known = Arc::new(everything);
+        }
+        Ok(changed.into_iter().collect())
+    }
+}
+
+impl Folder {
+    /// Its pipeline files, in order.
+    fn list(&self) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let path = entry?.path();
+            let ending = path.extension().and_then(|ending| ending.to_str());
+            if matches!(ending, Some("yaml" | "yml")) && path.is_file() {
+                found.push(path);
+            }
+            if found.len() > MAX_FILES {
+                let text = format!("more than {MAX_FILES} pipeline files are in the folder");
+                return Err(io::Error::other(text));
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+}
+
+fn version(path: &Path) -> Option<(u64, i64, i64, u64)> {
+    let found = fs::metadata(path).ok()?;
+    Some((found.len(), found.mtime(), found.mtime_nsec(), found.ino()))
+}
+
+/// Refuses what the server cannot run.
+fn usable(pipeline: &Pipeline, inspect: &Inspect) -> Result<(), Failure> {
+    if pipeline.source() == NAME && pipeline.deletes_rows() {
+        let text = format!(
+            "a run of the source {NAME} reads some of the jobs, and write_mode: replace or deletes would delete the \
+             rows of all others"
+        );
+        let failure = Failure::new(Class::Config, "queue_deletes_rows", text);
+        return Err(failure.hint("set write_mode: append or upsert, and remove deletes"));
+    }
+    inspect(pipeline)
+}
+
+/// The first file with a name has it.
+fn arrange(files: &BTreeMap<PathBuf, File>) -> Everything {
+    let mut everything = Everything::default();
+    for (path, file) in files {
+        let taken = |everything: &Everything, name: &str| {
+            let first = everything.known.get(name)?.file.clone()?;
+            let text = format!("{} has a pipeline {name:?}, too", first.display());
+            let failure = Failure::new(Class::Config, "duplicate_pipeline", text);
+            Some(failure.hint("give each pipeline a name of its own"))
+        };
+        let problem = match &file.good {
+            None => file.problem.clone(),
+            Some(pipeline) => match taken(&everything, pipeline.name()) {
+                Some(taken) => Some(taken),
+                None => {
+                    let known = Known {
+                        pipeline: pipeline.clone(),
+                        file: Some(path.clone()),
+                        problem: file.problem.clone(),
+                    };
+                    everything.known.insert(pipeline.name().to_owned(), known);
+                    None
+                }
+            },
+        };
+        everything.broken.extend(problem.map(|problem| Broken {
+            file: path.clone(),
+            problem,
+        }));
+    }
+    everything
+}
+
+fn tell(log: &Log, path: &Path, file: &File) {
+    let shown = path.display();
+    match (&file.problem, &file.good) {
+        (None, Some(pipeline)) => {
+            let name = pipeline.name();
+            log.info(
+                format!("pipeline {name}: {shown} is read"),
+                json!({ "pipeline": name, "file": path }),
+            );
+        }
+        (Some(problem), good) => {
+            let goes_on = match good {
+                Some(_) => "the last version that worked goes on",
+                None => "it has no version that worked",
+            };
+            log.warn(
+                format!("{shown} is wrong, and {goes_on}: {problem}"),
+                json!({ "file": path, "error": problem }),
+            );
+        }
+        (None, None) => {}
+    }
+}
+
+impl Catalogue for Pipelines {
+    fn ingest(&self, pipeline: &str, stream: &str) -> Option<Ingest> {
+        let all = self.all();
+        let known = all
+            .known
+            .get(pipeline)
+            .filter(|known| known.reads_queue())?;
+        let is_known = known.pipeline.streams().contains(&stream);
+        is_known.then(|| Ingest {
+            is_known_by_content: Dedup::of(&known.pipeline) == Dedup::Content,
+        })
+    }
+
+    fn has(&self, pipeline: &str) -> bool {
+        self.all().known.contains_key(pipeline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rapidbyte::Environment;
+
+    use super::*;
+
+    fn pipelines(folder: &Path) -> Pipelines {
+        Pipelines::of_folder(folder, |path| {
+            Pipeline::from_file(path, &Environment::from_fn(|_| None).without_env_file())
+        })
+    }
+
+    fn write(folder: &Path, file: &str, name: &str, mode: &str) {
+        let text = format!(
+            "version: 1\npipeline: {name}\nsource: {{ use: ingest, config: {{ dedup: content }}, streams: [s] }}\n\
+             destination: {{ use: dest-postgres, write_mode: {mode} }}\n"
+        );
+        // Another file, as editors write it: the time of a file has the resolution of its file system.
+        let (new, path) = (folder.join("new"), folder.join(file));
+        fs::write(&new, text).expect("written");
+        fs::rename(&new, &path).expect("renamed");
+    }
+
+    fn scan(pipelines: &Pipelines) -> Vec<String> {
+        let scanned = pipelines.scan(&|_| Ok(()), &Log::default());
+        let mut names = scanned.expect("a folder");
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_wrong_file_keeps_the_last_version_that_worked() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pipelines = pipelines(folder.path());
+        write(folder.path(), "a.yaml", "a", "append");
+        fs::write(folder.path().join("notes.txt"), "nothing").expect("written");
+        assert_eq!(scan(&pipelines), ["a"]);
+        assert!(scan(&pipelines).is_empty());
+        let ingest = pipelines.ingest("a", "s").expect("a stream");
+        assert!(ingest.is_known_by_content);
+        assert_eq!(pipelines.ingest("a", "t"), None);
+        write(folder.path(), "a.yaml", "a", "replace");
+        assert!(scan(&pipelines).is_empty());
+        let all = pipelines.all();
+        let problem = all.known["a"].problem.as_ref().expect("a problem");
+        assert_eq!(problem.code, "queue_deletes_rows");
+        assert!(pipelines.ingest("a", "s").is_some());
+        write(folder.path(), "a.yaml", "b", "append");
+        assert_eq!(scan(&pipelines), ["a", "b"]);
+        assert!(!pipelines.has("a"));
+        assert!(pipelines.has("b"));
+    }
+
+    #[test]
+    fn the_first_file_with_a_name_has_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pipelines = pipelines(folder.path());
+        write(folder.path(), "b.yaml", "a", "append");
+        write(folder.path(), "a.yaml", "a", "append");
+        fs::write(folder.path().join("c.yaml"), "pipeline: [").expect("written");
+        scan(&pipelines);
+        let all = pipelines.all();
+        let file = all.known["a"].file.as_deref().expect("a file");
+        assert!(file.ends_with("a.yaml"));
+        let broken: Vec<&str> = all
+            .broken
+            .iter()
+            .map(|broken| broken.problem.code.as_str())
+            .collect();
+        assert_eq!(broken[0], "duplicate_pipeline");
+        assert_eq!(broken.len(), 2);
+        fs::remove_file(folder.path().join("a.yaml")).expect("removed");
+        scan(&pipelines);
+        assert!(pipelines.all().known["a"].problem.is_none());
+        assert_eq!(pipelines.all().broken.len(), 1);
+    }
+}

@@ -1,0 +1,62 @@
+//! The paths of the server.
+
+use std::sync::atomic::Ordering;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+
+use crate::access::{Access, check};
+use crate::answer::Refusal;
+use crate::ingest::{self, Shared};
+use crate::{jobs, pipelines};
+
+/// All paths. Each request is checked first.
+pub fn routes(shared: Shared, access: Access) -> Router {
+    Router::new()
+        .route("/v1/ingest/{pipeline}/{stream}", post(ingest::ingest))
+        .route("/v1/jobs", get(jobs::list))
+        .route("/v1/jobs/{id}", get(jobs::get))
+        .route("/v1/jobs/{id}/body", get(jobs::body))
+        .route("/v1/jobs/{id}/cancel", post(jobs::cancel))
+        .route("/v1/jobs/{id}/replay", post(jobs::replay))
+        .route("/v1/jobs/{id}/discard", post(jobs::discard))
+        .route("/v1/pipelines", get(pipelines::list))
+        .route("/v1/pipelines/{pipeline}", get(pipelines::get))
+        .route(
+            "/v1/pipelines/{pipeline}/streams/{stream}/retry",
+            post(pipelines::retry),
+        )
+        .route(
+            "/v1/pipelines/{pipeline}/streams/{stream}/rebind",
+            post(pipelines::rebind),
+        )
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        .with_state(shared)
+        .layer(from_fn_with_state(access, check))
+}
+
+async fn ready(State(shared): State<Shared>) -> Response {
+    match shared.is_ready.load(Ordering::Relaxed) {
+        true => "ok\n".into_response(),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "the server ends\n").into_response(),
+    }
+}
+
+async fn no_route(uri: Uri) -> Refusal {
+    let text = format!("nothing is at {}", uri.path());
+    let hint = "POST /v1/ingest/PIPELINE/STREAM takes rows, GET /v1/jobs lists jobs";
+    Refusal::new(StatusCode::NOT_FOUND, "unknown_path", text, hint)
+}
+
+async fn no_method(uri: Uri) -> Refusal {
+    let text = format!("{} does not have this method", uri.path());
+    let hint = "POST takes rows, GET shows jobs";
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "unknown_method", text, hint)
+}

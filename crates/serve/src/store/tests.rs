@@ -1,0 +1,284 @@
+use std::time::Duration;
+
+use super::*;
+
+const LIMITS: QueueLimits = QueueLimits {
+    jobs: 3,
+    bytes: 100,
+};
+
+fn job(key: Option<&str>, body: &[u8]) -> NewJob {
+    let sha256 = ring::digest::digest(&ring::digest::SHA256, body);
+    NewJob {
+        pipeline: "p".into(),
+        stream: "s".into(),
+        format: "jsonl",
+        encoding: None,
+        bytes: body.len() as u64,
+        sha256: sha256.as_ref().try_into().expect("32 bytes"),
+        key: key.map(str::to_owned),
+        is_known_by_content: false,
+        body: Body::Inline(body.to_vec()),
+    }
+}
+
+fn by_content(body: &[u8]) -> NewJob {
+    NewJob {
+        is_known_by_content: true,
+        ..job(None, body)
+    }
+}
+
+fn block<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.expect("a runtime").block_on(work)
+}
+
+/// A store in a new folder, and its end.
+struct Opened {
+    store: Store,
+    threads: Threads,
+    folder: tempfile::TempDir,
+}
+
+fn open(limits: QueueLimits) -> Opened {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, threads) = Store::open(&folder.path().join("jobs.db"), limits).expect("a store");
+    Opened {
+        store,
+        threads,
+        folder,
+    }
+}
+
+impl Opened {
+    fn admit(&self, job: NewJob) -> Admitted {
+        block(self.store.admit(job)).expect("an answer")
+    }
+
+    fn new(&self, job: NewJob) -> Job {
+        match self.admit(job) {
+            Admitted::New(job) => job,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn ids(&self, filter: JobFilter, limit: u32) -> Vec<i64> {
+        let jobs = block(self.store.jobs(filter, limit)).expect("jobs");
+        jobs.iter().map(|job| job.id).collect()
+    }
+
+    fn again(self, limits: QueueLimits) -> Self {
+        drop(self.store);
+        self.threads.join();
+        let file = self.folder.path().join("jobs.db");
+        let (store, threads) = Store::open(&file, limits).expect("a store");
+        Self {
+            store,
+            threads,
+            folder: self.folder,
+        }
+    }
+}
+
+#[test]
+fn a_job_is_admitted_once_by_its_key_or_its_content() {
+    let opened = open(LIMITS);
+    let first = opened.new(job(Some("k"), b"a"));
+    assert_eq!(
+        opened.admit(job(Some("k"), b"a")),
+        Admitted::Known(first.clone())
+    );
+    assert_eq!(
+        opened.admit(job(Some("k"), b"b")),
+        Admitted::KeyOfAnother(first.clone())
+    );
+    // The same bytes are other rows as CSV.
+    let as_csv = NewJob {
+        format: "csv",
+        ..job(Some("k"), b"a")
+    };
+    assert_eq!(opened.admit(as_csv), Admitted::KeyOfAnother(first.clone()));
+    let elsewhere = NewJob {
+        stream: "t".into(),
+        ..job(Some("k"), b"b")
+    };
+    assert_eq!(opened.new(elsewhere).id, first.id + 1);
+    assert_eq!(
+        opened.admit(by_content(b"a")),
+        Admitted::Known(first.clone())
+    );
+    // A dead job moves nothing: its bytes may come again.
+    let reason = serde_json::json!({ "code": "c" });
+    opened.store.dead(first.id, &reason).expect("stored");
+    assert_eq!(opened.new(by_content(b"a")).id, first.id + 2);
+    let found = block(opened.store.job(first.id))
+        .expect("an answer")
+        .expect("a job");
+    assert_eq!((found.state, found.reason), (JobState::Dead, Some(reason)));
+    assert_eq!(block(opened.store.job(77)).expect("an answer"), None);
+}
+
+#[test]
+fn a_full_queue_admits_no_job_also_after_a_restart() {
+    let opened = open(LIMITS);
+    opened.new(job(None, &[1; 60]));
+    assert_eq!(opened.admit(job(None, &[1; 41])), Admitted::Full);
+    opened.new(job(None, &[1; 40]));
+    let opened = opened.again(LIMITS);
+    assert_eq!(
+        (opened.store.held().jobs, opened.store.held().bytes),
+        (2, 100)
+    );
+    assert_eq!(opened.admit(job(None, &[1])), Admitted::Full);
+    opened.new(job(None, &[]));
+    assert_eq!(opened.admit(job(None, &[])), Admitted::Full);
+    assert_eq!(opened.ids(JobFilter::default(), 10), [1, 2, 3]);
+    let of = |pipeline: &str, after| JobFilter {
+        pipeline: Some(pipeline.into()),
+        after,
+        ..JobFilter::default()
+    };
+    assert_eq!(opened.ids(of("p", 1), 1), [2]);
+    assert!(opened.ids(of("q", 0), 9).is_empty());
+    // A dead job has left the queue, but its body takes its room until it is discarded.
+    opened
+        .store
+        .dead(1, &serde_json::json!({}))
+        .expect("stored");
+    opened.new(job(None, &[]));
+    assert_eq!(opened.admit(job(None, &[1])), Admitted::Full);
+    let (discarded, file) = block(opened.store.discard(1)).expect("an answer");
+    assert!(
+        matches!(discarded, Touched::Done(job) if !job.has_body),
+        "it has no body"
+    );
+    assert_eq!(file, None);
+    assert_eq!(opened.store.held().bytes, 40);
+    let dead = JobFilter {
+        state: Some(JobState::Dead),
+        ..of("p", 0)
+    };
+    assert_eq!(opened.ids(dead, 9), [1]);
+}
+
+#[test]
+fn a_job_is_cancelled_only_before_a_run_has_it_and_replayed_after_its_end() {
+    let opened = open(LIMITS);
+    let store = &opened.store;
+    let (first, second) = (
+        opened.new(job(None, b"a")).id,
+        opened.new(job(None, b"b")).id,
+    );
+    store.tried("p", "s").expect("an answer");
+    store.try_through("p", "s", first).expect("stored");
+    assert!(matches!(
+        block(store.cancel(first)).expect("an answer"),
+        Touched::Running(_)
+    ));
+    let cancelled = block(store.cancel(second)).expect("an answer");
+    assert!(matches!(cancelled, Touched::Done(job) if job.state == JobState::Cancelled));
+    assert!(matches!(
+        block(store.replay(first)).expect("an answer"),
+        Touched::NotNow(_)
+    ));
+    let Touched::Done(replay) = block(store.replay(second)).expect("an answer") else {
+        panic!("no replay");
+    };
+    assert_eq!(
+        (replay.id, replay.replay_of, replay.state),
+        (3, Some(second), JobState::Pending)
+    );
+    store.done_through("p", "s", replay.id).expect("stored");
+    let states: Vec<JobState> = block(store.jobs(JobFilter::default(), 9))
+        .expect("jobs")
+        .iter()
+        .map(|job| job.state)
+        .collect();
+    assert_eq!(
+        states,
+        [JobState::Done, JobState::Cancelled, JobState::Done]
+    );
+    assert_eq!((store.held().jobs, store.held().bytes), (0, 0));
+    assert!(matches!(
+        block(store.replay(99)).expect("an answer"),
+        Touched::Unknown
+    ));
+}
+
+#[test]
+fn a_file_is_forgotten_with_the_last_job_that_has_it() {
+    let opened = open(QueueLimits {
+        jobs: 9,
+        bytes: 1000,
+    });
+    let store = &opened.store;
+    let spooled = NewJob {
+        body: Body::Spooled("f".into()),
+        ..job(None, &[1; 50])
+    };
+    let first = opened.new(spooled).id;
+    store.dead(first, &serde_json::json!({})).expect("stored");
+    block(store.replay(first)).expect("an answer");
+    store.done_through("p", "s", 9).expect("stored");
+    let retention = Retention {
+        bodies: Duration::from_secs(3600),
+        bytes: 0,
+        jobs: Duration::from_secs(3600),
+        rows: 10,
+    };
+    // The body of the job that is done goes at once, because of the bytes; the dead job still has the file.
+    let forgotten = store.forget(retention).expect("stored");
+    assert!(forgotten.files.is_empty());
+    assert_eq!((store.held().bytes, store.held().kept_bytes), (50, 0));
+    let no_rows = Retention {
+        rows: 0,
+        ..retention
+    };
+    let forgotten = store.forget(no_rows).expect("stored");
+    assert_eq!(forgotten.files, ["f"]);
+    assert_eq!(store.held(), Held::default());
+    assert!(opened.ids(JobFilter::default(), 9).is_empty());
+    // Ids are never used again.
+    assert_eq!(opened.new(job(None, b"a")).id, 3);
+}
+
+#[test]
+fn a_stream_knows_what_it_has_tried() {
+    let opened = open(LIMITS);
+    let store = &opened.store;
+    let first = opened.new(job(None, b"a")).id;
+    let begun = store.tried("p", "s").expect("an answer");
+    assert_eq!(
+        (begun.tried, begun.seen.clone(), begun.is_in_doubt),
+        (0, None, false)
+    );
+    store.saw("p", "s", Some("other".into())).expect("stored");
+    store.try_through("p", "s", first).expect("stored");
+    let tried = store.tried("p", "s").expect("an answer");
+    let expected = Tried {
+        tried: first,
+        seen: Some("other".into()),
+        is_in_doubt: true,
+        ..begun.clone()
+    };
+    assert_eq!(tried, expected);
+    store.done_through("p", "s", first).expect("stored");
+    assert!(!store.tried("p", "s").expect("an answer").is_in_doubt);
+    block(store.rebind("p", "s")).expect("stored");
+    let again = store.tried("p", "s").expect("an answer");
+    assert_eq!((again.tried, again.seen), (0, None));
+    assert_ne!(again.queue, begun.queue);
+}
+
+#[test]
+fn the_store_of_a_newer_program_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("jobs.db");
+    let connection = Connection::open(&file).expect("a file");
+    connection
+        .pragma_update(None, "user_version", 7)
+        .expect("a version");
+    let opened = Store::open(&file, LIMITS);
+    assert!(matches!(opened, Err(StoreError::Version(7))));
+}

@@ -1,0 +1,187 @@
+//! The thread that writes. It takes all requests that wait, and commits them together with one `fsync`: a client waits
+//! for one commit, however many clients there are.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_channel::Receiver;
+use rusqlite::{Connection, Row, Transaction, TransactionBehavior};
+use tokio::sync::oneshot;
+
+use super::{QueueLimits, StoreError};
+
+/// Requests that are committed together.
+const MAX_GROUP: usize = 1024;
+
+/// A change of the store, and who waits for it.
+pub trait Change: Send {
+    /// Makes it in a transaction, which may still fail.
+    ///
+    /// # Errors
+    /// `Sqlite`: nothing of the transaction is stored.
+    fn make(&mut self, transaction: &Transaction<'_>, held: &mut Held) -> Result<(), StoreError>;
+
+    /// Answers after the commit.
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>);
+}
+
+/// A change that gives a value.
+pub struct Valued<F, T> {
+    work: Option<F>,
+    value: Option<T>,
+    answer: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<F, T> Valued<F, T> {
+    /// The change, and its answer.
+    pub fn new(work: F) -> (Self, oneshot::Receiver<Result<T, StoreError>>) {
+        let (answer, answered) = oneshot::channel();
+        let change = Self {
+            work: Some(work),
+            value: None,
+            answer,
+        };
+        (change, answered)
+    }
+}
+
+impl<F, T> Change for Valued<F, T>
+where
+    F: FnOnce(&Transaction<'_>, &mut Held) -> Result<T, StoreError> + Send,
+    T: Send,
+{
+    fn make(&mut self, transaction: &Transaction<'_>, held: &mut Held) -> Result<(), StoreError> {
+        if let Some(work) = self.work.take() {
+            self.value = Some(work(transaction, held)?);
+        }
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
+        let answer = match (committed, self.value) {
+            (Ok(()), Some(value)) => Ok(value),
+            (Ok(()), None) => Err(StoreError::Closed),
+            (Err(error), _) => Err(error),
+        };
+        // Nobody listens if the client is gone.
+        let _ = self.answer.send(answer);
+    }
+}
+
+/// The contents of the store.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Jobs that are pending.
+    pub jobs: u64,
+    /// Bytes of the bodies of jobs that are pending or dead.
+    pub bytes: u64,
+    /// Bytes of the bodies of jobs that are done or cancelled.
+    pub kept_bytes: u64,
+    /// All jobs.
+    pub rows: u64,
+}
+
+impl Held {
+    /// Counts. Takes time in proportion to the number of jobs: only at a start.
+    pub fn of(connection: &Connection) -> Result<Self, StoreError> {
+        let sql = "SELECT count(*) FILTER (WHERE state = 'pending'), \
+             coalesce(sum(bytes) FILTER (WHERE state IN ('pending', 'dead') AND has_body), 0), \
+             coalesce(sum(bytes) FILTER (WHERE state NOT IN ('pending', 'dead') AND has_body), 0), count(*) \
+             FROM (SELECT state, bytes, body IS NOT NULL OR spooled IS NOT NULL AS has_body FROM job)";
+        let of_row = |row: &Row<'_>| {
+            Ok(Self {
+                jobs: row.get(0)?,
+                bytes: row.get(1)?,
+                kept_bytes: row.get(2)?,
+                rows: row.get(3)?,
+            })
+        };
+        Ok(connection.query_row(sql, [], of_row)?)
+    }
+
+    /// With one more pending job, if that is within the limits.
+    pub fn with(self, bytes: u64, limits: QueueLimits) -> Option<Self> {
+        let more = Self {
+            jobs: self.jobs + 1,
+            bytes: self.bytes.saturating_add(bytes),
+            rows: self.rows + 1,
+            ..self
+        };
+        (more.jobs <= limits.jobs && more.bytes <= limits.bytes).then_some(more)
+    }
+
+    /// Pending jobs have ended; their bodies stay.
+    pub fn end(&mut self, jobs: u64, bytes: u64) {
+        self.jobs = self.jobs.saturating_sub(jobs);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.kept_bytes = self.kept_bytes.saturating_add(bytes);
+    }
+}
+
+/// The counts of the last commit, for readers on other threads.
+#[derive(Debug, Default)]
+pub struct Counts {
+    jobs: AtomicU64,
+    bytes: AtomicU64,
+    kept_bytes: AtomicU64,
+    rows: AtomicU64,
+}
+
+impl Counts {
+    /// Tells other threads.
+    pub fn set(&self, held: Held) {
+        self.jobs.store(held.jobs, Ordering::Relaxed);
+        self.bytes.store(held.bytes, Ordering::Relaxed);
+        self.kept_bytes.store(held.kept_bytes, Ordering::Relaxed);
+        self.rows.store(held.rows, Ordering::Relaxed);
+    }
+
+    /// The counts.
+    pub fn get(&self) -> Held {
+        Held {
+            jobs: self.jobs.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            kept_bytes: self.kept_bytes.load(Ordering::Relaxed),
+            rows: self.rows.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Writes until the last store is dropped.
+pub fn write_all(
+    mut connection: Connection,
+    mut held: Held,
+    counts: &Arc<Counts>,
+    changes: &Receiver<Box<dyn Change>>,
+) {
+    while let Ok(first) = changes.recv() {
+        let more = changes.try_iter().take(MAX_GROUP - 1);
+        let mut group: Vec<Box<dyn Change>> = [first].into_iter().chain(more).collect();
+        match write_group(&mut connection, held, &mut group) {
+            Ok(now) => {
+                held = now;
+                counts.set(held);
+                group.into_iter().for_each(|change| change.answer(Ok(())));
+            }
+            Err(error) => {
+                for change in group {
+                    change.answer(Err(error.clone()));
+                }
+            }
+        }
+    }
+}
+
+/// One commit: all of the changes, or none.
+fn write_group(
+    connection: &mut Connection,
+    mut held: Held,
+    group: &mut [Box<dyn Change>],
+) -> Result<Held, StoreError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for change in group {
+        change.make(&transaction, &mut held)?;
+    }
+    transaction.commit()?;
+    Ok(held)
+}

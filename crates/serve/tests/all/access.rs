@@ -1,0 +1,186 @@
+//! Tokens, and requests that come from web pages.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use rapidbyte_serve::{
+    Catalogue, Ingest, NewToken, Scope, ServeError, Server, Settings, TokenFile,
+};
+
+use crate::support::{Client, request};
+
+/// The pipelines `a` and `b` have the stream `s`.
+struct Two;
+
+impl Catalogue for Two {
+    fn ingest(&self, pipeline: &str, stream: &str) -> Option<Ingest> {
+        (self.has(pipeline) && stream == "s").then(Ingest::default)
+    }
+
+    fn has(&self, pipeline: &str) -> bool {
+        matches!(pipeline, "a" | "b")
+    }
+}
+
+fn token(folder: &Path, scopes: &[&str], requests_per_second: Option<u64>) -> String {
+    let scope = |text: &&str| Scope::try_from((*text).to_owned()).expect("a scope");
+    let new = NewToken {
+        name: "test".into(),
+        scopes: scopes.iter().map(scope).collect(),
+        requests_per_second,
+        bytes_per_second: None,
+    };
+    TokenFile::of(folder).add(new).expect("a token").1
+}
+
+fn start(settings: Settings) -> Server {
+    Server::start(settings, Arc::new(Two)).expect("a server")
+}
+
+const JSON_LINES: &str = "Content-Type: application/x-ndjson\r\n";
+
+fn get(path: &str, headers: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n").into_bytes()
+}
+
+#[test]
+fn a_token_allows_what_its_scopes_say() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let writer = token(folder.path(), &["ingest:a"], None);
+    let reader = token(folder.path(), &["read"], None);
+    let operator = token(folder.path(), &["operate:a"], None);
+    let server = start(Settings::new(folder.path()));
+    let mut client = Client::new(server.address());
+    let bearer = |token: &str| format!("Authorization: Bearer {token}\r\n");
+    let post =
+        |path: &str, token: &str| request(path, &format!("{JSON_LINES}{}", bearer(token)), b"{}");
+    let (a, b) = ("/v1/ingest/a/s", "/v1/ingest/b/s");
+    let wrong = format!("{}0", &writer[..writer.len() - 1]);
+    let basic = {
+        use base64::Engine as _;
+        base64::engine::general_purpose::STANDARD.encode(format!("me:{reader}"))
+    };
+    for (what, request, status) in [
+        ("no token", request(a, JSON_LINES, b"{}"), 401),
+        ("a wrong token", post(a, &wrong), 401),
+        ("no token at all", post(a, "x"), 401),
+        ("a token of another server", post(a, "rb_00000000_00"), 401),
+        ("ingest", post(a, &writer), 202),
+        ("another pipeline", post(b, &writer), 403),
+        (
+            "a pipeline that is not there",
+            post("/v1/ingest/c/s", &writer),
+            403,
+        ),
+        ("follow", get("/v1/jobs/1", &bearer(&writer)), 200),
+        ("list", get("/v1/jobs?pipeline=a", &bearer(&writer)), 403),
+        ("read", get("/v1/jobs", &bearer(&reader)), 200),
+        (
+            "read as Basic",
+            get("/v1/jobs", &format!("Authorization: Basic {basic}\r\n")),
+            200,
+        ),
+        ("ingest by a reader", post(a, &reader), 403),
+        (
+            "operate by a reader",
+            post("/v1/jobs/1/cancel", &reader),
+            403,
+        ),
+        (
+            "the body by a reader",
+            get("/v1/jobs/1/body", &bearer(&reader)),
+            403,
+        ),
+        ("the body", get("/v1/jobs/1/body", &bearer(&operator)), 200),
+        ("all jobs", get("/v1/jobs", &bearer(&operator)), 403),
+        (
+            "jobs of a pipeline",
+            get("/v1/jobs?pipeline=a", &bearer(&operator)),
+            200,
+        ),
+        ("cancel", post("/v1/jobs/1/cancel", &operator), 200),
+        ("health", get("/healthz", ""), 200),
+        ("readiness", get("/readyz", ""), 200),
+    ] {
+        let answer = client.send(&request);
+        assert_eq!(answer.status, status, "{what}: {}", answer.body);
+    }
+    server.stop();
+}
+
+#[test]
+fn a_token_has_its_rate() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let token = token(folder.path(), &["ingest"], Some(1));
+    let server = start(Settings::new(folder.path()));
+    let mut client = Client::new(server.address());
+    let headers = format!("{JSON_LINES}Authorization: Bearer {token}\r\n");
+    let answers = (0..20).map(|_| client.post("/v1/ingest/a/s", &headers, b"{}"));
+    let refused: Vec<_> = answers.filter(|answer| answer.status == 429).collect();
+    assert!(refused.len() >= 10, "{}", refused.len());
+    assert_eq!(refused[0].body["error"]["code"], "rate_limited");
+    assert!(
+        refused[0].head.contains("retry-after: 1\r\n"),
+        "{}",
+        refused[0].head
+    );
+    server.stop();
+}
+
+#[test]
+fn web_pages_of_other_sites_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(Settings::new(folder.path()));
+    let mut client = Client::new(server.address());
+    let post = |headers: &str| request("/v1/ingest/a/s", &format!("{JSON_LINES}{headers}"), b"{}");
+    let of_host = |host: &str| {
+        let text = String::from_utf8(post("")).expect("text");
+        text.replace("Host: localhost", &format!("Host: {host}"))
+            .into_bytes()
+    };
+    for (request, status, code) in [
+        (post("Origin: http://localhost\r\n"), 202, ""),
+        (post("Sec-Fetch-Site: same-origin\r\n"), 202, ""),
+        (post("Origin: http://evil.example\r\n"), 403, "cross_site"),
+        (post("Origin: null\r\n"), 403, "cross_site"),
+        (post("Sec-Fetch-Site: cross-site\r\n"), 403, "cross_site"),
+        (of_host("127.0.0.1:80"), 202, ""),
+        (of_host("[::1]:80"), 202, ""),
+        // A name that a page's server points to this machine.
+        (of_host("evil.example"), 403, "foreign_host"),
+        (of_host("localhost.evil.example"), 403, "foreign_host"),
+    ] {
+        let answer = client.send(&request);
+        let shown = String::from_utf8_lossy(&request).into_owned();
+        assert_eq!(answer.status, status, "{shown}");
+        if status == 403 {
+            assert_eq!(answer.body["error"]["code"], code, "{shown}");
+        }
+        assert!(
+            answer.head.contains("x-frame-options: DENY"),
+            "{}",
+            answer.head
+        );
+    }
+    server.stop();
+}
+
+#[test]
+fn another_address_than_loopback_needs_a_token_and_a_certificate() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut settings = Settings::new(folder.path());
+    settings.listen = SocketAddr::from(([0, 0, 0, 0], 0));
+    let refused = |settings: &Settings| Server::start(settings.clone(), Arc::new(Two)).err();
+    assert!(matches!(refused(&settings), Some(ServeError::NoToken(_))));
+    let token = token(folder.path(), &["read"], None);
+    assert!(matches!(refused(&settings), Some(ServeError::NoTls(_))));
+    settings.is_behind_proxy = true;
+    let server = start(settings);
+    let address = SocketAddr::from(([127, 0, 0, 1], server.address().port()));
+    let mut client = Client::new(address);
+    assert_eq!(client.get("/v1/jobs").status, 401);
+    let headers = format!("Authorization: Bearer {token}\r\n");
+    assert_eq!(client.send(&get("/v1/jobs", &headers)).status, 200);
+    server.stop();
+}
