@@ -10,6 +10,8 @@ use rapidbyte::{Class, Failure, Kind, Narrowing, Share};
 use rapidbyte_authoring::Language;
 use serde_json::json;
 
+use crate::cmd::serve::Serve;
+
 /// Copies and syncs tables between PostgreSQL databases, files and HTTP APIs, with exact values, in bounded memory.
 #[derive(Debug, Parser)]
 #[command(
@@ -28,7 +30,7 @@ pub struct Arguments {
     pub verb: Verb,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Common {
     /// Print results in this format: text, or one JSON document.
     #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
@@ -95,6 +97,13 @@ Examples:
   rapidbyte rejects replay shop.yaml --stream orders --from rejects.jsonl"
     )]
     Rejects(RejectsVerb),
+    /// Take rows over HTTP, and run the pipelines of a folder.
+    #[command(after_help = "\
+Examples:
+  rapidbyte serve pipelines
+  rapidbyte serve pipelines --listen 127.0.0.1:9000 --data /var/lib/rapidbyte
+  rapidbyte serve token add --pipelines pipelines --scope ingest:orders")]
+    Serve(Serve),
     /// Check everything that a run needs, and change nothing.
     #[command(after_help = "\
 Examples:

@@ -1,6 +1,6 @@
 //! The time of day, as logs and pages show it.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A moment in UTC (RFC 3339), as the history writes it: `2026-01-31T23:59:59.123Z`.
 pub fn utc(moment: SystemTime) -> String {
@@ -9,6 +9,11 @@ pub fn utc(moment: SystemTime) -> String {
     let (year, month, day) = date(secs / 86_400);
     let (hour, minute, second) = (secs / 3600 % 24, secs / 60 % 60, secs % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+/// The same for milliseconds since 1970-01-01.
+pub fn utc_ms(ms: i64) -> String {
+    utc(UNIX_EPOCH + Duration::from_millis(u64::try_from(ms).unwrap_or(0)))
 }
 
 /// The date of a day since 1970-01-01 in the Gregorian calendar. Years are counted from March, so
@@ -31,8 +36,6 @@ fn date(days: u64) -> (u64, u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

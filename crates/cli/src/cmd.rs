@@ -14,6 +14,7 @@ pub mod rejects;
 pub mod run;
 pub mod runs;
 pub mod schema;
+pub mod serve;
 pub mod state;
 pub mod verify;
 pub mod version;

@@ -67,6 +67,7 @@ fn dispatch(arguments: &Arguments, output: &Output) -> Result<(), Failure> {
         Verb::Runs(runs) => cmd::runs::run(runs, &arguments.common, output),
         Verb::State(verb) => cmd::state::run(verb, &arguments.common, output),
         Verb::Rejects(verb) => cmd::rejects::run(verb, &arguments.common, output),
+        Verb::Serve(serve) => cmd::serve::run(serve, &arguments.common, output),
         Verb::Check(pipeline) => cmd::check::run(pipeline, &arguments.common, output),
         Verb::Discover(pipeline) => cmd::discover::run(pipeline, &arguments.common, output),
         Verb::Plan(plan) => cmd::plan::run(plan, &arguments.common, output),

@@ -160,8 +160,13 @@ impl Output {
 
     /// Something the operator should look at.
     pub fn warn(&self, message: &str) {
+        self.warn_of(message, json!({}));
+    }
+
+    /// The same with facts for programs.
+    pub fn warn_of(&self, message: &str, facts: Value) {
         if !self.quiet {
-            self.message("warn", &self.paint("33", "warning"), message, json!({}));
+            self.message("warn", &self.paint("33", "warning"), message, facts);
         }
     }
 

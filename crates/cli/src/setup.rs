@@ -31,22 +31,38 @@ pub struct Session {
 /// The engine with the user's cache. Its calls end with a signal, and show their events without the secrets of the
 /// pipeline.
 pub fn session(output: &Output, pipeline: Option<&Pipeline>) -> Result<Session, Failure> {
+    let engine = engine(output, None)?;
+    let cancel = Cancel::new();
+    watch_signals(&cancel)?;
+    let events = output.event_sink(pipeline);
+    let control = Control::default().events(events).cancel(&cancel);
+    Ok(Session { engine, control })
+}
+
+/// The engine of a server, whose runs have this much memory together, and the end that a signal asks for.
+pub fn server(output: &Output, memory: Option<u64>) -> Result<(Engine, Cancel), Failure> {
+    let engine = engine(output, memory)?;
+    let cancel = Cancel::new();
+    watch_signals(&cancel)?;
+    Ok((engine, cancel))
+}
+
+fn engine(output: &Output, memory: Option<u64>) -> Result<Engine, Failure> {
     let cache = open_cache(output);
     let (told, until) = (output.clone(), cache.as_ref().map_or("", |_| ", once"));
     let tell = move |name: &str| {
         let text = format!("compiling {} for this machine{until}", one_line(name));
         told.info(&text, json!({ "connector": name }));
     };
-    let engine = Engine::builder()
+    let builder = Engine::builder()
         .connector_dirs(connector_dirs())
         .cache(cache)
-        .on_compile(tell)
-        .build()?;
-    let cancel = Cancel::new();
-    watch_signals(&cancel)?;
-    let events = output.event_sink(pipeline);
-    let control = Control::default().events(events).cancel(&cancel);
-    Ok(Session { engine, control })
+        .on_compile(tell);
+    match memory {
+        Some(bytes) => builder.memory(bytes),
+        None => builder,
+    }
+    .build()
 }
 
 /// Reads the pipeline file.

@@ -15,19 +15,26 @@ const JSON_LINES: &str = "Content-Type: application/x-ndjson\r\n";
 const ROWS: &str = "/v1/ingest/orders/orders";
 const ROWS_AND_WAIT: &str = "/v1/ingest/orders/orders?wait=true";
 
-fn start(folder: &Path, url: &str) -> Server {
-    let text = format!(
+fn engine() -> Engine {
+    let cache = rapidbyte::user_cache().ok();
+    Engine::builder().cache(cache).build().expect("an engine")
+}
+
+/// The pipeline `orders` with the streams `orders` and `others`.
+fn text(url: &str) -> String {
+    format!(
         "version: 1\npipeline: orders\n\
          source: {{ use: ingest, config: {{ schema: {{ id: int64, name: string }} }}, streams: [orders, others] }}\n\
          destination: {{ use: dest-postgres, config: {{ url: \"{url}\" }}, write_mode: append }}\n"
-    );
+    )
+}
+
+fn start(folder: &Path, url: &str) -> Server {
     let environment = Environment::from_fn(|_| None).without_env_file();
-    let pipeline = Pipeline::from_str(&text, folder, &environment).expect("a pipeline");
-    let cache = rapidbyte::user_cache().ok();
-    let engine = Engine::builder().cache(cache).build().expect("an engine");
+    let pipeline = Pipeline::from_str(&text(url), folder, &environment).expect("a pipeline");
     let settings = Settings::new(&folder.join("server"));
     let pipelines = Pipelines::new([pipeline]).expect("a pipeline of the queue");
-    Server::run(settings, engine, pipelines, Log::default()).expect("a server")
+    Server::run(settings, engine(), pipelines, Log::default()).expect("a server")
 }
 
 /// The ids in the table, in order.
@@ -144,6 +151,217 @@ fn a_pipeline_that_deletes_rows_does_not_read_the_queue() {
             "{mode}"
         );
     }
+}
+
+/// Waits until the stream `orders` has a problem, and returns its code.
+fn problem(client: &mut Client) -> String {
+    loop {
+        let answer = client.get("/v1/pipelines/orders");
+        let stream = &answer.body["pipeline"]["streams"][0];
+        if let Some(code) = stream["problem"]["code"].as_str() {
+            return code.to_owned();
+        }
+        std::thread::yield_now();
+    }
+}
+
+const REBIND: &str = "/v1/pipelines/orders/streams/orders/rebind";
+
+#[test]
+fn a_store_that_is_older_than_the_destination_stops_its_stream() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path(), &database.url());
+    let mut client = Client::new(server.address());
+    assert_eq!(
+        client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}").status,
+        200
+    );
+    server.stop();
+    let (store, backup) = (
+        folder.path().join("server/jobs.db"),
+        folder.path().join("backup"),
+    );
+    std::fs::copy(&store, &backup).expect("a backup");
+    let server = start(folder.path(), &database.url());
+    let mut client = Client::new(server.address());
+    assert_eq!(
+        client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":2}").status,
+        200
+    );
+    server.stop();
+    // The restored store gives the id of the second job to other rows.
+    std::fs::copy(&backup, &store).expect("restored");
+    let server = start(folder.path(), &database.url());
+    let mut client = Client::new(server.address());
+    assert_eq!(client.post(ROWS, JSON_LINES, b"{\"id\":3}").status, 202);
+    assert_eq!(problem(&mut client), "queue_restored");
+    assert_eq!(ids(&database), [1, 2]);
+    // The operator says that the destination does not have the pending jobs.
+    assert_eq!(client.post(REBIND, "", b"").status, 202);
+    assert_eq!(
+        client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":4}").status,
+        200
+    );
+    assert_eq!(ids(&database), [1, 2, 3, 4]);
+    server.stop();
+}
+
+#[test]
+fn a_queue_goes_on_from_another_one_but_two_at_once_stop() {
+    let database = shared().database();
+    let (one, other) = (tempfile::tempdir(), tempfile::tempdir());
+    let (one, other) = (one.expect("a folder"), other.expect("a folder"));
+    let first = start(one.path(), &database.url());
+    let mut client = Client::new(first.address());
+    assert_eq!(
+        client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}").status,
+        200
+    );
+    // A new server takes over.
+    let second = start(other.path(), &database.url());
+    let mut new = Client::new(second.address());
+    assert_eq!(
+        new.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":2}").status,
+        200
+    );
+    // The old one does not know any more which of its jobs the destination has.
+    assert_eq!(client.post(ROWS, JSON_LINES, b"{\"id\":3}").status, 202);
+    assert_eq!(problem(&mut client), "queue_shared");
+    assert_eq!(
+        new.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":4}").status,
+        200
+    );
+    assert_eq!(ids(&database), [1, 2, 4]);
+    first.stop();
+    second.stop();
+}
+
+#[test]
+fn streams_of_one_pipeline_run_at_once() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path(), &database.url());
+    let mut client = Client::new(server.address());
+    assert_eq!(
+        client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}").status,
+        200
+    );
+    let mut locker = database.client();
+    locker
+        .batch_execute("BEGIN; LOCK TABLE public.orders")
+        .expect("a lock");
+    assert_eq!(client.post(ROWS, JSON_LINES, b"{\"id\":2}").status, 202);
+    // The run of the first stream waits for the lock, and the second stream does not wait for it.
+    let others = "/v1/ingest/orders/others?wait=true";
+    assert_eq!(client.post(others, JSON_LINES, b"{\"id\":7}").status, 200);
+    locker.batch_execute("COMMIT").expect("unlocked");
+    assert_eq!(
+        client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":3}").status,
+        200
+    );
+    assert_eq!(ids(&database), [1, 2, 3]);
+    server.stop();
+}
+
+#[test]
+fn a_dead_job_is_repaired_replayed_and_discarded() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path(), &database.url());
+    let mut client = Client::new(server.address());
+    let large = format!(
+        "{{\"id\":1,\"name\":\"{}\"}}\n{{\"id\":\"x\"}}",
+        "n".repeat(100_000)
+    );
+    let dead = client.post(ROWS_AND_WAIT, JSON_LINES, large.as_bytes());
+    assert_eq!((dead.status, &dead.body["job"]["id"]), (422, &1.into()));
+    // Its body, to repair it.
+    let mut body = Client::new(server.address());
+    let request = b"GET /v1/jobs/1/body HTTP/1.0\r\nHost: localhost\r\n\r\n";
+    assert_eq!(body.rest(request), large);
+    // As it is, it is dead again, under a new id.
+    assert_eq!(client.post("/v1/jobs/1/replay", "", b"").status, 202);
+    let after = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":3}");
+    assert_eq!(after.status, 200);
+    let replay = client.get("/v1/jobs/2");
+    assert_eq!(
+        (
+            &replay.body["job"]["state"],
+            &replay.body["job"]["replay_of"]
+        ),
+        (&"dead".into(), &1.into())
+    );
+    let page = client.get("/v1/jobs?pipeline=orders&stream=orders&state=dead");
+    assert_eq!(page.body["jobs"].as_array().map(Vec::len), Some(2));
+    // The file stays until no job has it.
+    let files = || {
+        std::fs::read_dir(folder.path().join("server/spool"))
+            .expect("a folder")
+            .count()
+    };
+    assert_eq!(client.post("/v1/jobs/1/discard", "", b"").status, 200);
+    assert_eq!(files(), 1);
+    assert_eq!(client.post("/v1/jobs/2/discard", "", b"").status, 200);
+    assert_eq!(files(), 0);
+    assert_eq!(client.post("/v1/jobs/2/replay", "", b"").status, 410);
+    // A job that is done is moved again by a replay.
+    assert_eq!(client.post("/v1/jobs/3/replay", "", b"").status, 202);
+    assert_eq!(
+        client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":5}").status,
+        200
+    );
+    assert_eq!(ids(&database), [3, 3, 5]);
+    assert_eq!(client.post("/v1/jobs/3/cancel", "", b"").status, 409);
+    server.stop();
+}
+
+#[test]
+fn the_folder_of_pipelines_is_read_again() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let files = folder.path().join("pipelines");
+    std::fs::create_dir(&files).expect("a folder");
+    let broken = text(&database.url()).replace("id: int64", "id: int65");
+    std::fs::write(files.join("orders.yaml"), broken).expect("written");
+    let pipelines = Pipelines::of_folder(&files, |path| {
+        Pipeline::from_file(path, &Environment::from_fn(|_| None).without_env_file())
+    });
+    let (told, tells) = mpsc::channel();
+    let log = Log::new(move |message| {
+        told.send(message.text.clone()).ok();
+    });
+    let settings = Settings::new(&folder.path().join("server"));
+    let server = Server::run(settings, engine(), pipelines, log).expect("a server");
+    let mut client = Client::new(server.address());
+    // A column of an unknown type is found when the bodies are read, and the key `schem` at once.
+    let unknown = text(&database.url()).replace("schema:", "schem:");
+    std::fs::write(
+        files.join("wrong.yaml"),
+        unknown.replace("pipeline: orders", "pipeline: wrong"),
+    )
+    .expect("written");
+    assert!(
+        tells
+            .iter()
+            .any(|text| text.contains("wrong.yaml is wrong"))
+    );
+    let all = client.get("/v1/pipelines");
+    assert_eq!(
+        all.body["broken"][0]["problem"]["code"], "unknown_key",
+        "{}",
+        all.body
+    );
+    std::fs::write(files.join("orders.yaml"), text(&database.url())).expect("written");
+    assert!(tells.iter().any(|text| text.contains("pipeline orders: ")));
+    assert_eq!(
+        client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}").status,
+        200
+    );
+    std::fs::remove_file(files.join("orders.yaml")).expect("removed");
+    assert!(tells.iter().any(|text| text.contains("its file is gone")));
+    assert_eq!(client.post(ROWS, JSON_LINES, b"{\"id\":2}").status, 404);
+    server.stop();
 }
 
 const FOLDER: &str = "RAPIDBYTE_SERVE_RUNS";

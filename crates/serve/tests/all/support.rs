@@ -30,6 +30,15 @@ impl Client {
         self.answer().expect("an answer")
     }
 
+    /// Everything behind the head of the answer, up to the end of the connection.
+    pub fn rest(&mut self, request: &[u8]) -> String {
+        self.0.get_mut().write_all(request).expect("sent");
+        let mut answer = String::new();
+        self.0.read_to_string(&mut answer).expect("an answer");
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
+        body.to_owned()
+    }
+
     /// `None` if the server is gone.
     pub fn answer(&mut self) -> Option<Answer> {
         let mut head = String::new();
