@@ -52,6 +52,7 @@ mod repeats;
 mod replays;
 mod report;
 mod schema;
+mod serving;
 mod settings;
 mod several;
 mod state;

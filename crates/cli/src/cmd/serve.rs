@@ -193,7 +193,7 @@ fn failure(error: ServeError) -> Failure {
     match error {
         ServeError::NoToken(_) => of(Class::Config, "token_required")
             .hint("make one: rapidbyte serve token add --scope ingest; or listen on 127.0.0.1"),
-        ServeError::NoTls(_) => of(Class::Config, "tls_required")
+        ServeError::NoTls(_) => of(Class::Config, "certificate_required")
             .hint("set --tls-cert and --tls-key, or --behind-proxy where a proxy has TLS"),
         ServeError::FolderInUse(_) => of(Class::Busy, "server_running")
             .hint("end the other server, or name another folder with --data"),

@@ -1,0 +1,257 @@
+//! `rapidbyte serve`: the commands of its guide, its messages, its end.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rapidbyte_testkit::postgres::shared;
+use rustix::process::{Pid, Signal};
+
+use crate::support::{Folder, built};
+
+/// The address of the guide.
+const ADDRESS: &str = "127.0.0.1:8465";
+
+fn page(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    std::fs::read_to_string(path.join(name)).expect("UTF-8")
+}
+
+/// An address that is free now.
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").to_string()
+}
+
+/// The commands of the guide's console blocks, as a script.
+fn script(page: &str) -> String {
+    let blocks = page.split("\n```console\n").skip(1);
+    let blocks = blocks.filter_map(|block| Some(block.split_once("\n```")?.0));
+    let lines = blocks.flat_map(str::lines);
+    let lines = lines.map(|line| line.strip_prefix("$ ").unwrap_or(line));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn every_command_of_the_guide_works() {
+    if Command::new("curl").arg("--version").output().is_err() {
+        println!("SKIPPED: the guide needs curl, which is not installed");
+        return;
+    }
+    let database = shared().database();
+    let folder = Folder::new();
+    folder.write("bin/.keep", "");
+    let program = folder.path().join("bin/rapidbyte");
+    std::os::unix::fs::symlink(built("RAPIDBYTE_BIN"), program).expect("a link");
+    let address = free_address();
+    let script = script(&page("guides/serve.md"))
+        .replace(
+            "rapidbyte serve . &",
+            &format!("rapidbyte serve . --listen {ADDRESS} &"),
+        )
+        .replace(ADDRESS, &address);
+    // The last line ends the server, also after a command that fails.
+    let script = format!("trap 'kill $(jobs -p); wait' EXIT\n{script}\n");
+    let path = std::env::var("PATH").expect("PATH");
+    let base = folder.command(&[]);
+    let mut shell = Command::new("bash");
+    shell
+        .current_dir(folder.path())
+        .env_clear()
+        .envs(base.get_envs().filter_map(|(k, v)| Some((k, v?))))
+        .env(
+            "PATH",
+            format!("{}:{path}", folder.path().join("bin").display()),
+        )
+        .env("TARGET_URL", database.url())
+        .args(["-euo", "pipefail", "-c", &script]);
+    let ended = shell.output().expect("bash");
+    let (stdout, stderr) = (
+        String::from_utf8_lossy(&ended.stdout),
+        String::from_utf8_lossy(&ended.stderr),
+    );
+    assert!(ended.status.success(), "{stdout}\n{stderr}");
+    let rows = database
+        .client()
+        .query("SELECT id, price::text FROM public.orders ORDER BY id", &[])
+        .expect("rows");
+    let rows: Vec<(i64, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let expected = [(1, "4.20"), (2, "1.10"), (3, "2.95"), (4, "0.80")];
+    let expected = expected.map(|(id, price)| (id, price.to_owned()));
+    assert_eq!(rows, expected, "{stdout}\n{stderr}");
+    assert!(stdout.contains("\"value_does_not_fit\""), "{stdout}");
+    assert!(stdout.contains("rb_"), "{stdout}");
+}
+
+/// A server in the background. A test that fails leaves none.
+struct Running {
+    child: Child,
+    messages: BufReader<std::process::ChildStderr>,
+}
+
+impl Running {
+    fn start(folder: &Folder, arguments: &[&str]) -> Self {
+        let mut command = folder.command(&[&["serve"], arguments].concat());
+        let mut child = command
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let messages = BufReader::new(child.stderr.take().expect("messages"));
+        Self { child, messages }
+    }
+
+    /// Ends it as a service manager does. Gives its exit code.
+    fn terminate(&mut self) -> Option<i32> {
+        let (id, signal) = (Pid::from_child(&self.child), Signal::TERM);
+        rustix::process::kill_process(id, signal).expect("a signal");
+        self.child.wait().expect("ended").code()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended already, unless the test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_server_ends_with_a_signal_and_the_next_one_has_its_jobs() {
+    let folder = Folder::new();
+    // Nobody listens there: the job stays pending.
+    folder.write(
+        "orders.yaml",
+        "version: 1\npipeline: orders\nsource: { use: ingest, streams: [orders] }\n\
+         destination: { use: dest-postgres, config: { url: \"postgres://x@127.0.0.1:1/x\" }, write_mode: append }\n",
+    );
+    folder.write("broken.yaml", "pipeline: [");
+    let address = free_address();
+    for id in 1..=2 {
+        let mut server = Running::start(&folder, &[".", "--listen", &address]);
+        let mut told = String::new();
+        while !told.contains("listening on ") {
+            let read = server.messages.read_line(&mut told).expect("UTF-8");
+            assert_ne!(read, 0, "{told}");
+        }
+        assert!(told.contains("broken.yaml is wrong"), "{told}");
+        let second = folder.rapidbyte(&["serve", ".", "--listen", "127.0.0.1:0"]);
+        assert_eq!(second.code, Some(5), "{}", second.stderr);
+        assert!(
+            second.stderr.contains("error[server_running]"),
+            "{}",
+            second.stderr
+        );
+        let answer = post(&address, "/v1/ingest/orders/orders", "{\"id\":1}");
+        assert!(answer.starts_with("HTTP/1.0 202 "), "{answer}");
+        assert!(answer.contains(&format!("\"id\":{id},")), "{answer}");
+        assert_eq!(server.terminate(), Some(0));
+        server.messages.read_to_string(&mut told).expect("UTF-8");
+        assert!(told.contains("no new connections"), "{told}");
+    }
+}
+
+fn post(address: &str, path: &str, body: &str) -> String {
+    use std::io::Write;
+    let mut stream = std::net::TcpStream::connect(address).expect("a connection");
+    let request = format!(
+        "POST {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/x-ndjson\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+#[test]
+fn wrong_arguments_of_a_server_are_refused_before_it_starts() {
+    let folder = Folder::new();
+    for (arguments, code, text) in [
+        (vec!["serve", "nowhere"], 2, "error[invalid_argument]"),
+        (
+            vec!["serve", ".", "--listen", "0.0.0.0:0"],
+            2,
+            "error[token_required]",
+        ),
+        (
+            vec!["serve", ".", "--max-body", "many"],
+            2,
+            "expected a size",
+        ),
+        (vec!["serve", ".", "--tls-cert", "a.pem"], 2, "--tls-key"),
+        (
+            vec!["serve", "token", "add", "--scope", "write"],
+            2,
+            "not a scope",
+        ),
+        (
+            vec!["serve", "token", "remove", "x"],
+            2,
+            "error[unknown_token]",
+        ),
+    ] {
+        let ended = folder.rapidbyte(&arguments);
+        assert_eq!(ended.code, Some(code), "{arguments:?} {}", ended.stderr);
+        assert!(
+            ended.stderr.contains(text),
+            "{arguments:?} {}",
+            ended.stderr
+        );
+    }
+    let made = folder.rapidbyte(&["serve", "token", "add", "--scope", "read:a", "--name", "me"]);
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    let open = folder.rapidbyte(&["serve", ".", "--listen", "0.0.0.0:0"]);
+    assert!(
+        open.stderr.contains("error[certificate_required]"),
+        "{}",
+        open.stderr
+    );
+    let listed = folder.rapidbyte(&["serve", "token", "list"]);
+    assert!(listed.stdout.contains("read:a"), "{}", listed.stdout);
+    let id = listed.stdout.split_whitespace().next().expect("an id");
+    assert_eq!(
+        folder.rapidbyte(&["serve", "token", "remove", id]).code,
+        Some(0)
+    );
+}
+
+/// Each code with which the server refuses a request is in the page of the API, with its status.
+#[test]
+fn the_page_of_the_api_has_every_code() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../serve/src");
+    let mut found = BTreeSet::new();
+    let mut folders = vec![sources];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(path).expect("UTF-8");
+            for call in text
+                .split("Refusal::new(")
+                .chain(text.split("Self::new("))
+                .skip(1)
+            {
+                let call = call.split(");").next().unwrap_or_default();
+                let code = call.split('"').nth(1).unwrap_or_default();
+                let is_code = |c: char| c.is_ascii_lowercase() || c == '_';
+                if code.contains('_') && code.chars().all(is_code) || code == "unauthorized" {
+                    found.insert(code.to_owned());
+                }
+            }
+        }
+    }
+    assert!(found.len() > 20, "{found:?}");
+    let page = page("serve-api.md");
+    let missing: Vec<_> = found
+        .iter()
+        .filter(|code| !page.contains(&format!("| `{code}` |")))
+        .collect();
+    assert!(missing.is_empty(), "docs/serve-api.md lacks {missing:?}");
+}
