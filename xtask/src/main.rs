@@ -71,6 +71,8 @@ Commands:
   bench-profile <rows> <insert|copy> [narrow|hard|wide|fat]
                            build, then sample where one copy spends its processor time, by samply
                            or perf, with the names of host and guest
+  bench-serve [options]    build, then measure the server that takes rows over HTTP, with a PostgreSQL of its own;
+                           options: --secs <seconds of a measurement>, --no-build
   bench-parts [name] [options]
                            build, then measure the parts of a batch's way by Criterion: decoding and
                            encoding by type, IPC, compression, channel, loading, instances, and a
@@ -145,6 +147,7 @@ fn dispatch(
         "bench" => return bench::postgres::postgres(workspace, steps, arguments),
         "bench-compare" => return bench::compare::compare(workspace, steps, arguments),
         "bench-parts" => return bench::postgres::parts(workspace, steps, arguments),
+        "bench-serve" => return bench::postgres::serve(workspace, steps, arguments),
         "bench-profile" => return bench::postgres::profile(workspace, steps, arguments),
         "bench-python" => return bench::python::python(workspace, steps, arguments),
         "bench-engine" => return bench::bench(workspace, steps, arguments),

@@ -5,6 +5,7 @@
 //! (options)  whole processes beside psql, native connectors and peers     bench, scenario
 //! compare    two builds of the program in turn; fails on a regression     compare
 //! profile    one copy under samply or perf                                profile
+//! serve      a server that takes rows over HTTP                           serve
 //! native     one copy by the connectors as native code; the bench starts it itself
 //! ```
 //!
@@ -32,6 +33,7 @@ mod process;
 mod profile;
 mod run;
 mod scenario;
+mod serve;
 mod settings;
 mod stats;
 mod workload;
@@ -61,6 +63,10 @@ pub fn main() -> ExitCode {
             Ok(request) => profile::run(&request),
             Err(failure) => return refuse(&failure, profile::USAGE),
         },
+        Some("serve") => match serve::Request::parse(rest) {
+            Ok(request) => serve::run(&request),
+            Err(failure) => return refuse(&failure, serve::USAGE),
+        },
         _ => match Settings::parse(&arguments) {
             Ok(settings) => Bench::start(settings).and_then(scenario::run),
             Err(failure) => return refuse(&failure, USAGE),
@@ -80,7 +86,8 @@ fn usage(command: Option<&str>) -> String {
     match command {
         Some("compare") => compare::USAGE.into(),
         Some("profile") => profile::USAGE.into(),
-        _ => [USAGE, compare::USAGE, profile::USAGE].join("\n"),
+        Some("serve") => serve::USAGE.into(),
+        _ => [USAGE, compare::USAGE, profile::USAGE, serve::USAGE].join("\n"),
     }
 }
 

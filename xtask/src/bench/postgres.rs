@@ -32,6 +32,27 @@ pub fn postgres(
     steps.program("bench: PostgreSQL to PostgreSQL", program)
 }
 
+/// Builds, then has the bench program start servers and measure them.
+pub fn serve(
+    workspace: &Workspace,
+    steps: &mut Steps,
+    arguments: &[String],
+) -> Result<(), Failure> {
+    let server = crate::postgres::programs_folder(workspace, steps)?;
+    if !arguments.iter().any(|argument| argument == NO_BUILD) {
+        build::build(workspace, steps)?;
+        build_bench(workspace, steps)?;
+    }
+    let mut program = bench_program(workspace);
+    program
+        .arg("serve")
+        .arg(workspace.bench())
+        .args(arguments.iter().filter(|argument| *argument != NO_BUILD))
+        .env("RAPIDBYTE_BIN", workspace.binary())
+        .env(crate::postgres::VARIABLE, server);
+    steps.program("bench: server", program)
+}
+
 /// Builds, then has Criterion measure the parts of a batch's way; it takes the arguments.
 pub fn parts(
     workspace: &Workspace,
