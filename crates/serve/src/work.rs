@@ -305,8 +305,12 @@ impl Shared {
         };
         let jobs = (pipeline.as_str(), stream.as_str());
         let jobs = self.store.pending(jobs, MAX_JOBS, MAX_BYTES, MAX_INLINE)?;
-        if jobs.is_empty() {
+        let Some(last) = jobs.last() else {
             return Ok(Turn::Empty);
+        };
+        if self.store.try_through(pipeline, stream, last.id)? != jobs.len() as u64 {
+            // One was cancelled in between.
+            return Ok(Turn::More);
         }
         match self.move_jobs(&of_queue, key, &tried, &jobs)? {
             Moved::All => Ok(Turn::More),
@@ -408,7 +412,6 @@ impl Shared {
         };
         let begun = Instant::now();
         let (name, stream) = key;
-        self.store.try_through(name, stream, last.id)?;
         let files = self.files(jobs)?;
         let segment = Segment {
             stream: stream.clone(),

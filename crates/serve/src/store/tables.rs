@@ -41,9 +41,10 @@ CREATE INDEX job_by_content ON job (pipeline, stream, sha256);
 CREATE INDEX job_by_stream ON job (pipeline, stream, id);
 CREATE INDEX job_pending ON job (pipeline, stream, id, bytes, received) WHERE state = 'pending';
 CREATE INDEX job_dead ON job (pipeline, stream, id) WHERE state = 'dead';
+CREATE INDEX job_dead_body ON job (bytes) WHERE state = 'dead' AND (body IS NOT NULL OR spooled IS NOT NULL);
 CREATE INDEX job_cancelled ON job (pipeline, stream, id) WHERE state = 'cancelled';
 CREATE INDEX job_ended ON job (ended) WHERE ended IS NOT NULL;
-CREATE INDEX job_kept ON job (ended) WHERE state IN ('done', 'cancelled') AND (body IS NOT NULL OR spooled IS NOT NULL);
+CREATE INDEX job_kept ON job (ended, bytes) WHERE state IN ('done', 'cancelled') AND (body IS NOT NULL OR spooled IS NOT NULL);
 CREATE INDEX job_spooled ON job (spooled) WHERE spooled IS NOT NULL;
 -- The progress of a stream whose jobs were given to a run.
 CREATE TABLE stream (

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::Receiver;
-use rusqlite::{Connection, Row, Transaction, TransactionBehavior};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::sync::oneshot;
 
 use super::{QueueLimits, StoreError};
@@ -82,21 +82,23 @@ pub struct Held {
 }
 
 impl Held {
-    /// Counts. Takes time in proportion to the number of jobs: only at a start.
+    /// Counts, each by an index: a store may have millions of jobs.
     pub fn of(connection: &Connection) -> Result<Self, StoreError> {
-        let sql = "SELECT count(*) FILTER (WHERE state = 'pending'), \
-             coalesce(sum(bytes) FILTER (WHERE state IN ('pending', 'dead') AND has_body), 0), \
-             coalesce(sum(bytes) FILTER (WHERE state NOT IN ('pending', 'dead') AND has_body), 0), count(*) \
-             FROM (SELECT state, bytes, body IS NOT NULL OR spooled IS NOT NULL AS has_body FROM job)";
-        let of_row = |row: &Row<'_>| {
-            Ok(Self {
-                jobs: row.get(0)?,
-                bytes: row.get(1)?,
-                kept_bytes: row.get(2)?,
-                rows: row.get(3)?,
-            })
-        };
-        Ok(connection.query_row(sql, [], of_row)?)
+        let one = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, u64>(0));
+        let pending = one("SELECT coalesce(sum(bytes), 0) FROM job WHERE state = 'pending'")?;
+        let dead = one(
+            "SELECT coalesce(sum(bytes), 0) FROM job WHERE state = 'dead' \
+                        AND (body IS NOT NULL OR spooled IS NOT NULL)",
+        )?;
+        Ok(Self {
+            jobs: one("SELECT count(*) FROM job WHERE state = 'pending'")?,
+            bytes: pending.saturating_add(dead),
+            kept_bytes: one(
+                "SELECT coalesce(sum(bytes), 0) FROM job WHERE state IN ('done', 'cancelled') \
+                 AND (body IS NOT NULL OR spooled IS NOT NULL)",
+            )?,
+            rows: one("SELECT count(*) FROM job")?,
+        })
     }
 
     /// With one more pending job, if that is within the limits.
