@@ -11,6 +11,8 @@ mod ingest;
 mod jobs;
 mod queue;
 mod receive;
+mod runs;
+mod schedule;
 mod server;
 mod spool;
 mod store;
@@ -18,6 +20,10 @@ mod work;
 
 pub use ingest::{Catalogue, Ingest};
 pub use receive::BodyLimits;
+pub use runs::{
+    Cancelled, Options, PipelineSource, Run, RunSettings, RunState, Runs, RunsError, Trigger,
+    routes,
+};
 pub use server::{ServeError, Server, Settings};
 pub use store::{Job, JobState, QueueLimits};
 pub use work::Pipelines;

@@ -2,4 +2,5 @@
 
 mod ingest;
 mod runs;
+mod schedules;
 mod support;
