@@ -33,6 +33,8 @@ use live::Live;
 use store::{Filter, Store};
 
 const STORE: &str = "runs.db";
+/// The name of the thread of the timer.
+const TIMER: &str = "schedule";
 
 /// The pipelines of a server.
 pub trait PipelineSource: Send + Sync {
@@ -201,7 +203,7 @@ impl Runs {
         for number in 0..threads {
             runs.spawn(&format!("pipeline-{number}"), Shared::work)?;
         }
-        runs.spawn("schedule", Shared::keep_time)?;
+        runs.spawn(TIMER, Shared::keep_time)?;
         Ok(runs)
     }
 

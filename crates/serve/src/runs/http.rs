@@ -282,7 +282,7 @@ fn answer(status: StatusCode, shared: &Shared, run: &Run) -> Response {
 
 /// Server-sent events of a run until its end: `log`, `progress`, `lost` with the number of lines that a slow client missed,
 /// and `end` with the run. The `id` of a line lets a client that comes back go on behind it.
-async fn events(
+pub(super) async fn events(
     State(runs): State<Arc<Runs>>,
     Path(id): Path<String>,
     headers: HeaderMap,

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use axum::extract::State;
+use axum::http::HeaderMap;
 use rapidbyte::Environment;
 
 use super::*;
@@ -25,6 +27,8 @@ impl PipelineSource for Pipelines {
 struct Test {
     folder: tempfile::TempDir,
     clock: Arc<AtomicI64>,
+    /// The time at which the timer looked last.
+    looked: Arc<AtomicI64>,
     /// The text of the only pipeline.
     text: String,
 }
@@ -36,6 +40,7 @@ impl Test {
         Self {
             folder: tempfile::tempdir().expect("a folder"),
             clock: Arc::new(AtomicI64::new(NOON)),
+            looked: Arc::default(),
             text: format!("{text}schedule: {{ cron: '* * * * *' }}\n{more}"),
         }
     }
@@ -46,17 +51,37 @@ impl Test {
         let pipeline = Pipeline::from_str(&self.text, folder, &environment).expect("a pipeline");
         let cache = rapidbyte::user_cache().ok();
         let engine = Engine::builder().cache(cache).build().expect("an engine");
-        let clock = Arc::clone(&self.clock);
-        let clock: Clock = Arc::new(move || clock.load(Ordering::SeqCst));
+        let (clock, looked) = (Arc::clone(&self.clock), Arc::clone(&self.looked));
+        let clock: Clock = Arc::new(move || {
+            let now_ms = clock.load(Ordering::SeqCst);
+            if std::thread::current().name() == Some(TIMER) {
+                looked.store(now_ms, Ordering::SeqCst);
+            }
+            now_ms
+        });
         let pipelines = Arc::new(Pipelines(vec![pipeline]));
         let runs = Runs::start_with(RunSettings::new(folder), engine, pipelines, clock);
-        runs.expect("a server")
+        let runs = runs.expect("a server");
+        // A schedule begins with the first look at it.
+        let store = rusqlite::Connection::open(folder.join(STORE)).expect("a store");
+        let sql = "SELECT count(*) FROM schedule";
+        while store
+            .query_row(sql, [], |row| row.get::<_, i64>(0))
+            .expect("a store")
+            == 0
+        {
+            std::thread::yield_now();
+        }
+        runs
     }
 
-    /// The clock goes on, and the timer looks.
+    /// The clock goes on, and the timer looks at it.
     fn pass(&self, runs: &Runs, ms: i64) {
-        self.clock.fetch_add(ms, Ordering::SeqCst);
+        let now_ms = self.clock.fetch_add(ms, Ordering::SeqCst) + ms;
         runs.pipelines_changed();
+        while self.looked.load(Ordering::SeqCst) != now_ms {
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -225,5 +250,46 @@ fn a_pipeline_that_is_gone_fails_its_run() {
         found[0].error.as_ref().map(|error| &error["code"]),
         Some(&"unknown_pipeline".into())
     );
+    runs.stop();
+}
+
+/// A server that waits for its open requests does not wait for a run.
+#[test]
+fn the_end_of_the_server_ends_the_streams_of_events() {
+    let test = Test::endless("when_running: wait\n");
+    let runs = test.start();
+    test.pass(&runs, MINUTE_MS);
+    until(&runs, |found| states(found) == [RunState::Running]);
+    test.pass(&runs, MINUTE_MS);
+    until(&runs, |found| {
+        states(found) == [RunState::Running, RunState::Queued]
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let bodies = runtime.expect("a runtime").block_on(async {
+        let mut bodies = Vec::new();
+        for id in 1..=2 {
+            let asked = http::events(
+                State(Arc::clone(&runs)),
+                axum::extract::Path(id.to_string()),
+                HeaderMap::new(),
+            )
+            .await;
+            bodies.push(asked.expect("an answer").into_body());
+        }
+        runs.end();
+        let mut texts = Vec::new();
+        for body in bodies {
+            let bytes = axum::body::to_bytes(body, 1 << 20).await.expect("a body");
+            texts.push(String::from_utf8(bytes.to_vec()).expect("text"));
+        }
+        texts
+    });
+    assert!(
+        bodies[0].contains("event: end\n") && bodies[0].contains("\"interrupted\""),
+        "{bodies:#?}"
+    );
+    assert!(!bodies[1].contains("event: end\n"), "{bodies:#?}");
     runs.stop();
 }

@@ -1,6 +1,6 @@
 //! The thread that knows when pipelines are due, and when a run has taken too long.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use rapidbyte::{Catchup, Pipeline, WhenRunning};
 use super::store::NewFire;
 use super::{EndedBy, RunsError, Shared};
 use crate::queue;
-use crate::schedule::Timetable;
+use crate::schedule::{Fire, Timetable};
 
 /// The longest sleep: a clock that jumps is noticed then.
 const MAX_SLEEP: Duration = Duration::from_secs(30);
@@ -37,7 +37,7 @@ impl Shared {
             seen_ms: self.now_ms(),
         };
         loop {
-            let now_ms = self.now_ms();
+            let (now_ms, began) = (self.now_ms(), Instant::now());
             // The pipelines are not of this module: schedules go on without one that panics.
             let looked = catch_unwind(AssertUnwindSafe(|| schedules.look(self, now_ms)));
             let wakes_ms = looked.unwrap_or_else(|_| {
@@ -47,9 +47,8 @@ impl Shared {
             let deadline = self.cancel_late();
             let mut sleep = MAX_SLEEP;
             if let Some(wakes_ms) = wakes_ms {
-                // A clock that went back meanwhile makes this longer than the longest sleep.
-                let rest = wakes_ms.saturating_sub(self.now_ms()).max(0).unsigned_abs();
-                sleep = sleep.min(Duration::from_millis(rest));
+                let rest = wakes_ms.saturating_sub(now_ms).max(0).unsigned_abs();
+                sleep = sleep.min(Duration::from_millis(rest).saturating_sub(began.elapsed()));
             }
             if let Some(deadline) = deadline {
                 sleep = sleep.min(deadline.saturating_duration_since(Instant::now()));
@@ -89,7 +88,7 @@ impl Schedules {
     /// Records what is due. Returns the moment at which the next pipeline is.
     fn look(&mut self, shared: &Shared, now_ms: i64) -> Option<i64> {
         let mut wakes_ms: Option<i64> = None;
-        let names = shared.pipelines.names();
+        let names: HashSet<String> = shared.pipelines.names().into_iter().collect();
         self.known.retain(|name, _| names.contains(name));
         for name in names {
             // The queue begins its runs itself.
@@ -126,9 +125,12 @@ impl Schedules {
         };
         let due = table.due(position_ms, self.seen_ms, now_ms);
         if due.position_ms != position_ms {
-            let fire = |fire: &crate::schedule::Fire| NewFire {
+            // What is caught up has its turn, and what is due now behind it.
+            let has_missed = due.fires.iter().any(|fire| fire.was_missed);
+            let waits = has_missed && schedule.catchup == Catchup::All;
+            let fire = |fire: &Fire| NewFire {
                 at_ms: fire.at_ms,
-                waits: fire.was_missed && schedule.catchup == Catchup::All,
+                waits,
             };
             let fires = due.fires.iter().map(fire).collect();
             let rule: WhenRunning = pipeline.when_running();
