@@ -13,9 +13,6 @@ mod store;
 mod timer;
 mod work;
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -355,3 +352,6 @@ fn now_ms() -> i64 {
         i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -203,6 +203,15 @@ impl Store {
         })
     }
 
+    /// The pipeline has no schedule: one that it gets later is new.
+    pub(super) fn forget_position(&self, pipeline: &str) -> Result<()> {
+        let pipeline = pipeline.to_owned();
+        self.call(move |transaction| {
+            transaction.execute("DELETE FROM schedule WHERE pipeline = ?1", [pipeline])?;
+            Ok(())
+        })
+    }
+
     /// Records fires and the position behind them.
     pub(super) fn record(
         &self,

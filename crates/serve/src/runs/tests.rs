@@ -45,7 +45,7 @@ impl Test {
         }
     }
 
-    fn start(&self) -> Arc<Runs> {
+    fn start_unscheduled(&self) -> Arc<Runs> {
         let environment = Environment::from_fn(|_| None).without_env_file();
         let folder = self.folder.path();
         let pipeline = Pipeline::from_str(&self.text, folder, &environment).expect("a pipeline");
@@ -61,9 +61,14 @@ impl Test {
         });
         let pipelines = Arc::new(Pipelines(vec![pipeline]));
         let runs = Runs::start_with(RunSettings::new(folder), engine, pipelines, clock);
-        let runs = runs.expect("a server");
+        runs.expect("a server")
+    }
+
+    fn start(&self) -> Arc<Runs> {
+        let runs = self.start_unscheduled();
         // A schedule begins with the first look at it.
-        let store = rusqlite::Connection::open(folder.join(STORE)).expect("a store");
+        let file = self.folder.path().join(STORE);
+        let store = rusqlite::Connection::open(file).expect("a store");
         let sql = "SELECT count(*) FROM schedule";
         while store
             .query_row(sql, [], |row| row.get::<_, i64>(0))
@@ -251,6 +256,21 @@ fn a_pipeline_that_is_gone_fails_its_run() {
         Some(&"unknown_pipeline".into())
     );
     runs.stop();
+}
+
+#[test]
+fn a_schedule_that_was_removed_and_comes_back_is_new() {
+    let mut test = Test::endless("");
+    test.start().stop();
+    let scheduled = std::mem::replace(&mut test.text, rapidbyte::EXAMPLE_OF_MANY_ROWS.to_owned());
+    let runs = test.start_unscheduled();
+    test.pass(&runs, 60 * MINUTE_MS);
+    runs.stop();
+    test.text = scheduled;
+    let runs = test.start();
+    test.pass(&runs, 1);
+    runs.stop();
+    assert_eq!(runs.last(None, 9).expect("runs"), []);
 }
 
 /// A server that waits for its open requests does not wait for a run.

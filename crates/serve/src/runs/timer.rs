@@ -24,7 +24,8 @@ struct Known {
 
 /// The schedules of all pipelines.
 struct Schedules {
-    known: HashMap<String, Known>,
+    /// By the names of pipelines. `None`: it has no schedule, and the store knows none.
+    known: HashMap<String, Option<Known>>,
     /// The moment of the last look.
     seen_ms: i64,
 }
@@ -114,12 +115,16 @@ impl Schedules {
     ) -> Result<Option<i64>, RunsError> {
         let name = pipeline.name();
         let Some(schedule) = pipeline.schedule() else {
-            self.known.remove(name);
+            if !matches!(self.known.get(name), Some(None)) {
+                shared.store.forget_position(name)?;
+                self.known.insert(name.to_owned(), None);
+            }
             return Ok(None);
         };
         let table = Timetable::new(name, schedule);
         let cron = format!("{} {}", schedule.cron.text(), schedule.timezone.name());
-        let position_ms = match self.known.get(name).filter(|known| known.cron == cron) {
+        let known = self.known.get(name).and_then(Option::as_ref);
+        let position_ms = match known.filter(|known| known.cron == cron) {
             Some(known) => known.position_ms,
             None => shared.store.position(name, &cron, now_ms)?,
         };
@@ -141,7 +146,7 @@ impl Schedules {
         }
         let position_ms = due.position_ms;
         self.known
-            .insert(name.to_owned(), Known { cron, position_ms });
+            .insert(name.to_owned(), Some(Known { cron, position_ms }));
         Ok(table.wakes(position_ms))
     }
 }

@@ -288,6 +288,14 @@ fn a_server_that_ticks_begins_each_fire_once_whatever_catchup_says() {
         for now in (begin..begin + 3 * HOUR_MS).step_by(29_000) {
             let due = table.due(position, seen, now);
             assert!(due.fires.iter().all(|fire| !fire.was_missed), "{catchup}");
+            // Not before its jitter, and not later than the look after it.
+            let mut begins = due.fires.iter().map(|fire| table.begins(fire.at_ms));
+            assert!(begins.all(|begins| begins <= now), "{catchup}");
+            assert!(
+                table
+                    .wakes(due.position_ms)
+                    .is_some_and(|wakes| wakes > now)
+            );
             begun.extend(at(&due));
             // After a restart in the same moment nothing is due again.
             position = due.position_ms;
