@@ -144,7 +144,9 @@ pub use rapidbyte_batches as batches;
 pub use rapidbyte_engine::document::schema::{
     Bundled as ConnectorSettings, json_schema as pipeline_schema,
 };
-pub use rapidbyte_engine::document::{Pages, Share};
+pub use rapidbyte_engine::document::{
+    Catchup, Cron, Pages, Schedule, Share, Timezone, WhenRunning,
+};
 pub use rapidbyte_engine::lock::{LOCK_FILE, Pin};
 pub use rapidbyte_engine::plan::{
     Checked, Discovered, Looked, PlannedColumn, Refused, SourceColumn, Stage, Step, StreamPlan,

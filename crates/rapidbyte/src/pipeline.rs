@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use rapidbyte_engine::document::{ChangeDetection, Pages, SyncMode, WriteMode};
+use rapidbyte_engine::document::{
+    ChangeDetection, Pages, Schedule, SyncMode, WhenRunning, WriteMode,
+};
 use rapidbyte_engine::{Document, Environment, Failure};
 use serde_json::{Map, Value};
 
@@ -121,6 +123,16 @@ impl Pipeline {
     /// Where a command leaves a page for each run, if it does.
     pub fn pages(&self) -> Option<&Pages> {
         self.document.report.as_ref()
+    }
+
+    /// When a server runs it, if the file says so.
+    pub fn schedule(&self) -> Option<&Schedule> {
+        self.document.schedule.as_ref()
+    }
+
+    /// What a run does while another run of the pipeline is at work.
+    pub fn when_running(&self) -> WhenRunning {
+        self.document.when_running
     }
 
     /// A text without the values of its secrets.

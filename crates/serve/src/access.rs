@@ -77,6 +77,12 @@ impl Bucket {
 pub struct Granted(Option<Arc<Holder>>);
 
 impl Granted {
+    /// For the tests of a handler.
+    #[cfg(test)]
+    pub fn everything() -> Self {
+        Self(None)
+    }
+
     /// Refuses what the token does not allow. Without a pipeline: for all of them.
     ///
     /// # Errors

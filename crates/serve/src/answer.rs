@@ -9,6 +9,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
+use crate::runs::RunsError;
 use crate::store::StoreError;
 
 /// Seconds after which a client of a full queue tries again.
@@ -128,6 +129,20 @@ impl From<StoreError> for Refusal {
             StoreError::Busy => Self::new(status, "store_busy", error.to_string(), hint),
             StoreError::Closed => Self::new(status, "server_ends", "the server ends", hint),
             StoreError::Sqlite(_) | StoreError::Version(_) => {
+                Self::new(status, "store_failed", error.to_string(), hint)
+            }
+        }
+    }
+}
+
+impl From<RunsError> for Refusal {
+    fn from(error: RunsError) -> Self {
+        let hint = "send it again after the seconds of Retry-After";
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        match error {
+            RunsError::Busy => Self::new(status, "store_busy", error.to_string(), hint),
+            RunsError::Closed => Self::new(status, "server_ends", "the server ends", hint),
+            RunsError::Sqlite(_) | RunsError::Version(_) | RunsError::System(..) => {
                 Self::new(status, "store_failed", error.to_string(), hint)
             }
         }

@@ -127,12 +127,13 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Serves until `stopped`.
+    /// Serves until `stopped`. Then calls `finish` on another thread, which ends the work that open requests wait for.
     pub async fn serve(
         self,
         listener: TcpListener,
         routes: Router,
         mut stopped: oneshot::Receiver<()>,
+        finish: impl FnOnce() + Send + 'static,
     ) {
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
             return;
@@ -162,7 +163,10 @@ impl Connections {
             });
         }
         drop(listener);
+        let finished = tokio::task::spawn_blocking(finish);
         let _ = timeout(self.drain, graceful.shutdown()).await;
+        // It has the same time, and a panic of it was told where it happened.
+        let _ = finished.await;
     }
 }
 

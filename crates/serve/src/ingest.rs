@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::json;
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -56,6 +57,8 @@ pub(crate) struct Shared {
     pub wait: Duration,
     /// False: the server is about to end.
     pub is_ready: Arc<AtomicBool>,
+    /// True: no run begins any more, so that nobody has to wait for one.
+    pub is_finished: watch::Receiver<bool>,
 }
 
 /// The query of a request.
@@ -227,6 +230,7 @@ impl Shared {
         let Some(mut ended) = self.notice.as_ref().map(Notice::ended) else {
             return answer(StatusCode::ACCEPTED, &job);
         };
+        let mut is_finished = self.is_finished.clone();
         let found = timeout(self.wait, async {
             loop {
                 // Before the look: a change after it is seen by the next one.
@@ -235,8 +239,11 @@ impl Shared {
                 if let Some(job) = found.filter(|job| job.state != JobState::Pending) {
                     return Ok::<_, StoreError>(job);
                 }
-                if ended.changed().await.is_err() {
-                    return Err(StoreError::Closed);
+                tokio::select! {
+                    changed = ended.changed() => changed.map_err(|_| StoreError::Closed)?,
+                    _ = is_finished.wait_for(|is_finished| *is_finished) => {
+                        return Err(StoreError::Closed);
+                    }
                 }
             }
         });

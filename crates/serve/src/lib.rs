@@ -19,6 +19,8 @@ mod receive;
 mod registry;
 mod request;
 mod routes;
+mod runs;
+mod schedule;
 mod server;
 mod spool;
 mod store;
@@ -31,6 +33,9 @@ pub use log::{Log, Message};
 pub use queue::NAME as SOURCE;
 pub use receive::BodyLimits;
 pub use registry::Pipelines;
+pub use runs::{
+    Cancelled, Options, PipelineSource, Run, RunSettings, RunState, Runs, RunsError, Trigger,
+};
 pub use server::{ServeError, Server, Settings};
 pub use store::{Job, JobState, QueueLimits, Retention};
 pub use tokens::{NewToken, Scope, Token, TokenFile};

@@ -15,6 +15,7 @@ use serde_json::json;
 use crate::ingest::{Catalogue, Ingest};
 use crate::log::Log;
 use crate::queue::{Dedup, NAME};
+use crate::runs::PipelineSource;
 use crate::server::ServeError;
 
 /// Files of a folder.
@@ -156,6 +157,7 @@ impl Pipelines {
         let before = files.len();
         files.retain(|path, _| found.contains(path));
         let mut is_changed = files.len() != before;
+        let mut read_again = Vec::new();
         let mut changed = HashSet::new();
         for path in found {
             let now = [version(&path), environment];
@@ -185,21 +187,29 @@ impl Pipelines {
                     problem: Some(problem),
                 },
             };
-            tell(log, &path, &file);
+            read_again.push(path.clone());
             files.insert(path, file);
         }
         if is_changed {
             let everything = arrange(&files);
             let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-            let gone = known.known.keys();
-            let gone = gone.filter(|name| !everything.known.contains_key(*name));
+            let old = std::mem::replace(&mut *known, Arc::new(everything));
+            let now = Arc::clone(&known);
+            drop(known);
+            let gone = old
+                .known
+                .keys()
+                .filter(|name| !now.known.contains_key(*name));
             for name in gone {
-                log.info(
-                    format!("pipeline {name}: its file is gone"),
-                    json!({ "pipeline": name }),
-                );
+                let facts = json!({ "pipeline": name });
+                log.info(format!("pipeline {name}: its file is gone"), facts);
+                changed.insert(name.clone());
             }
-            *known = Arc::new(everything);
+        }
+        for path in &read_again {
+            if let Some(file) = files.get(path) {
+                tell(log, path, file);
+            }
         }
         Ok(changed.into_iter().collect())
     }
@@ -315,6 +325,16 @@ impl Catalogue for Pipelines {
 
     fn has(&self, pipeline: &str) -> bool {
         self.all().known.contains_key(pipeline)
+    }
+}
+
+impl PipelineSource for Pipelines {
+    fn pipeline(&self, name: &str) -> Option<Pipeline> {
+        self.get(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.all().known.keys().cloned().collect()
     }
 }
 

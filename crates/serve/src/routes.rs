@@ -1,5 +1,6 @@
 //! The paths of the server.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::Router;
@@ -12,11 +13,12 @@ use axum::routing::{get, post};
 use crate::access::{Access, check};
 use crate::answer::Refusal;
 use crate::ingest::{self, Shared};
+use crate::runs::{self, Runs};
 use crate::{jobs, pipelines};
 
 /// All paths. Each request is checked first.
-pub fn routes(shared: Shared, access: Access) -> Router {
-    Router::new()
+pub fn routes(shared: Shared, runs: Option<Arc<Runs>>, access: Access) -> Router {
+    let own = Router::new()
         .route("/v1/ingest/{pipeline}/{stream}", post(ingest::ingest))
         .route("/v1/jobs", get(jobs::list))
         .route("/v1/jobs/{id}", get(jobs::get))
@@ -38,8 +40,12 @@ pub fn routes(shared: Shared, access: Access) -> Router {
         .route("/readyz", get(ready))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
-        .with_state(shared)
-        .layer(from_fn_with_state(access, check))
+        .with_state(shared);
+    let all = match runs {
+        Some(runs) => own.merge(runs::routes(runs)),
+        None => own,
+    };
+    all.layer(from_fn_with_state(access, check))
 }
 
 async fn ready(State(shared): State<Shared>) -> Response {

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver as Ending, RecvTimeoutError, Sender as Ends, bounded};
 use rapidbyte::{Control, Engine};
 use serde_json::json;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::access::Access;
 use crate::connections::{Connections, Tls, TlsFiles};
@@ -22,6 +22,7 @@ use crate::queue::{Reader, Segment};
 use crate::receive::{BodyLimits, Receiver};
 use crate::registry::{Inspect, Pipelines};
 use crate::routes::routes;
+use crate::runs::{PipelineSource, RunSettings, Runs, RunsError};
 use crate::spool::{Spool, make_private};
 use crate::store::{QueueLimits, Retention, Store, StoreError, Threads};
 use crate::tokens::TokenFile;
@@ -55,7 +56,7 @@ pub struct Settings {
     pub runs: usize,
     /// Connections at a time. Further ones wait.
     pub connections: usize,
-    /// The time that open requests have after [`Server::stop`], and then the runs at work.
+    /// The time that open requests and runs at work have after [`Server::stop`].
     pub drain: Duration,
     /// The certificate and its key. `None`: without TLS.
     pub tls: Option<TlsFiles>,
@@ -127,11 +128,15 @@ pub enum ServeError {
     /// The store of jobs cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The store of runs cannot be opened.
+    #[error(transparent)]
+    Runs(#[from] RunsError),
 }
 
 /// A server at work. If it is dropped, it ends in the background, as after [`Server::stop`].
 pub struct Server {
     address: SocketAddr,
+    runs: Option<Arc<Runs>>,
     is_ready: Arc<AtomicBool>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -146,7 +151,8 @@ impl Server {
         Self::start_with(settings, catalogue, None, Log::default())
     }
 
-    /// Takes requests for the streams of pipelines whose source is `ingest`, and runs these pipelines.
+    /// Takes requests for the streams of pipelines whose source is `ingest`, and runs all pipelines: these when they have
+    /// jobs, others by their schedules and when a client asks.
     ///
     /// # Errors
     /// As of [`Server::start`].
@@ -193,14 +199,16 @@ impl Server {
             .clean(&known)
             .map_err(system("cannot read the spool"))?;
         let pipelines = runs.as_ref().map(|(_, pipelines)| Arc::clone(pipelines));
-        let (work, watched) = match runs {
-            None => (None, None),
+        let (work, runs, watched) = match runs {
+            None => (None, None, None),
             Some((engine, pipelines)) => {
                 let reader = Arc::new(Reader::load(&engine).map_err(Box::new)?);
                 let inspect = inspect(engine.clone(), Arc::clone(&reader), &settings.folder);
                 pipelines
                     .scan(&*inspect, &log)
                     .map_err(system("cannot read the folder of pipelines"))?;
+                let source = Arc::clone(&pipelines) as Arc<dyn PipelineSource>;
+                let runs = Runs::start(run_settings(&settings, &log), engine.clone(), source)?;
                 let parts = Parts {
                     engine,
                     reader,
@@ -213,10 +221,11 @@ impl Server {
                     runs: settings.runs,
                 };
                 let work = Work::start(parts).map_err(system("cannot begin to run pipelines"))?;
-                (Some(work), Some((pipelines, inspect)))
+                (Some(work), Some(runs), Some((pipelines, inspect)))
             }
         };
         let is_ready = Arc::new(AtomicBool::new(true));
+        let (finished, is_finished) = watch::channel(false);
         let shared = Shared {
             catalogue,
             pipelines,
@@ -225,6 +234,7 @@ impl Server {
             notice: work.as_ref().map(Work::notice),
             wait: settings.wait,
             is_ready: Arc::clone(&is_ready),
+            is_finished,
         };
         let (ends, ending) = bounded(0);
         let watch = Watch {
@@ -232,6 +242,7 @@ impl Server {
             tls: tls.clone(),
             watched,
             notice: shared.notice.clone(),
+            runs: runs.clone(),
             log,
         };
         let watch = std::thread::Builder::new()
@@ -245,13 +256,31 @@ impl Server {
             drain,
             tls,
         };
+        let ends_runs = (runs.clone(), shared.notice.clone());
+        let finish = move || {
+            let until = Instant::now() + drain;
+            let left = || until.saturating_duration_since(Instant::now());
+            if let (Some(runs), Some(work)) = &ends_runs {
+                runs.drain(left());
+                work.drain(left());
+                // Requests that follow a run are answered.
+                runs.end();
+            }
+            // Nobody listens if no request waits.
+            let _ = finished.send(true);
+        };
+        let routes = routes(shared, runs.clone(), access);
+        let known_runs = runs.clone();
         let serving = move || {
-            runtime.block_on(connections.serve(listener, routes(shared, access), stopped));
+            runtime.block_on(connections.serve(listener, routes, stopped, finish));
             // Requests that the drain cut off end here, and with them the last store.
             drop(runtime);
             end_watch(ends, watch);
             if let Some(work) = work {
-                work.stop(drain);
+                work.stop();
+            }
+            if let Some(runs) = runs {
+                runs.stop();
             }
             Threads::join(threads);
             drop(held);
@@ -261,6 +290,7 @@ impl Server {
             .spawn(serving);
         Ok(Self {
             address,
+            runs: known_runs,
             is_ready,
             stop: Some(stop),
             thread: Some(thread.map_err(system("cannot start"))?),
@@ -272,13 +302,18 @@ impl Server {
         self.address
     }
 
+    /// The runs of pipelines whose source is not `ingest`. `None` for a server that runs no pipelines.
+    pub fn runs(&self) -> Option<Arc<Runs>> {
+        self.runs.clone()
+    }
+
     /// `/readyz` says no from now on, so that a load balancer sends no more requests.
     pub fn unready(&self) {
         self.is_ready.store(false, Ordering::Relaxed);
     }
 
-    /// Takes no more connections, and waits until the open requests are answered and the runs at work have ended, each at
-    /// most [`Settings::drain`]. Jobs of runs that were cut off stay pending.
+    /// Takes no more connections, and waits until the open requests are answered and the runs at work have ended, at most
+    /// [`Settings::drain`]. Jobs of runs that were cut off stay pending; other runs resume at the next start.
     pub fn stop(mut self) {
         self.unready();
         drop(self.stop.take());
@@ -286,6 +321,16 @@ impl Server {
             // A panic of the thread was told where it happened.
             let _ = thread.join();
         }
+    }
+}
+
+fn run_settings(settings: &Settings, log: &Log) -> RunSettings {
+    let log = log.clone();
+    RunSettings {
+        threads: settings.runs,
+        wait: settings.wait,
+        tell: Arc::new(move |problem| log.warn(problem, json!({ "code": "store_failed" }))),
+        ..RunSettings::new(&settings.folder)
     }
 }
 
@@ -322,6 +367,7 @@ struct Watch {
     tls: Option<Tls>,
     watched: Option<(Arc<Pipelines>, Box<Inspect>)>,
     notice: Option<crate::work::Notice>,
+    runs: Option<Arc<Runs>>,
     log: Log,
 }
 
@@ -347,6 +393,9 @@ impl Watch {
         };
         match pipelines.scan(&**inspect, &self.log) {
             Ok(changed) => {
+                if let Some(runs) = self.runs.as_ref().filter(|_| !changed.is_empty()) {
+                    runs.pipelines_changed();
+                }
                 for name in changed {
                     if let Some(notice) = &self.notice {
                         notice.retry(&name, None);

@@ -151,9 +151,8 @@ impl Work {
         Notice(Arc::clone(&self.shared))
     }
 
-    /// Begins no more runs, and gives those at work this much time. Then it cancels them; their jobs stay pending.
-    pub fn stop(mut self, drain: Duration) {
-        self.shared.drain(drain);
+    /// Cancels the runs at work, whose jobs stay pending, and waits for the threads.
+    pub fn stop(mut self) {
         self.shared.end();
         for thread in self.threads.drain(..) {
             // A panic of the thread was told where it happened.
@@ -172,6 +171,11 @@ impl Notice {
     /// A stream has a new job.
     pub fn tell(&self, pipeline: &str, stream: &str) {
         self.0.due((pipeline.to_owned(), stream.to_owned()));
+    }
+
+    /// Begins no more runs, and waits until those at work have ended, at most for this time.
+    pub fn drain(&self, time: Duration) {
+        self.0.drain(time);
     }
 
     /// Changes whenever jobs are done or dead.

@@ -69,7 +69,7 @@ pub struct Serve {
     /// Remember a job, with its key and its content, for this many days after its end. A dead job keeps its body as long.
     #[arg(long, value_name = "DAYS", default_value_t = 14)]
     pub remember_days: u32,
-    /// After a signal to end, wait this many seconds for open requests, and then as long for runs at work.
+    /// After a signal to end, wait at most this many seconds for open requests and for runs at work.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub drain_seconds: u32,
 }
@@ -199,7 +199,7 @@ fn failure(error: ServeError) -> Failure {
             .hint("end the other server, or name another folder with --data"),
         ServeError::System(..) => of(Class::Environment, "server_not_started")
             .hint("look at the address, and whether the folder of --data can be written"),
-        ServeError::Store(_) => of(Class::Environment, "store_failed")
+        ServeError::Store(_) | ServeError::Runs(_) => of(Class::Environment, "store_failed")
             .hint("look at the disk; a store of a newer version needs the newer program"),
         ServeError::DeletesRows(_) | ServeError::DuplicatePipeline(_) => {
             of(Class::Config, "invalid_pipeline")

@@ -23,6 +23,7 @@ use super::permissions::permissions;
 use super::read::Spot;
 use super::rejects::{Rejects, kept};
 use super::resources::{Resources, share};
+use super::schedule::Schedule;
 use super::secrets::Secrets;
 use super::streams::{self, Defaults, Stream, StreamTarget, streams};
 use super::{VERSION, covers_stream};
@@ -84,6 +85,11 @@ keys! {
         /// Compare each target with its source at the end of a run, as of the snapshot that the run read, and
         /// fail the run with rows_differ if a row differs (after_run), or do not (off, the default).
         pub verify: Verify = word().or(Verify::Off),
+        /// When rapidbyte serve runs the pipeline (default: only when it is asked to).
+        ///
+        /// No other command uses it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub schedule: Option<Schedule> = mapping().optional(),
         ;
         /// The folder of the file, absolute after [`Document::load`]: relative paths in a pipeline
         /// begin there.

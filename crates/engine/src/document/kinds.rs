@@ -69,7 +69,8 @@ pub(super) fn count() -> Kind<u64> {
     whole_from(0, u64::MAX)
 }
 
-fn whole_from<T: TryFrom<u64> + 'static>(least: u64, most: u64) -> Kind<T> {
+/// A whole number from `least` to `most`.
+pub(super) fn whole_from<T: TryFrom<u64> + 'static>(least: u64, most: u64) -> Kind<T> {
     let schema = move || {
         let mut number = json!({ "type": "integer", "minimum": least });
         if most < u64::MAX {

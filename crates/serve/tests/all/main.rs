@@ -3,4 +3,5 @@
 mod access;
 mod ingest;
 mod runs;
+mod schedules;
 mod support;

@@ -57,6 +57,7 @@ retry: { max_attempts: 2, backoff_seconds: 3, max_backoff_seconds: 4 }
 report: { directory: reports, keep: 5 }
 when_running: replace
 verify: after_run
+schedule: { cron: '*/5 1-3 * * MON', timezone: Europe/Berlin, catchup: all, jitter_seconds: 0, timeout_seconds: 60 }
 on_stream_failure: stop
 schema_changes: { new_column: ignore, dropped_column: drop, type_change: rewrite, backfill: true }
 deletes: { mode: compare }
@@ -117,6 +118,8 @@ resources:
         "report": {"directory": "reports", "keep": 5},
         "when_running": "replace",
         "verify": "after_run",
+        "schedule": {"cron": "*/5 1-3 * * MON", "timezone": "Europe/Berlin", "catchup": "all", "jitter_seconds": 0,
+            "timeout_seconds": 60},
         "on_stream_failure": "stop",
         "schema_changes": {"new_column": "ignore", "dropped_column": "drop", "type_change": "rewrite", "backfill": true},
         "deletes": {"mode": "compare", "action": "delete", "max_share": 0.1},
@@ -180,7 +183,7 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
             with("banana: 1\n"),
             "p.yaml:8:1: unknown key \"banana\" (use one of these keys: version, pipeline, \
              source, defaults, destination, schema_changes, rejects, deletes, resources, checkpoint, retry, \
-             on_stream_failure, report, when_running, verify)",
+             on_stream_failure, report, when_running, verify, schedule)",
         ),
         (
             source("  streams:\n    - name: a\n      having: x > 1\n"),
@@ -719,4 +722,64 @@ fn a_setting_of_the_destination_at_a_stream_says_where_it_belongs() {
     assert_eq!(error.code, code::UNKNOWN_KEY, "{error}");
     let hint = error.hint.unwrap_or_default();
     assert!(hint.contains("under destination.config"), "{hint}");
+}
+
+#[test]
+fn a_schedule_names_times_that_exist_and_a_time_zone() {
+    let schedule = |text: &str| parse(&with(&format!("schedule: {text}\n")));
+    assert_eq!(good(LEAST).schedule, None);
+    let read = schedule("{ cron: \"30  2 * * 1-5\" }").expect("a schedule");
+    let read = read.schedule.expect("it is there");
+    assert_eq!(
+        (read.cron.text(), read.timezone.name(), read.catchup),
+        ("30 2 * * 1-5", "UTC", Catchup::One)
+    );
+    assert_eq!((read.jitter_seconds, read.timeout_seconds), (0, None));
+    for (text, expected) in [
+        (
+            "{ timezone: UTC }",
+            "p.yaml:8:1: the key schedule.cron is missing (write the times of the runs, such as cron: \"30 2 * * *\")",
+        ),
+        (
+            "{ cron: \"0 30 2 * * *\" }",
+            "p.yaml:8:19: schedule.cron: \"0 30 2 * * *\" has 6 fields (write five fields: minute, hour, day of the \
+             month, month, day of the week, such as cron: \"30 2 * * *\")",
+        ),
+        (
+            "{ cron: \"@daily\" }",
+            "p.yaml:8:19: schedule.cron: \"@daily\" has 1 field (write five fields: minute, hour, day of the month, \
+             month, day of the week, such as cron: \"30 2 * * *\")",
+        ),
+        (
+            "{ cron: \"60 2 * * *\" }",
+            "p.yaml:8:19: schedule.cron cannot be \"60 2 * * *\"",
+        ),
+        (
+            "{ cron: \"0 0 30 2 *\" }",
+            "p.yaml:8:19: schedule.cron: \"0 0 30 2 *\" matches no day",
+        ),
+        (
+            "{ cron: \"0 2 * * *\", timezone: Europe/Belin }",
+            "p.yaml:8:42: schedule.timezone: \"Europe/Belin\" is not a time zone (did you mean \"Europe/Berlin\"?)",
+        ),
+        (
+            "{ cron: \"0 2 * * *\", timezone: CEST }",
+            "p.yaml:8:42: schedule.timezone: \"CEST\" is not a time zone",
+        ),
+        (
+            "{ cron: \"0 2 * * *\", catchup: al }",
+            "schedule.catchup cannot be \"al\" (did you mean \"all\"?)",
+        ),
+        (
+            "{ cron: \"0 2 * * *\", jitter_seconds: 3601 }",
+            "(write a whole number from 0 to 3600)",
+        ),
+        (
+            "{ cron: \"0 2 * * *\", timeout_seconds: 0 }",
+            "(write a whole number from 1 to 604800)",
+        ),
+    ] {
+        let error = schedule(text).expect_err(text).to_string();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
 }

@@ -1,0 +1,434 @@
+//! Runs over HTTP: lists, requests for a run, and the events of a run while it works.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use http_body_util::channel::{Channel, Sender};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+use super::live::Live;
+use super::record::{Options, Run, RunState};
+use super::store::{Filter, Submitted};
+use super::{Cancelled, Runs, RunsError, Shared};
+use crate::access::Granted;
+use crate::answer::Refusal;
+use crate::queue;
+use crate::request::{Asked, Place};
+use crate::tokens::Action;
+
+/// Runs of a page, unless the client asks for fewer.
+const PAGE: u32 = 100;
+/// Runs of a page at most.
+const MAX_PAGE: u32 = 1000;
+/// Bytes of the body of a request.
+const MAX_BODY: usize = 64 << 10;
+/// Frames of events that wait for a client.
+const FRAMES: usize = 8;
+/// Lines that are taken together for one client.
+const LINES: usize = 100;
+/// The time between two events of progress.
+const TICK: Duration = Duration::from_secs(1);
+/// The longest silence of a stream of events.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const LAST_EVENT: &str = "last-event-id";
+
+/// The routes of runs, with their state: `/v1/runs`, and `/v1/pipelines/{name}/runs`.
+pub fn routes(runs: Arc<Runs>) -> Router {
+    Router::new()
+        .route("/v1/runs", get(list))
+        .route("/v1/runs/{id}", get(one))
+        .route("/v1/runs/{id}/cancel", post(cancel))
+        .route("/v1/runs/{id}/events", get(events))
+        .route("/v1/pipelines/{name}/runs", post(begin))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .with_state(runs)
+}
+
+/// Which runs a client asks for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    /// Only runs of this pipeline.
+    pipeline: Option<String>,
+    /// Only runs in this state.
+    state: Option<RunState>,
+    /// Only runs that are older than the run with this id: the `next` of the page before.
+    before: Option<i64>,
+    limit: Option<u32>,
+}
+
+/// A page of runs without their reports, the newest first, and where the next page begins.
+async fn list(
+    State(runs): State<Arc<Runs>>,
+    Asked(asked): Asked<Wanted>,
+    granted: Granted,
+) -> Result<Json<Value>, Refusal> {
+    granted.may(Action::Read, asked.pipeline.as_deref())?;
+    let limit = asked.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
+    let filter = Filter {
+        pipeline: asked.pipeline,
+        state: asked.state,
+        before: asked.before,
+        limit,
+    };
+    let shared = &runs.shared;
+    let found = shared.store.list(filter).await?;
+    let is_full = found.len() == limit as usize;
+    let next = found.last().filter(|_| is_full).map(|run| run.id);
+    let found: Vec<Value> = found.iter().map(|run| shown(shared, run)).collect();
+    Ok(Json(json!({ "status": "ok", "runs": found, "next": next })))
+}
+
+/// One run.
+async fn one(
+    State(runs): State<Arc<Runs>>,
+    Place(id): Place<String>,
+    granted: Granted,
+) -> Result<Json<Value>, Refusal> {
+    let run = find(&runs.shared, &id, &granted).await?;
+    Ok(Json(
+        json!({ "status": "ok", "run": shown(&runs.shared, &run) }),
+    ))
+}
+
+/// Cancels a run. The answer may come before its end.
+async fn cancel(
+    State(runs): State<Arc<Runs>>,
+    Place(id): Place<String>,
+    granted: Granted,
+) -> Result<Response, Refusal> {
+    let run = find(&runs.shared, &id, &granted).await?;
+    granted.may(Action::Operate, Some(&run.pipeline))?;
+    let (cancels, id) = (Arc::clone(&runs), run.id);
+    let cancelled = spawn_blocking(move || cancels.cancel(id)).await;
+    let cancelled = cancelled.map_err(|_| RunsError::Closed)??;
+    let run = find(&runs.shared, &id.to_string(), &granted).await?;
+    match cancelled {
+        Cancelled::Yes => Ok(answer(StatusCode::ACCEPTED, &runs.shared, &run)),
+        Cancelled::NotActive => Err(Refusal::new(
+            StatusCode::CONFLICT,
+            "run_ended",
+            format!("the run {id} is not active: it is {}", run.state.name()),
+            "GET /v1/runs?state=running lists the runs at work",
+        )),
+    }
+}
+
+/// The query of a request for a run.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Waits {
+    /// Answer when the run has ended.
+    #[serde(default)]
+    wait: bool,
+}
+
+/// Queues a run of a pipeline.
+async fn begin(
+    State(runs): State<Arc<Runs>>,
+    Place(name): Place<String>,
+    granted: Granted,
+    Asked(asked): Asked<Waits>,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    granted.may(Action::Operate, Some(&name))?;
+    let shared = &runs.shared;
+    let Some(pipeline) = shared.pipelines.pipeline(&name) else {
+        let text = format!("the server has no pipeline {name:?}, or cannot read its file");
+        let hint = "look at the names in the pipeline files of the server";
+        return Err(Refusal::new(
+            StatusCode::NOT_FOUND,
+            "unknown_pipeline",
+            text,
+            hint,
+        ));
+    };
+    if pipeline.source() == queue::NAME {
+        let text =
+            format!("the pipeline {name:?} reads the queue of the server, which begins its runs");
+        let hint = "send rows to its streams: POST /v1/ingest/PIPELINE/STREAM";
+        return Err(Refusal::new(
+            StatusCode::CONFLICT,
+            "reads_queue",
+            text,
+            hint,
+        ));
+    }
+    let options = options(&body)?;
+    let now_ms = shared.now_ms();
+    let submitted = shared
+        .store
+        .submit(name.clone(), options, pipeline.when_running(), now_ms)
+        .await?;
+    let (run, replaces) = match submitted {
+        Submitted::Queued { run, replaces } => (run, replaces),
+        Submitted::Active(run) => {
+            let text = format!("the run {run} of the pipeline {name:?} is active");
+            let hint =
+                "wait for its end, cancel it, or set when_running: wait in the pipeline file";
+            return Err(Refusal::new(
+                StatusCode::CONFLICT,
+                "already_running",
+                text,
+                hint,
+            ));
+        }
+        Submitted::Full => {
+            let text = format!("too many runs of the pipeline {name:?} wait");
+            let hint = "ask again after the seconds of Retry-After";
+            return Err(Refusal::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too_many_runs",
+                text,
+                hint,
+            ));
+        }
+    };
+    // The run is stored: a client that is gone must not leave it unnoticed.
+    let notes = Arc::clone(&runs);
+    let told = spawn_blocking(move || {
+        notes.shared.replace(replaces);
+        notes.shared.queued();
+    });
+    if !asked.wait {
+        return Ok(answer(StatusCode::ACCEPTED, shared, &run));
+    }
+    let _ = told.await;
+    match timeout(shared.settings.wait, end_of(shared, run.id)).await {
+        Ok(Some(run)) => {
+            let status = match run.state {
+                RunState::Succeeded => StatusCode::OK,
+                _ => StatusCode::UNPROCESSABLE_ENTITY,
+            };
+            Ok(answer(status, shared, &run))
+        }
+        // The run is stored: an error here must not make the client ask again.
+        Ok(None) | Err(_) => Ok(answer(StatusCode::ACCEPTED, shared, &run)),
+    }
+}
+
+fn options(body: &[u8]) -> Result<Options, Refusal> {
+    let refused = |text: String| {
+        let hint =
+            "send nothing, or JSON such as {\"select\": [\"orders\"], \"full_refresh\": false}";
+        Refusal::new(StatusCode::BAD_REQUEST, "invalid_options", text, hint)
+    };
+    if body.is_empty() {
+        return Ok(Options::default());
+    }
+    let options: Options =
+        serde_json::from_slice(body).map_err(|error| refused(format!("the body: {error}")))?;
+    options
+        .problem()
+        .map_or(Ok(options), |problem| Err(refused(problem)))
+}
+
+/// Waits for the end of a run. `None` if the server ends before.
+async fn end_of(shared: &Shared, id: i64) -> Option<Run> {
+    let mut changed = shared.changed.subscribe();
+    loop {
+        // Before the look: a change after it is seen by the next one.
+        let ends = *changed.borrow_and_update();
+        let run = shared.store.get(id).await.ok()??;
+        if run.state.is_end() {
+            return Some(run);
+        }
+        if ends {
+            return None;
+        }
+        changed.changed().await.ok()?;
+    }
+}
+
+/// A run that the token may see. It does not learn which other runs there are.
+async fn find(shared: &Shared, id: &str, granted: &Granted) -> Result<Run, Refusal> {
+    let run = match id.parse() {
+        Ok(id) => shared.store.get(id).await?,
+        Err(_) => None,
+    };
+    let run = run.filter(|run: &Run| granted.allows(Action::Read, Some(&run.pipeline)));
+    run.ok_or_else(|| {
+        let hint = "GET /v1/runs lists the runs; the server keeps the last 1,000 of each pipeline";
+        Refusal::new(
+            StatusCode::NOT_FOUND,
+            "unknown_run",
+            format!("no run {id:?}"),
+            hint,
+        )
+    })
+}
+
+/// A run, with its progress while it works.
+fn shown(shared: &Shared, run: &Run) -> Value {
+    let mut shown = json!(run);
+    let live = match run.state {
+        RunState::Running => shared.live(run.id),
+        _ => None,
+    };
+    if let Some(progress) = live.and_then(|live| live.progress()) {
+        shown["progress"] = progress;
+    }
+    shown
+}
+
+fn answer(status: StatusCode, shared: &Shared, run: &Run) -> Response {
+    let body = Json(json!({ "status": "ok", "run": shown(shared, run) }));
+    let mut response = (status, body).into_response();
+    // Digits are a header value.
+    if let Ok(place) = HeaderValue::from_str(&format!("/v1/runs/{}", run.id)) {
+        response.headers_mut().insert(LOCATION, place);
+    }
+    response
+}
+
+/// Server-sent events of a run until its end: `log`, `progress`, `lost` with the number of lines that a slow client missed,
+/// and `end` with the run. The `id` of a line lets a client that comes back go on behind it.
+pub(super) async fn events(
+    State(runs): State<Arc<Runs>>,
+    Place(id): Place<String>,
+    granted: Granted,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let run = find(&runs.shared, &id, &granted).await?;
+    let last = headers
+        .get(LAST_EVENT)
+        .and_then(|last| last.to_str().ok()?.parse().ok());
+    let (sender, body) = Channel::new(FRAMES);
+    let mut client = Client {
+        sender,
+        sent: Instant::now(),
+    };
+    let shared = Arc::clone(&runs.shared);
+    let next = last.map_or(0, |last: u64| last.saturating_add(1));
+    tokio::spawn(async move {
+        // A client that is gone needs nothing more.
+        let _ = follow(&shared, run.id, next, &mut client).await;
+    });
+    let mut response = Response::new(Body::new(body));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// A client that follows a run.
+struct Client {
+    sender: Sender<Bytes>,
+    sent: Instant,
+}
+
+/// The client is gone, or the server ends.
+struct Gone;
+
+impl Client {
+    async fn send(&mut self, text: String) -> Result<(), Gone> {
+        self.sent = Instant::now();
+        self.sender
+            .send_data(Bytes::from(text))
+            .await
+            .map_err(|_| Gone)
+    }
+
+    /// JSON has no line break outside of its strings, and escapes those inside.
+    async fn event(&mut self, name: &str, data: &Value) -> Result<(), Gone> {
+        self.send(format!("event: {name}\ndata: {data}\n\n")).await
+    }
+
+    async fn keep_alive(&mut self) -> Result<(), Gone> {
+        match self.sent.elapsed() < KEEP_ALIVE {
+            true => Ok(()),
+            false => self.send(": the run goes on\n\n".into()).await,
+        }
+    }
+}
+
+async fn follow(shared: &Shared, id: i64, next: u64, client: &mut Client) -> Result<(), Gone> {
+    let mut changed = shared.changed.subscribe();
+    let mut tick = interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let ends = *changed.borrow_and_update();
+        if let Some(live) = shared.live(id) {
+            follow_live(shared, (id, &live), next, &mut changed, client).await?;
+        }
+        let run = shared.store.get(id).await.ok().flatten().ok_or(Gone)?;
+        if run.state.is_end() {
+            return client.event("end", &json!(run)).await;
+        }
+        if ends {
+            return Err(Gone);
+        }
+        tokio::select! {
+            done = changed.changed() => done.map_err(|_| Gone)?,
+            _ = tick.tick() => client.keep_alive().await?,
+        }
+    }
+}
+
+/// Until the run is at work no more.
+async fn follow_live(
+    shared: &Shared,
+    (id, live): (i64, &Live),
+    mut next: u64,
+    changed: &mut watch::Receiver<bool>,
+    client: &mut Client,
+) -> Result<(), Gone> {
+    let mut told = live.told();
+    let mut tick = interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut sent, mut is_due) = (None, true);
+    loop {
+        // Before the look: a change after it is seen by the next one.
+        told.mark_unchanged();
+        changed.mark_unchanged();
+        let is_active = shared.live(id).is_some();
+        let unseen = live.unseen(next, LINES);
+        next = unseen.next;
+        if unseen.lost > 0 {
+            client
+                .event("lost", &json!({ "lines": unseen.lost }))
+                .await?;
+        }
+        let first = next - unseen.lines.len() as u64;
+        let lines = unseen.lines.iter().zip(first..);
+        let lines =
+            lines.map(|(line, id)| format!("event: log\nid: {id}\ndata: {}\n\n", json!(line)));
+        let lines: String = lines.collect();
+        let has_more = !lines.is_empty();
+        if has_more {
+            client.send(lines).await?;
+        }
+        let progress = live.progress();
+        if (is_due || !is_active) && progress != sent {
+            if let Some(progress) = &progress {
+                client.event("progress", progress).await?;
+            }
+            (sent, is_due) = (progress, false);
+        }
+        if has_more {
+            continue;
+        }
+        if !is_active {
+            return Ok(());
+        }
+        tokio::select! {
+            done = told.changed() => done.map_err(|_| Gone)?,
+            done = changed.changed() => done.map_err(|_| Gone)?,
+            _ = tick.tick() => {
+                is_due = true;
+                client.keep_alive().await?;
+            }
+        }
+    }
+}

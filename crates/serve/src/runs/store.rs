@@ -1,0 +1,603 @@
+//! The runs in SQLite, in a file of their own. What a call has stored survives the end of the process and of the machine.
+//!
+//! One thread has the file. A call is one transaction.
+
+use std::path::Path;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Sender, TrySendError, bounded};
+use rapidbyte::WhenRunning;
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+use tokio::sync::oneshot;
+
+use super::RunsError;
+use super::record::{Options, Outcome, Run, RunState, Trigger, error};
+
+/// Calls that wait for the thread.
+const MAX_WAITING: usize = 1024;
+/// The longest wait for another process that holds the file, such as a backup.
+const BUSY: Duration = Duration::from_secs(5);
+/// Runs of a pipeline that are kept.
+const KEPT: i64 = 1000;
+/// Runs of a pipeline that wait.
+const MAX_QUEUED: i64 = 1100;
+/// Attempts of a run during which the process of the server ended: a run that takes the server down stops doing so.
+pub(super) const MAX_ATTEMPTS: u32 = 5;
+/// Changes with the tables.
+const VERSION: i64 = 1;
+
+const TABLES: &str = r#"
+-- Times are milliseconds since 1970.
+CREATE TABLE run (
+    -- In the order in which they were recorded; never used again.
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    pipeline TEXT NOT NULL,
+    "trigger" TEXT NOT NULL,
+    scheduled_ms INTEGER,
+    state TEXT NOT NULL,
+    options TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    resumes INTEGER,
+    queued_ms INTEGER NOT NULL,
+    started_ms INTEGER,
+    ended_ms INTEGER,
+    rows INTEGER,
+    error TEXT,
+    report TEXT
+) STRICT;
+CREATE UNIQUE INDEX run_by_time ON run (pipeline, scheduled_ms) WHERE scheduled_ms IS NOT NULL;
+CREATE INDEX run_by_pipeline ON run (pipeline, id);
+CREATE INDEX run_queued ON run (pipeline, id) WHERE state = 'queued';
+CREATE INDEX run_running ON run (pipeline) WHERE state = 'running';
+CREATE TABLE schedule (
+    pipeline TEXT PRIMARY KEY,
+    -- The expression and its time zone: others begin at the moment at which they are seen first.
+    cron TEXT NOT NULL,
+    -- The last fire that is settled.
+    last_ms INTEGER NOT NULL
+) STRICT;
+"#;
+
+type Request = Box<dyn FnOnce(&mut Connection) + Send>;
+type Result<T> = std::result::Result<T, RunsError>;
+
+/// The store. Its thread ends when it is dropped.
+pub(super) struct Store {
+    requests: Option<Sender<Request>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A fire that is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NewFire {
+    pub at_ms: i64,
+    /// It waits for the runs before it, whatever `when_running` says: it is caught up.
+    pub waits: bool,
+}
+
+/// The outcome of recording fires, or a request.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Recorded {
+    pub queued: Vec<i64>,
+    pub skipped: usize,
+    /// The run that a new one replaces.
+    pub replaces: Option<i64>,
+}
+
+/// The answer to a request for a run.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Submitted {
+    /// It is queued. `replaces` is the run at work that has to end.
+    Queued {
+        run: Box<Run>,
+        replaces: Option<i64>,
+    },
+    /// This run of the pipeline is active, and the pipeline refuses another.
+    Active(i64),
+    /// Too many runs wait.
+    Full,
+}
+
+/// The runs of a page, the newest first.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Filter {
+    pub pipeline: Option<String>,
+    pub state: Option<RunState>,
+    /// Only runs that are older than the run with this id.
+    pub before: Option<i64>,
+    pub limit: u32,
+}
+
+impl Store {
+    /// Opens the store in `file`, which is made if it is missing.
+    pub(super) fn open(file: &Path) -> Result<Self> {
+        let mut connection = Connection::open(file)?;
+        connection.busy_timeout(BUSY)?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        // A commit is on the disk when it returns.
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        prepare(&mut connection)?;
+        let (requests, requested) = bounded::<Request>(MAX_WAITING);
+        let serve = move || {
+            let each = |request: Request| request(&mut connection);
+            requested.into_iter().for_each(each);
+        };
+        let thread = std::thread::Builder::new()
+            .name("run-store".into())
+            .spawn(serve);
+        let thread = thread.map_err(|error| RunsError::System("cannot start a thread", error))?;
+        Ok(Self {
+            requests: Some(requests),
+            thread: Some(thread),
+        })
+    }
+
+    /// One transaction, for a thread of its own.
+    fn call<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (answer, answered) = bounded(1);
+        let request: Request = Box::new(move |connection| {
+            // Nobody listens if the caller has panicked.
+            let _ = answer.send(transaction(connection, work));
+        });
+        let requests = self.requests.as_ref().ok_or(RunsError::Closed)?;
+        requests.send(request).map_err(|_| RunsError::Closed)?;
+        answered.recv().unwrap_or(Err(RunsError::Closed))
+    }
+
+    /// One transaction, for a request over HTTP.
+    async fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (answer, answered) = oneshot::channel();
+        let request: Request = Box::new(move |connection| {
+            // Nobody listens if the client is gone.
+            let _ = answer.send(transaction(connection, work));
+        });
+        let requests = self.requests.as_ref().ok_or(RunsError::Closed)?;
+        requests.try_send(request).map_err(|error| match error {
+            TrySendError::Full(_) => RunsError::Busy,
+            TrySendError::Disconnected(_) => RunsError::Closed,
+        })?;
+        answered.await.unwrap_or(Err(RunsError::Closed))
+    }
+
+    /// After a start: what was running when the process ended is interrupted, and queued once more.
+    pub(super) fn recover(&self, now_ms: i64) -> Result<()> {
+        self.call(move |transaction| {
+            let sql = format!("SELECT {COLUMNS} FROM run WHERE state = 'running' ORDER BY id");
+            let mut statement = transaction.prepare(&sql)?;
+            let running = statement.query_map([], run_of)?;
+            for run in running.collect::<rusqlite::Result<Vec<Run>>>()? {
+                interrupt(transaction, &run, run.attempt + 1, now_ms)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The server ends during a run: it is interrupted, and queued once more.
+    pub(super) fn interrupt(&self, id: i64, now_ms: i64) -> Result<()> {
+        self.call(move |transaction| {
+            // The operator ended the server, and not the run.
+            get(transaction, id)?.map_or(Ok(()), |run| {
+                interrupt(transaction, &run, run.attempt, now_ms)
+            })
+        })
+    }
+
+    /// The last fire of a schedule that is settled. A schedule that is new or has changed begins now.
+    pub(super) fn position(&self, pipeline: &str, cron: &str, now_ms: i64) -> Result<i64> {
+        let (pipeline, cron) = (pipeline.to_owned(), cron.to_owned());
+        self.call(move |transaction| {
+            let sql = "SELECT last_ms FROM schedule WHERE pipeline = ?1 AND cron = ?2";
+            let known = transaction.query_row(sql, params![pipeline, cron], |row| row.get(0));
+            if let Some(known) = known.optional()? {
+                return Ok(known);
+            }
+            set_position(transaction, &pipeline, &cron, now_ms)?;
+            Ok(now_ms)
+        })
+    }
+
+    /// The pipeline has no schedule: one that it gets later is new.
+    pub(super) fn forget_position(&self, pipeline: &str) -> Result<()> {
+        let pipeline = pipeline.to_owned();
+        self.call(move |transaction| {
+            transaction.execute("DELETE FROM schedule WHERE pipeline = ?1", [pipeline])?;
+            Ok(())
+        })
+    }
+
+    /// Records fires and the position behind them.
+    pub(super) fn record(
+        &self,
+        pipeline: &str,
+        (cron, position_ms): (&str, i64),
+        fires: Vec<NewFire>,
+        rule: WhenRunning,
+        now_ms: i64,
+    ) -> Result<Recorded> {
+        let (pipeline, cron) = (pipeline.to_owned(), cron.to_owned());
+        self.call(move |transaction| {
+            let mut recorded = Recorded::default();
+            for fire in fires {
+                let decided = match fire.waits {
+                    true => decide(transaction, &pipeline, WhenRunning::Wait, MAX_QUEUED)?,
+                    false => decide(transaction, &pipeline, rule, 1)?,
+                };
+                let (state, error, replaces) = match decided {
+                    Decided::Queue { replaces } => (RunState::Queued, None, replaces),
+                    Decided::Active(run) => (RunState::Skipped, Some(active(run)), None),
+                    Decided::Full => (RunState::Skipped, Some(waits()), None),
+                };
+                let new = New {
+                    pipeline: &pipeline,
+                    trigger: Trigger::Schedule,
+                    scheduled_ms: Some(fire.at_ms),
+                    state,
+                    options: &Options::default(),
+                    attempt: 1,
+                    resumes: None,
+                    error,
+                    now_ms,
+                };
+                let Some(id) = insert(transaction, &new)? else {
+                    continue;
+                };
+                match state {
+                    RunState::Queued => recorded.queued.push(id),
+                    _ => recorded.skipped += 1,
+                }
+                recorded.replaces = recorded.replaces.or(replaces);
+            }
+            set_position(transaction, &pipeline, &cron, position_ms)?;
+            trim(transaction, &pipeline)?;
+            Ok(recorded)
+        })
+    }
+
+    /// Queues a run that a client asks for.
+    pub(super) async fn submit(
+        &self,
+        pipeline: String,
+        options: Options,
+        rule: WhenRunning,
+        now_ms: i64,
+    ) -> Result<Submitted> {
+        self.ask(move |transaction| {
+            let replaces = match decide(transaction, &pipeline, rule, MAX_QUEUED)? {
+                Decided::Queue { replaces } => replaces,
+                Decided::Active(run) => return Ok(Submitted::Active(run)),
+                Decided::Full => return Ok(Submitted::Full),
+            };
+            let new = New {
+                pipeline: &pipeline,
+                trigger: Trigger::Manual,
+                scheduled_ms: None,
+                state: RunState::Queued,
+                options: &options,
+                attempt: 1,
+                resumes: None,
+                error: None,
+                now_ms,
+            };
+            let id = insert(transaction, &new)?;
+            let run = id.map_or(Ok(None), |id| get(transaction, id))?;
+            let run = run.ok_or_else(|| RunsError::Sqlite("a run was not stored".into()))?;
+            Ok(Submitted::Queued {
+                run: Box::new(run),
+                replaces,
+            })
+        })
+        .await
+    }
+
+    /// Begins the oldest queued run whose pipeline has no run at work.
+    pub(super) fn begin(&self, now_ms: i64) -> Result<Option<Run>> {
+        self.call(move |transaction| {
+            let sql = format!(
+                "SELECT {COLUMNS} FROM run AS next WHERE state = 'queued' AND NOT EXISTS \
+                 (SELECT 1 FROM run WHERE state = 'running' AND pipeline = next.pipeline) ORDER BY id LIMIT 1"
+            );
+            let mut statement = transaction.prepare_cached(&sql)?;
+            let Some(run) = statement.query_row([], run_of).optional()? else {
+                return Ok(None);
+            };
+            let sql = "UPDATE run SET state = 'running', started_ms = ?2 WHERE id = ?1";
+            transaction.execute(sql, params![run.id, now_ms])?;
+            Ok(Some(Run {
+                state: RunState::Running,
+                started_ms: Some(now_ms),
+                ..run
+            }))
+        })
+    }
+
+    /// Records the end of a run.
+    pub(super) fn end(&self, run: &Run, outcome: &Outcome, now_ms: i64) -> Result<()> {
+        let (id, pipeline, outcome) = (run.id, run.pipeline.clone(), outcome.clone());
+        self.call(move |transaction| {
+            let text = |value: &Option<serde_json::Value>| value.as_ref().map(ToString::to_string);
+            let sql = "UPDATE run SET state = ?2, ended_ms = ?3, rows = ?4, error = ?5, report = ?6 WHERE id = ?1";
+            transaction.execute(
+                sql,
+                params![
+                    id,
+                    outcome.state.name(),
+                    now_ms,
+                    outcome.rows,
+                    text(&outcome.error),
+                    text(&outcome.report),
+                ],
+            )?;
+            trim(transaction, &pipeline)
+        })
+    }
+
+    /// Cancels a run that is queued. Returns false if it is not.
+    pub(super) fn cancel_queued(&self, id: i64, now_ms: i64) -> Result<bool> {
+        self.call(move |transaction| {
+            let error = error("cancelled", "a client cancelled the run before it began", None).to_string();
+            let sql = "UPDATE run SET state = 'cancelled', ended_ms = ?2, error = ?3 WHERE id = ?1 AND state = 'queued'";
+            Ok(transaction.execute(sql, params![id, now_ms, error])? == 1)
+        })
+    }
+
+    pub(super) async fn get(&self, id: i64) -> Result<Option<Run>> {
+        self.ask(move |transaction| get(transaction, id)).await
+    }
+
+    pub(super) async fn list(&self, filter: Filter) -> Result<Vec<Run>> {
+        self.ask(move |transaction| list(transaction, &filter))
+            .await
+    }
+
+    /// As [`Store::list`], for a thread of its own.
+    pub(super) fn look(&self, filter: Filter) -> Result<Vec<Run>> {
+        self.call(move |transaction| list(transaction, &filter))
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        drop(self.requests.take());
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has told its callers by dropping their answers.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn transaction<T>(
+    connection: &mut Connection,
+    work: impl FnOnce(&Transaction<'_>) -> Result<T>,
+) -> Result<T> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let done = work(&transaction)?;
+    transaction.commit()?;
+    Ok(done)
+}
+
+fn prepare(connection: &mut Connection) -> Result<()> {
+    transaction(connection, |transaction| {
+        let version: i64 =
+            transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        match version {
+            0 => {
+                transaction.execute_batch(TABLES)?;
+                Ok(transaction.pragma_update(None, "user_version", VERSION)?)
+            }
+            VERSION => Ok(()),
+            newer => Err(RunsError::Version(newer)),
+        }
+    })
+}
+
+/// What happens with a run that is due.
+enum Decided {
+    Queue { replaces: Option<i64> },
+    Active(i64),
+    Full,
+}
+
+/// `most` runs of the pipeline wait at most.
+fn decide(
+    transaction: &Transaction<'_>,
+    pipeline: &str,
+    rule: WhenRunning,
+    most: i64,
+) -> Result<Decided> {
+    let sql = "SELECT id FROM run WHERE state = 'running' AND pipeline = ?1";
+    let running: Option<i64> = transaction
+        .query_row(sql, [pipeline], |row| row.get(0))
+        .optional()?;
+    let sql = "SELECT count(*), min(id) FROM run WHERE state = 'queued' AND pipeline = ?1";
+    let (queued, first): (i64, Option<i64>) =
+        transaction.query_row(sql, [pipeline], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(match (rule, running.or(first)) {
+        (WhenRunning::Refuse, Some(run)) => Decided::Active(run),
+        _ if queued >= most => Decided::Full,
+        (WhenRunning::Replace, _) => Decided::Queue { replaces: running },
+        (WhenRunning::Refuse | WhenRunning::Wait, _) => Decided::Queue { replaces: None },
+    })
+}
+
+fn active(run: i64) -> serde_json::Value {
+    let text = format!("the run {run} of the pipeline was active");
+    let hint = "choose a longer interval, or set when_running: wait in the pipeline file";
+    error("already_running", &text, Some(hint))
+}
+
+fn waits() -> serde_json::Value {
+    let text = "another run of the pipeline waits already";
+    let hint = "choose a longer interval: runs take longer than the time between them";
+    error("already_queued", text, Some(hint))
+}
+
+/// A run that is recorded.
+struct New<'a> {
+    pipeline: &'a str,
+    trigger: Trigger,
+    scheduled_ms: Option<i64>,
+    state: RunState,
+    options: &'a Options,
+    attempt: u32,
+    resumes: Option<i64>,
+    error: Option<serde_json::Value>,
+    now_ms: i64,
+}
+
+/// Returns its id. `None` if the fire has a run already.
+fn insert(transaction: &Transaction<'_>, new: &New<'_>) -> Result<Option<i64>> {
+    let options =
+        serde_json::to_string(new.options).map_err(|error| RunsError::Sqlite(error.to_string()))?;
+    let ended_ms = new.state.is_end().then_some(new.now_ms);
+    let mut statement = transaction.prepare_cached(
+        "INSERT INTO run (pipeline, \"trigger\", scheduled_ms, state, options, attempt, resumes, queued_ms, ended_ms, error) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) \
+         ON CONFLICT (pipeline, scheduled_ms) WHERE scheduled_ms IS NOT NULL DO NOTHING",
+    )?;
+    let added = statement.execute(params![
+        new.pipeline,
+        new.trigger.name(),
+        new.scheduled_ms,
+        new.state.name(),
+        options,
+        new.attempt,
+        new.resumes,
+        new.now_ms,
+        ended_ms,
+        new.error.as_ref().map(ToString::to_string),
+    ])?;
+    Ok((added == 1).then(|| transaction.last_insert_rowid()))
+}
+
+/// The run is interrupted. One that resumes it is queued, unless one with the same options is, or too many attempts were.
+fn interrupt(transaction: &Transaction<'_>, run: &Run, attempt: u32, now_ms: i64) -> Result<()> {
+    let gives_up = attempt > MAX_ATTEMPTS;
+    let error = match gives_up {
+        false => error(
+            "interrupted",
+            "the server ended during the run",
+            Some("another run resumes it"),
+        ),
+        true => {
+            let text = format!("the server ended during {MAX_ATTEMPTS} attempts of the run");
+            let hint = "look for the reason in the log of the system, such as its memory; then begin a run";
+            error("interrupted", &text, Some(hint))
+        }
+    };
+    let sql = "UPDATE run SET state = 'interrupted', ended_ms = ?2, error = ?3 WHERE id = ?1";
+    transaction.execute(sql, params![run.id, now_ms, error.to_string()])?;
+    let options = serde_json::to_string(&run.options)
+        .map_err(|error| RunsError::Sqlite(error.to_string()))?;
+    let sql = "SELECT EXISTS (SELECT 1 FROM run WHERE state = 'queued' AND pipeline = ?1 AND options = ?2)";
+    let waits: bool =
+        transaction.query_row(sql, params![run.pipeline, options], |row| row.get(0))?;
+    if gives_up || waits {
+        return Ok(());
+    }
+    let new = New {
+        pipeline: &run.pipeline,
+        trigger: run.trigger,
+        scheduled_ms: None,
+        state: RunState::Queued,
+        options: &run.options,
+        attempt,
+        resumes: Some(run.id),
+        error: None,
+        now_ms,
+    };
+    insert(transaction, &new)?;
+    Ok(())
+}
+
+fn set_position(
+    transaction: &Transaction<'_>,
+    pipeline: &str,
+    cron: &str,
+    last_ms: i64,
+) -> Result<()> {
+    let sql = "INSERT INTO schedule (pipeline, cron, last_ms) VALUES (?1, ?2, ?3) \
+               ON CONFLICT (pipeline) DO UPDATE SET cron = ?2, last_ms = ?3";
+    transaction.execute(sql, params![pipeline, cron, last_ms])?;
+    Ok(())
+}
+
+/// Forgets the oldest runs of a pipeline.
+fn trim(transaction: &Transaction<'_>, pipeline: &str) -> Result<()> {
+    let sql = "DELETE FROM run WHERE pipeline = ?1 AND state NOT IN ('queued', 'running') AND id <= \
+               (SELECT id FROM run WHERE pipeline = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)";
+    transaction
+        .prepare_cached(sql)?
+        .execute(params![pipeline, KEPT])?;
+    Ok(())
+}
+
+fn get(transaction: &Transaction<'_>, id: i64) -> Result<Option<Run>> {
+    let sql = format!("SELECT {COLUMNS} FROM run WHERE id = ?1");
+    Ok(transaction
+        .prepare_cached(&sql)?
+        .query_row([id], run_of)
+        .optional()?)
+}
+
+fn list(transaction: &Transaction<'_>, filter: &Filter) -> Result<Vec<Run>> {
+    // A page has many runs: their reports come one by one, and long errors as their message.
+    let columns = COLUMNS.replace("error, report", SHORT);
+    let sql = format!(
+        "SELECT {columns} FROM run WHERE id < ?1 AND (?2 IS NULL OR pipeline = ?2) AND (?3 IS NULL OR state = ?3) \
+         ORDER BY id DESC LIMIT ?4"
+    );
+    let before = filter.before.unwrap_or(i64::MAX);
+    let state = filter.state.map(RunState::name);
+    let mut statement = transaction.prepare_cached(&sql)?;
+    let runs = statement.query_map(
+        params![before, filter.pipeline, state, filter.limit],
+        run_of,
+    )?;
+    Ok(runs.collect::<rusqlite::Result<_>>()?)
+}
+
+/// The columns of [`run_of`].
+const COLUMNS: &str = "id, pipeline, \"trigger\", scheduled_ms, state, options, attempt, resumes, queued_ms, started_ms, \
+                       ended_ms, rows, error, report";
+
+/// In place of the last two of them, in a list.
+const SHORT: &str = "CASE WHEN length(error) > 4096 THEN json_object('code', error->>'code', \
+                     'message', substr(error->>'message', 1, 1000), 'hint', substr(error->>'hint', 1, 1000)) \
+                     ELSE error END, NULL";
+
+fn run_of(row: &Row<'_>) -> rusqlite::Result<Run> {
+    let (trigger, state): (String, String) = (row.get(2)?, row.get(4)?);
+    let unknown =
+        || rusqlite::Error::InvalidColumnName(format!("a run that is {trigger:?} and {state:?}"));
+    let options: String = row.get(5)?;
+    let json = |column: usize| -> rusqlite::Result<Option<serde_json::Value>> {
+        let text: Option<String> = row.get(column)?;
+        Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
+    };
+    Ok(Run {
+        id: row.get(0)?,
+        pipeline: row.get(1)?,
+        trigger: Trigger::of(&trigger).ok_or_else(unknown)?,
+        scheduled_ms: row.get(3)?,
+        state: RunState::of(&state).ok_or_else(unknown)?,
+        options: serde_json::from_str(&options).map_err(|_| unknown())?,
+        attempt: row.get(6)?,
+        resumes: row.get(7)?,
+        queued_ms: row.get(8)?,
+        started_ms: row.get(9)?,
+        ended_ms: row.get(10)?,
+        rows: row.get(11)?,
+        error: json(12)?,
+        report: json(13)?,
+    })
+}
+
+#[cfg(test)]
+mod tests;
