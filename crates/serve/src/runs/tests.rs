@@ -302,7 +302,9 @@ fn the_end_of_the_server_ends_the_streams_of_events() {
         runs.end();
         let mut texts = Vec::new();
         for body in bodies {
-            let bytes = axum::body::to_bytes(body, 1 << 20).await.expect("a body");
+            let whole = axum::body::to_bytes(body, 1 << 20);
+            let whole = tokio::time::timeout(Duration::from_secs(30), whole).await;
+            let bytes = whole.expect("the stream ends").expect("a body");
             texts.push(String::from_utf8(bytes.to_vec()).expect("text"));
         }
         texts

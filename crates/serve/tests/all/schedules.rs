@@ -5,7 +5,7 @@ use std::io::{BufRead, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rapidbyte::{Engine, Environment, Pipeline};
 use rapidbyte_serve::{Log, Pipelines, Run, RunState, Runs, RunsError, Server, Settings};
@@ -16,6 +16,8 @@ use crate::support::{self, Client};
 
 const JSON: &str = "Content-Type: application/json\r\n";
 const HOUR_MS: i64 = 3_600_000;
+/// A test that waits longer fails.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// A server with pipelines. Its runs stay readable after its end.
 struct Running {
@@ -64,13 +66,13 @@ fn copy(folder: &Path, more: &str) -> String {
 
 /// Asks until an answer is as it should be.
 fn until(client: &mut Client, path: &str, is_right: impl Fn(&Value) -> bool) -> Value {
-    let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let limit = Instant::now() + LIMIT;
     loop {
         let answer = client.get(path);
         if is_right(&answer.body) {
             return answer.body;
         }
-        assert!(std::time::Instant::now() < limit, "{}", answer.body);
+        assert!(Instant::now() < limit, "{}", answer.body);
         std::thread::yield_now();
     }
 }
@@ -88,17 +90,19 @@ fn follow_behind(
     mut seen: impl FnMut(&str, &str, &Value),
 ) -> Value {
     let stream = TcpStream::connect(address).expect("a connection");
-    let limit = Some(std::time::Duration::from_secs(60));
-    stream.set_read_timeout(limit).expect("a limit");
+    stream.set_read_timeout(Some(LIMIT)).expect("a limit");
     let mut client = std::io::BufReader::new(stream);
     let request = format!("GET /v1/runs/{id}/events HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
     client
         .get_mut()
         .write_all(request.as_bytes())
         .expect("sent");
+    // A run that does not end tells its progress for ever.
+    let until = Instant::now() + LIMIT;
     let (mut line, mut name, mut number) = (String::new(), String::new(), String::new());
     loop {
         line.clear();
+        assert!(Instant::now() < until, "the run does not end");
         assert!(
             client.read_line(&mut line).expect("a line") > 0,
             "the stream ended"
