@@ -148,6 +148,16 @@ fn explain(settings: &Settings, error: Error) -> Error {
     ))
 }
 
+/// The question whether the table exists: `true` or `false`. The server logs an error for a question to a missing table.
+pub(crate) fn existence(settings: &Settings) -> String {
+    format!(
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n \
+             ON n.oid = c.relnamespace WHERE n.nspname = {} AND c.relname = {})::text",
+        quote_literal(&settings.checkpoint_schema),
+        quote_literal(BEAT_TABLE)
+    )
+}
+
 /// The runs of the pipeline with a recent beat, the longest-running first. Changes nothing.
 pub(crate) fn working(
     client: &mut Client,

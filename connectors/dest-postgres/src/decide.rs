@@ -4,7 +4,7 @@ use rapidbyte_pg::catalog::Relation;
 use rapidbyte_pg::form::table_of;
 use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_pg::model::Generated;
-use rapidbyte_pg::{Column, Fit as PgFit, ddl, fit};
+use rapidbyte_pg::{Column, Fit as PgFit, PgType, ddl, fit};
 use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{Fit, NewColumn};
@@ -18,7 +18,7 @@ use crate::config::{LoadMethod, Name, ReplaceMethod, Settings};
 use crate::convert;
 use crate::deletes;
 use crate::lock::{Lock, Mode};
-use crate::look::{Found, TableFacts, Wanted, Within, look};
+use crate::look::{Found, TableFacts, Wanted, Within, look, may_delete_rows};
 use crate::origins;
 use crate::place::Place;
 use crate::privileges;
@@ -50,6 +50,8 @@ pub(crate) struct Decision {
     pub targets: Vec<Column>,
     /// Which of the targets the server reads from text.
     pub cast: Vec<usize>,
+    /// For INSERT into a table that is there: its row type.
+    pub row_type: Option<PgType>,
     /// For each column: what becomes of it.
     pub columns: Vec<ColumnPlan>,
     pub method: Method,
@@ -126,7 +128,7 @@ impl Place<'_> {
             &mut within,
             name,
             (&columns, is_added),
-            wanted,
+            (wanted, may_delete_rows(target)),
             (origins, question),
         );
         let mut found = found.map_err(|error| error.in_stream(&target.stream))?;
@@ -307,6 +309,7 @@ fn fresh(
         stages: false,
         targets,
         cast,
+        row_type: None,
         columns,
         method,
         is_frozen: false,
@@ -498,6 +501,7 @@ fn existing(
         stages: false,
         targets,
         cast,
+        row_type: (method != Method::Copy).then(|| relation.row_type()),
         columns,
         method,
         is_frozen: false,
@@ -657,32 +661,33 @@ fn clear(
             "drop the rules, or write to another table",
         );
     }
-    if !table.cascading_keys.is_empty() {
+    let keys = table.foreign_keys()?;
+    if !keys.cascading.is_empty() {
         return refused(
             format!(
                 "the foreign keys {} would delete or change rows in other tables",
-                table.cascading_keys.join(", ")
+                keys.cascading.join(", ")
             ),
             "write to another table, or make the keys ON DELETE NO ACTION",
         );
     }
     if truncates {
-        if !table.incoming_keys.is_empty() {
+        if !keys.incoming.is_empty() {
             return refused(
                 format!(
                     "the server cannot truncate a table that these foreign keys refer to: {}",
-                    table.incoming_keys.join(", ")
+                    keys.incoming.join(", ")
                 ),
                 "set replace_method: delete, or drop the keys",
             );
         }
         return Ok(format!("TRUNCATE {name}"));
     }
-    if !table.incoming_keys.is_empty() {
+    if !keys.incoming.is_empty() {
         notes.push(format!(
             "fails if rows of other tables refer to its rows by these foreign keys, unless the \
                  keys are DEFERRABLE and hold again at the end: {}",
-            table.incoming_keys.join(", ")
+            keys.incoming.join(", ")
         ));
     }
     Ok(format!("DELETE FROM {name}"))

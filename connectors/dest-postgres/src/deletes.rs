@@ -73,8 +73,8 @@ pub(crate) fn existing(
     let mark = mark_column(target);
     let mark = mark.map(|column| Mark::of(column, name, columns));
     notes.push(note(deletes));
-    if removes(target) && target.deleted_field.is_none() && !table.cascading_keys.is_empty() {
-        notes.push(cascade_note(table));
+    if removes(target) && target.deleted_field.is_none() {
+        tell_cascades(table, notes)?;
     }
     Ok(Some(Compare {
         mark: mark.transpose()?,
@@ -82,12 +82,16 @@ pub(crate) fn existing(
     }))
 }
 
-/// Foreign keys by which rows of other tables change with the rows that are deleted.
-pub(crate) fn cascade_note(table: &TableFacts) -> String {
-    format!(
-        "deleting rows deletes or changes rows in other tables through the foreign keys {}",
-        table.cascading_keys.join(", ")
-    )
+/// Names the foreign keys by which rows of other tables change with the rows that are deleted.
+pub(crate) fn tell_cascades(table: &TableFacts, notes: &mut Vec<String>) -> Result<()> {
+    let cascading = &table.foreign_keys()?.cascading;
+    if !cascading.is_empty() {
+        notes.push(format!(
+            "deleting rows deletes or changes rows in other tables through the foreign keys {}",
+            cascading.join(", ")
+        ));
+    }
+    Ok(())
 }
 
 fn note(deletes: &Deletes) -> String {

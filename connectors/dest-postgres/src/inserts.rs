@@ -6,13 +6,13 @@ use rapidbyte_pg::cast::Read;
 use rapidbyte_pg::ident::{qualified, quote_ident};
 use rapidbyte_pg::insert::{self, BoundRows, Parameter};
 use rapidbyte_pg::model::Generated;
-use rapidbyte_pg::{Column, Fit as PgFit, cast, ddl, fit};
+use rapidbyte_pg::{Column, Fit as PgFit, PgType, cast, ddl, fit};
 use rapidbyte_pg_client::{Client, Format, Param, Row, Statement};
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::Name;
 use crate::convert;
-use crate::look::{Wanted, Within, local_settings, look};
+use crate::look::{columns_of, local_settings};
 use crate::refusal::{self, Casts, SAVEPOINT, Trial, counted};
 
 /// Of one INSERT; the server holds its parameter in memory, and so do we.
@@ -29,52 +29,28 @@ pub(crate) fn parameters<'a>(rows: &'a [u8], first: &'a [u8]) -> [Param<'a>; 2] 
     })
 }
 
-/// The statement of an INSERT and its parameter.
+/// The statement of an INSERT and its parameter. `row_type` is the row type of the table; without it the rows have one
+/// of their own.
 pub(crate) fn prepare(
     client: &mut Client,
     name: &Name,
     schema: &Schema,
     columns: &[Column],
-    staged: bool,
+    row_type: Option<&PgType>,
 ) -> Result<(Parameter, Statement)> {
-    let (sql, parameter) = if staged {
-        let staged = Staged::make(client, schema, columns)?;
-        (staged.statement(name, columns), staged.parameter)
-    } else {
-        let sql = insert::statement(&name.schema, &name.table, columns);
-        (sql, parameter(client, name, schema, columns)?)
+    let (sql, parameter) = match row_type {
+        Some(row_type) => {
+            let sql = insert::statement(&name.schema, &name.table, columns);
+            let parameter = Parameter::new(schema, columns, row_type);
+            (sql, parameter.map_err(convert)?)
+        }
+        None => {
+            let staged = Staged::make(client, schema, columns)?;
+            (staged.statement(name, columns), staged.parameter)
+        }
     };
     let statement = client.prepare(&sql, &[])?;
     Ok((parameter, statement))
-}
-
-/// The parameter that has the rows of a table.
-fn parameter(
-    client: &mut Client,
-    name: &Name,
-    schema: &Schema,
-    columns: &[Column],
-) -> Result<Parameter> {
-    let found = look(
-        client,
-        &mut Within::Open,
-        name,
-        (&[], false),
-        Wanted::Table,
-        (None, None),
-    )?;
-    let Some(relation) = found.relation else {
-        return Err(Error::internal(
-            "the table whose rows are written is not there",
-        ));
-    };
-    // The row's own types, with this server's numbers.
-    let targets: Vec<Column> = columns
-        .iter()
-        .filter_map(|wanted| relation.columns.iter().find(|c| c.name == wanted.name))
-        .cloned()
-        .collect();
-    Parameter::new(schema, &targets, &relation.row_type()).map_err(convert)
 }
 
 /// A temporary table for its row type alone, in which the columns that are cast are text.
@@ -105,10 +81,15 @@ impl Staged {
             schema: schema_name,
             table: STAGED.into(),
         };
+        let staged = columns_of(client, &staging)?;
+        // The row's own types, with this server's numbers.
+        let own = |column: &Column| staged.columns.iter().find(|own| own.name == column.name);
+        let targets: Vec<Column> = row_columns.iter().filter_map(own).cloned().collect();
+        let parameter = Parameter::new(schema, &targets, &staged.row_type()).map_err(convert)?;
         Ok(Self {
             ty: qualified(&staging.schema, STAGED),
             casts,
-            parameter: parameter(client, &staging, schema, &row_columns)?,
+            parameter,
         })
     }
 

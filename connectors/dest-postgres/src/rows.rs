@@ -183,8 +183,13 @@ impl Sink {
                 Rows::Copy(encoder)
             }
             Method::Insert { staged: is_staged } => {
+                let row_type = decided.row_type.as_ref();
+                if row_type.is_none() && !is_staged {
+                    return Err(Error::internal("an INSERT into a table that was not found"));
+                }
+                let row_type = row_type.filter(|_| !is_staged);
                 let (parameter, statement) =
-                    inserts::prepare(&mut client, filled, schema, columns, is_staged)?;
+                    inserts::prepare(&mut client, filled, schema, columns, row_type)?;
                 Rows::Insert(parameter, statement)
             }
         };

@@ -96,8 +96,8 @@ pub(crate) fn existing(
         Some((place, is_boolean || becomes_boolean))
     });
     notes.push(HOW.into());
-    if deleted.is_some() && !table.cascading_keys.is_empty() {
-        notes.push(deletes::cascade_note(table));
+    if deleted.is_some() {
+        deletes::tell_cascades(table, notes)?;
     }
     let columns = found.relation.as_ref().map(|relation| &relation.columns);
     let columns = columns.map(Vec::as_slice).unwrap_or_default();

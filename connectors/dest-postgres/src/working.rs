@@ -10,7 +10,7 @@
 //! A pooler gives the session to others, so runs behind a pooler do not take the lock.
 
 use rapidbyte_pg::ident::{qualified, quote_literal};
-use rapidbyte_pg_client::Client;
+use rapidbyte_pg_client::{Client, Rows, TransactionStatus};
 use rapidbyte_sdk::prelude::*;
 
 use crate::beat::{self, workers};
@@ -28,12 +28,26 @@ pub(crate) fn working(
     settings: &Settings,
     pipeline: &str,
 ) -> Result<Vec<Worker>> {
-    let mut workers = beat::working(client, settings, pipeline)?;
-    let holder = match client.is_pgbouncer() {
-        true => None,
-        false => take(client, settings, pipeline)?,
+    if client.is_pgbouncer() {
+        let mut workers = beat::working(client, settings, pipeline)?;
+        let listed = client.simple_query(&question(settings, pipeline));
+        workers.extend(listed_in(
+            settings,
+            listed.as_deref().map_err(Clone::clone),
+        )?);
+        workers.truncate(MAX_WORKERS);
+        return Ok(workers);
+    }
+    let Asked {
+        has_beats,
+        listed,
+        holder,
+    } = take(client, settings, pipeline)?;
+    let mut workers = match has_beats {
+        true => beat::working(client, settings, pipeline)?,
+        false => Vec::new(),
     };
-    workers.extend(listed(client, settings, pipeline)?);
+    workers.extend(listed);
     if let Some(holder) = holder
         && !workers.iter().any(|worker| worker.place == holder.place)
     {
@@ -46,19 +60,50 @@ pub(crate) fn working(
 /// The first half of the advisory lock's key.
 const LOCK_CLASS: &str = "pg_catalog.hashtext('rapidbyte.run')";
 
-/// Takes the pipeline's lock for the session; gives the run that has it. A session that has just ended gives it back
-/// within the wait.
-fn take(client: &mut Client, settings: &Settings, pipeline: &str) -> Result<Option<Worker>> {
+/// The answers around the pipeline's lock.
+struct Asked {
+    /// The table of heartbeats may exist.
+    has_beats: bool,
+    /// The runs whose session the server lists.
+    listed: Vec<Worker>,
+    /// The run that has the lock.
+    holder: Option<Worker>,
+}
+
+/// Takes the pipeline's lock for the session, then asks for other runs, in one send. A session that has just ended gives
+/// the lock back within the wait.
+fn take(client: &mut Client, settings: &Settings, pipeline: &str) -> Result<Asked> {
     let key = format!(
         "pg_catalog.hashtext({})",
         quote_literal(&format!("{} {pipeline}", settings.checkpoint_schema))
     );
-    let taken = client.simple_query(&format!(
-        "{BEGIN}; SET LOCAL lock_timeout = {PATIENCE_MS}; \
-         SELECT pg_catalog.pg_advisory_lock({LOCK_CLASS}, {key}); COMMIT"
-    ));
-    match taken {
-        Ok(_) => return Ok(None),
+    let question = question(settings, pipeline);
+    let asked = client.query_each(
+        &format!(
+            "{BEGIN}; SET LOCAL lock_timeout = {PATIENCE_MS}; \
+             SELECT pg_catalog.pg_advisory_lock({LOCK_CLASS}, {key}); COMMIT; {}; {question}",
+            beat::existence(settings)
+        ),
+        3,
+    );
+    let is_taken = client.transaction_status() == TransactionStatus::Idle;
+    match asked {
+        Ok(answers) => {
+            let exists = answers.get(1).map(Rows::single).transpose()?;
+            return Ok(Asked {
+                has_beats: exists == Some("true"),
+                listed: listed_in(settings, Ok(answers.get(2..).unwrap_or_default()))?,
+                holder: None,
+            });
+        }
+        // The lock is taken, and the last question failed.
+        Err(error) if is_taken && client.is_usable() => {
+            return Ok(Asked {
+                has_beats: true,
+                listed: listed_in(settings, Err(error))?,
+                holder: None,
+            });
+        }
         Err(error) if error.code == lock::NOT_AVAILABLE => client.execute("ROLLBACK")?,
         Err(error) => return Err(error),
     };
@@ -80,7 +125,12 @@ fn take(client: &mut Client, settings: &Settings, pipeline: &str) -> Result<Opti
             process: None,
         })
     })?;
-    Ok(holders.into_iter().next())
+    let listed = client.simple_query(&question);
+    Ok(Asked {
+        has_beats: true,
+        listed: listed_in(settings, listed.as_deref().map_err(Clone::clone))?,
+        holder: holders.into_iter().next(),
+    })
 }
 
 /// For a session without an address.
@@ -91,28 +141,35 @@ fn place(address: &str, process: &str) -> String {
     format!("from {address}, server process {process}")
 }
 
-/// The runs whose session the server lists, the oldest session first.
-fn listed(client: &mut Client, settings: &Settings, pipeline: &str) -> Result<Vec<Worker>> {
-    let table = qualified(&settings.checkpoint_schema, CHECKPOINT_TABLE);
-    let sql = format!(
+/// The question for the runs whose session the server lists, the oldest session first.
+fn question(settings: &Settings, pipeline: &str) -> String {
+    format!(
         "SELECT c.run_id, pg_catalog.min(a.pid), \
              COALESCE(pg_catalog.min(pg_catalog.host(a.client_addr)), {HERE}), \
              pg_catalog.max(extract(epoch FROM pg_catalog.now() - a.backend_start))::int8 \
-         FROM {} AS c JOIN pg_catalog.pg_stat_activity AS a \
-             ON a.pid = c.backend_pid AND a.backend_start = c.backend_start \
-         WHERE c.pipeline = {} AND a.pid <> pg_catalog.pg_backend_pid() \
+         FROM {} AS c CROSS JOIN LATERAL pg_catalog.pg_stat_get_activity(c.backend_pid) AS a \
+         WHERE c.pipeline = {} AND a.pid = c.backend_pid AND a.backend_start = c.backend_start \
+             AND a.pid <> pg_catalog.pg_backend_pid() \
          GROUP BY c.run_id ORDER BY 4 DESC LIMIT {MAX_WORKERS}",
-        table,
+        qualified(&settings.checkpoint_schema, CHECKPOINT_TABLE),
         quote_literal(pipeline)
-    );
-    let answers = match client.simple_query(&sql) {
+    )
+}
+
+/// The runs that the answer to [`question`] lists.
+fn listed_in(settings: &Settings, answer: Result<&[Rows]>) -> Result<Vec<Worker>> {
+    let answers = match answer {
         // A role that may not read it hears of that from the plan.
-        Err(error) if is_missing(&error) || error.code == crate::lock::NO_PRIVILEGE => {
+        Err(error) if is_missing(&error) || error.code == lock::NO_PRIVILEGE => {
             return Ok(Vec::new());
         }
-        answers => answers.map_err(|error| differs(&table, error))?,
+        Err(error) => {
+            let table = qualified(&settings.checkpoint_schema, CHECKPOINT_TABLE);
+            return Err(differs(&table, error));
+        }
+        Ok(answers) => answers,
     };
-    workers(&answers, |text| {
+    workers(answers, |text| {
         Ok(Worker {
             run_id: text(0)?,
             place: place(&text(2)?, &text(1)?),

@@ -15,6 +15,7 @@ mod pooler;
 mod refuses;
 mod relations;
 mod repeats;
+mod round_trips;
 mod stalls;
 mod swap;
 mod types;
