@@ -18,9 +18,11 @@ use tokio::time::timeout;
 
 use crate::access::Granted;
 use crate::answer::Refusal;
+use crate::metrics::Metrics;
 use crate::receive::{Content, Received, Receiver};
 use crate::registry::Pipelines;
 use crate::request::{Asked, Place};
+use crate::server::Settings;
 use crate::spool::SpoolFile;
 use crate::store::{Admitted, Body as Kept, Job, JobState, NewJob, Store, StoreError};
 use crate::tokens::Action;
@@ -56,6 +58,10 @@ pub(crate) struct Shared {
     pub wait: Duration,
     /// False: the server is about to end.
     pub is_ready: Arc<AtomicBool>,
+    pub metrics: Metrics,
+    pub settings: Arc<Settings>,
+    /// The names of all connectors, ordered. Empty if nobody runs pipelines.
+    pub connectors: Arc<[String]>,
 }
 
 /// The query of a request.
@@ -102,7 +108,10 @@ pub(crate) async fn ingest(
         granted,
     };
     match take(&shared, wanted, &headers, &mut body).await {
-        Ok(admitted) => answer_of(&shared, admitted, asked.wait).await,
+        Ok(admitted) => {
+            shared.metrics.admitted(&admitted);
+            answer_of(&shared, admitted, asked.wait).await
+        }
         Err(refusal) => {
             tokio::spawn(linger(body));
             refusal.into_response()
@@ -157,6 +166,7 @@ async fn take(
         share,
     } = shared.receiver.receive(body, announced).await?;
     granted.spend(bytes);
+    shared.metrics.received(bytes);
     let (body, file) = match content {
         Content::Inline(bytes) => (Kept::Inline(bytes), None),
         Content::Spooled(file) => (Kept::Spooled(file.name().to_owned()), Some(file)),

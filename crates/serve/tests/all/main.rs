@@ -2,5 +2,6 @@
 
 mod access;
 mod ingest;
+mod pages;
 mod runs;
 mod support;
