@@ -193,7 +193,7 @@ fn badge(word: &str, class: &str) -> String {
 /// A moment, and how long ago it was.
 fn when(ms: i64) -> String {
     format!(
-        "<time datetime=\"{}\">{}</time> <span class=\"quiet\">{}</span>",
+        "<time datetime=\"{}\">{}</time> <span class=\"age\">{}</span>",
         utc_ms(ms),
         readable_ms(ms),
         ago(ms)

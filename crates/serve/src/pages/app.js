@@ -5,6 +5,10 @@
   const main = document.querySelector("main[data-live]");
   if (!main) return;
 
+  // The message about an action is of the page that follows it.
+  const place = new URL(location.href);
+  place.searchParams.delete("did");
+
   const label = document.createElement("label");
   const box = document.createElement("input");
   label.className = "live";
@@ -23,7 +27,7 @@
   const refresh = async () => {
     if (box.checked && !isInUse()) {
       try {
-        const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+        const answer = await fetch(place, { headers: { Accept: "text/html" } });
         if (answer.ok) {
           const page = new DOMParser().parseFromString(await answer.text(), "text/html");
           const content = page.querySelector("main");

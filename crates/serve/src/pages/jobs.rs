@@ -171,7 +171,7 @@ pub(super) fn table(jobs: &[Job]) -> String {
         vec![
             link(&format!("/jobs/{}", job.id), &job.id.to_string()),
             of_state(job.state),
-            escape(&format!("{}.{}", job.pipeline, job.stream)),
+            format!("{}.<wbr>{}", escape(&job.pipeline), escape(&job.stream)),
             when(job.received_ms),
             bytes(job.bytes),
             reason.unwrap_or_default(),

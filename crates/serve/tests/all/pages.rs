@@ -330,7 +330,7 @@ fn a_token_sees_the_pages_of_its_scopes() {
         let page = get(address, path, &others);
         let foreign = [
             "/pipelines/orders",
-            "orders.orders",
+            "orders.<wbr>orders",
             "broken",
             "orders.yaml",
         ];
