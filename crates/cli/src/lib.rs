@@ -4,10 +4,8 @@
 
 mod args;
 mod catalog;
-mod clock;
 mod cmd;
 mod cursor;
-mod escape;
 mod keys;
 mod output;
 mod page;

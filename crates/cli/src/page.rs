@@ -15,11 +15,12 @@ use rapidbyte::{
 };
 use serde_json::{Map, Value};
 
-use crate::escape::html as escape;
-use crate::output::{bytes, count, counted, rate};
 use crate::samples::Sample;
 pub use index::Index;
 pub use paper::Paper;
+use rapidbyte_page::escape::html as escape;
+use rapidbyte_page::figures::{bytes, count, counted, rate};
+use rapidbyte_page::{STYLE, section};
 pub use shelf::Shelf;
 
 /// How a page begins.
@@ -29,7 +30,6 @@ const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 /// Tells a page of ours from other files.
 const MARK: &str = "<meta name=\"generator\" content=\"rapidbyte\">";
-const STYLE: &str = include_str!("page/style.css");
 
 /// Everything that the page tells.
 pub struct Page<'a> {
@@ -230,10 +230,6 @@ fn reached(progress: &Progress) -> String {
 fn connector(stage: &Value) -> String {
     let text = |key: &str| escape(stage[key].as_str().unwrap_or_default());
     format!("{} {}", text("connector"), text("version"))
-}
-
-fn section(title: &str, about: &str, content: &str) -> String {
-    format!("<section>\n<h2>{title}</h2>\n<p class=\"quiet\">{about}</p>\n{content}</section>\n")
 }
 
 fn failed(failure: &Failure) -> String {

@@ -110,6 +110,11 @@ impl Granted {
         holder.token.allows(action, pipeline)
     }
 
+    /// Whether the request has a token. Without one, the server has none.
+    pub fn has_token(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Counts the bytes of a body: the next request may have to wait for them.
     pub fn spend(&self, bytes: u64) {
         if let Some(holder) = &self.0 {

@@ -47,6 +47,26 @@ impl Refusal {
         }
     }
 
+    /// Its status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// Its code.
+    pub fn code(&self) -> &'static str {
+        self.code
+    }
+
+    /// What happened.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What to do next.
+    pub fn hint(&self) -> &'static str {
+        self.hint
+    }
+
     /// A token that has used up its rate.
     pub fn rate_limited(seconds: u64) -> Self {
         let text = "the token has used up its rate";
@@ -161,6 +181,8 @@ impl IntoResponse for Refusal {
                 .headers_mut()
                 .insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
+        // For those that count it, or show it as a page.
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -21,6 +21,8 @@ use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 
+use crate::metrics::Metrics;
+
 /// The longest wait for the head of a request, and for the greeting of TLS.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest wait for a client that takes no bytes of its answer.
@@ -124,6 +126,8 @@ pub struct Connections {
     pub drain: Duration,
     /// The certificate, if the server has one.
     pub tls: Option<Tls>,
+    /// Counts open connections.
+    pub metrics: Metrics,
 }
 
 impl Connections {
@@ -157,9 +161,10 @@ impl Connections {
             let _ = stream.set_nodelay(true);
             let (routes, watcher) = (routes.clone(), graceful.watcher());
             let acceptor = self.tls.as_ref().map(Tls::acceptor);
+            let connected = self.metrics.connected();
             tokio::spawn(async move {
                 speak(stream, acceptor, routes, watcher).await;
-                drop(permit);
+                drop((permit, connected));
             });
         }
         drop(listener);

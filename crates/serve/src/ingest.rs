@@ -19,9 +19,11 @@ use tokio::time::timeout;
 
 use crate::access::Granted;
 use crate::answer::Refusal;
+use crate::metrics::Metrics;
 use crate::receive::{Content, Received, Receiver};
 use crate::registry::Pipelines;
 use crate::request::{Asked, Place};
+use crate::server::Settings;
 use crate::spool::SpoolFile;
 use crate::store::{Admitted, Body as Kept, Job, JobState, NewJob, Store, StoreError};
 use crate::tokens::Action;
@@ -59,6 +61,10 @@ pub(crate) struct Shared {
     pub is_ready: Arc<AtomicBool>,
     /// True: no run begins any more, so that nobody has to wait for one.
     pub is_finished: watch::Receiver<bool>,
+    pub metrics: Metrics,
+    pub settings: Arc<Settings>,
+    /// The names of all connectors, ordered. Empty if nobody runs pipelines.
+    pub connectors: Arc<[String]>,
 }
 
 /// The query of a request.
@@ -105,7 +111,10 @@ pub(crate) async fn ingest(
         granted,
     };
     match take(&shared, wanted, &headers, &mut body).await {
-        Ok(admitted) => answer_of(&shared, admitted, asked.wait).await,
+        Ok(admitted) => {
+            shared.metrics.admitted(&admitted);
+            answer_of(&shared, admitted, asked.wait).await
+        }
         Err(refusal) => {
             tokio::spawn(linger(body));
             refusal.into_response()
@@ -160,6 +169,7 @@ async fn take(
         share,
     } = shared.receiver.receive(body, announced).await?;
     granted.spend(bytes);
+    shared.metrics.received(bytes);
     let (body, file) = match content {
         Content::Inline(bytes) => (Kept::Inline(bytes), None),
         Content::Spooled(file) => (Kept::Spooled(file.name().to_owned()), Some(file)),

@@ -167,7 +167,7 @@ pub(crate) async fn discard(
 }
 
 /// The job with this id, if the token may see it. Who may send a job may follow it.
-async fn find(
+pub(crate) async fn find(
     shared: &Shared,
     id: &str,
     granted: &Granted,

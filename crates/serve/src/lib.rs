@@ -13,6 +13,8 @@ mod connections;
 mod ingest;
 mod jobs;
 mod log;
+mod metrics;
+mod pages;
 mod pipelines;
 mod queue;
 mod receive;

@@ -23,8 +23,21 @@ const MAX_FILES: usize = 10_000;
 
 /// Reads a pipeline file.
 pub type Load = dyn Fn(&Path) -> Result<Pipeline, Failure> + Send + Sync;
-/// Says why the server cannot work with a pipeline.
-pub type Inspect = dyn Fn(&Pipeline) -> Result<(), Failure> + Send + Sync;
+/// Says what the stages of a pipeline may reach, or why the server cannot work with it.
+pub type Inspect = dyn Fn(&Pipeline) -> Result<Arc<[Reach]>, Failure> + Send + Sync;
+
+/// A stage of a pipeline, and what its connector may reach.
+#[derive(Debug, Clone)]
+pub struct Reach {
+    /// Its key in the pipeline file, such as `source`.
+    pub key: String,
+    /// The name of the connector.
+    pub connector: String,
+    /// The version of the connector.
+    pub version: String,
+    /// The grants, a line for each. Without secrets.
+    pub may: Vec<String>,
+}
 
 /// A pipeline that works, and its problem if its file has become wrong since.
 #[derive(Debug, Clone)]
@@ -33,6 +46,8 @@ pub struct Known {
     pub pipeline: Pipeline,
     /// Its file. `None` for one that a program gave.
     pub file: Option<PathBuf>,
+    /// What its stages may reach. Empty for one that a program gave.
+    pub reach: Arc<[Reach]>,
     /// Why the file as it is now is not used.
     pub problem: Option<Failure>,
 }
@@ -78,7 +93,7 @@ struct Folder {
 #[derive(Clone)]
 struct File {
     version: Version,
-    good: Option<Pipeline>,
+    good: Option<(Pipeline, Arc<[Reach]>)>,
     problem: Option<Failure>,
 }
 
@@ -100,6 +115,7 @@ impl Pipelines {
             let one = Known {
                 pipeline,
                 file: None,
+                reach: Arc::default(),
                 problem: None,
             };
             if known.insert(name.clone(), one).is_some() {
@@ -168,16 +184,17 @@ impl Pipelines {
             is_changed = true;
             let good = last.and_then(|file| file.good.clone());
             let read = (folder.load)(&path).and_then(|pipeline| {
-                usable(&pipeline, inspect).map_err(|failure| pipeline.redacted(&failure))?;
-                Ok(pipeline)
+                let reach = usable(&pipeline, inspect);
+                let reach = reach.map_err(|failure| pipeline.redacted(&failure))?;
+                Ok((pipeline, reach))
             });
             let file = match read {
-                Ok(pipeline) => {
-                    changed.insert(pipeline.name().to_owned());
-                    changed.extend(good.map(|old| old.name().to_owned()));
+                Ok(read) => {
+                    changed.insert(read.0.name().to_owned());
+                    changed.extend(good.map(|(old, _)| old.name().to_owned()));
                     File {
                         version: now,
-                        good: Some(pipeline),
+                        good: Some(read),
                         problem: None,
                     }
                 }
@@ -241,7 +258,7 @@ fn version(path: &Path) -> Option<(u64, i64, i64, u64)> {
 }
 
 /// Refuses what the server cannot run.
-fn usable(pipeline: &Pipeline, inspect: &Inspect) -> Result<(), Failure> {
+fn usable(pipeline: &Pipeline, inspect: &Inspect) -> Result<Arc<[Reach]>, Failure> {
     if pipeline.source() == NAME && pipeline.deletes_rows() {
         let text = format!(
             "a run of the source {NAME} reads some of the jobs, and write_mode: replace or deletes would delete the \
@@ -265,12 +282,13 @@ fn arrange(files: &BTreeMap<PathBuf, File>) -> Everything {
         };
         let problem = match &file.good {
             None => file.problem.clone(),
-            Some(pipeline) => match taken(&everything, pipeline.name()) {
+            Some((pipeline, reach)) => match taken(&everything, pipeline.name()) {
                 Some(taken) => Some(taken),
                 None => {
                     let known = Known {
                         pipeline: pipeline.clone(),
                         file: Some(path.clone()),
+                        reach: Arc::clone(reach),
                         problem: file.problem.clone(),
                     };
                     everything.known.insert(pipeline.name().to_owned(), known);
@@ -289,7 +307,7 @@ fn arrange(files: &BTreeMap<PathBuf, File>) -> Everything {
 fn tell(log: &Log, path: &Path, file: &File) {
     let shown = path.display();
     match (&file.problem, &file.good) {
-        (None, Some(pipeline)) => {
+        (None, Some((pipeline, _))) => {
             let name = pipeline.name();
             log.info(
                 format!("pipeline {name}: {shown} is read"),
@@ -362,7 +380,7 @@ mod tests {
     }
 
     fn scan(pipelines: &Pipelines) -> Vec<String> {
-        let scanned = pipelines.scan(&|_| Ok(()), &Log::default());
+        let scanned = pipelines.scan(&|_| Ok(Arc::default()), &Log::default());
         let mut names = scanned.expect("a folder");
         names.sort();
         names

@@ -1,6 +1,7 @@
 //! The parts of a request, with errors in the form of the project.
 
-use axum::extract::{FromRequestParts, Path, Query};
+use axum::extract::rejection::FormRejection;
+use axum::extract::{Form, FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
@@ -41,6 +42,30 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Asked<T
             Refusal::new(
                 StatusCode::BAD_REQUEST,
                 "invalid_query",
+                error.body_text(),
+                hint,
+            )
+        })?;
+        Ok(Self(found))
+    }
+}
+
+/// The fields of a form.
+pub struct Filled<T>(pub T);
+
+impl<S: Send + Sync, T> FromRequest<S> for Filled<T>
+where
+    Form<T>: FromRequest<S, Rejection = FormRejection>,
+{
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
+        let found = Form::from_request(request, state).await;
+        let Form(found) = found.map_err(|error: FormRejection| {
+            let hint = "send the fields of the page's form as application/x-www-form-urlencoded";
+            Refusal::new(
+                StatusCode::BAD_REQUEST,
+                "invalid_form",
                 error.body_text(),
                 hint,
             )

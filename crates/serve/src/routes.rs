@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
@@ -14,12 +14,13 @@ use crate::access::{Access, check};
 use crate::answer::Refusal;
 use crate::ingest::{self, Shared};
 use crate::runs::{self, Runs};
-use crate::{jobs, pipelines};
+use crate::{jobs, metrics, pages, pipelines};
 
 /// All paths. Each request is checked first.
 pub fn routes(shared: Shared, runs: Option<Arc<Runs>>, access: Access) -> Router {
+    let metrics = shared.metrics.clone();
     let own = Router::new()
-        .route("/v1/ingest/{pipeline}/{stream}", post(ingest::ingest))
+        .route(metrics::INGEST, post(ingest::ingest))
         .route("/v1/jobs", get(jobs::list))
         .route("/v1/jobs/{id}", get(jobs::get))
         .route("/v1/jobs/{id}/body", get(jobs::body))
@@ -38,6 +39,8 @@ pub fn routes(shared: Shared, runs: Option<Arc<Runs>>, access: Access) -> Router
         )
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
+        .route("/metrics", get(metrics::metrics))
+        .merge(pages::routes())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .with_state(shared);
@@ -46,6 +49,8 @@ pub fn routes(shared: Shared, runs: Option<Arc<Runs>>, access: Access) -> Router
         None => own,
     };
     all.layer(from_fn_with_state(access, check))
+        .layer(from_fn(pages::show_refusals))
+        .layer(from_fn_with_state(metrics, metrics::measure))
 }
 
 async fn ready(State(shared): State<Shared>) -> Response {

@@ -18,9 +18,10 @@ use crate::access::Access;
 use crate::connections::{Connections, Tls, TlsFiles};
 use crate::ingest::{Catalogue, Shared};
 use crate::log::Log;
+use crate::metrics::Metrics;
 use crate::queue::{Reader, Segment};
 use crate::receive::{BodyLimits, Receiver};
-use crate::registry::{Inspect, Pipelines};
+use crate::registry::{Inspect, Pipelines, Reach};
 use crate::routes::routes;
 use crate::runs::{PipelineSource, RunSettings, Runs, RunsError};
 use crate::spool::{Spool, make_private};
@@ -199,6 +200,8 @@ impl Server {
             .clean(&known)
             .map_err(system("cannot read the spool"))?;
         let pipelines = runs.as_ref().map(|(_, pipelines)| Arc::clone(pipelines));
+        let connectors = runs.as_ref().map(|(engine, _)| engine.connectors());
+        let metrics = Metrics::new();
         let (work, runs, watched) = match runs {
             None => (None, None, None),
             Some((engine, pipelines)) => {
@@ -219,6 +222,7 @@ impl Server {
                     folder: settings.folder.join(SEGMENTS),
                     retention: settings.retention,
                     runs: settings.runs,
+                    metrics: metrics.clone(),
                 };
                 let work = Work::start(parts).map_err(system("cannot begin to run pipelines"))?;
                 (Some(work), Some(runs), Some((pipelines, inspect)))
@@ -235,6 +239,9 @@ impl Server {
             wait: settings.wait,
             is_ready: Arc::clone(&is_ready),
             is_finished,
+            metrics: metrics.clone(),
+            settings: Arc::new(settings.clone()),
+            connectors: connectors.unwrap_or_default().into(),
         };
         let (ends, ending) = bounded(0);
         let watch = Watch {
@@ -255,6 +262,7 @@ impl Server {
             limit: settings.connections,
             drain,
             tls,
+            metrics,
         };
         let ends_runs = (runs.clone(), shared.notice.clone());
         let finish = move || {
@@ -356,8 +364,13 @@ fn inspect(engine: Engine, reader: Arc<Reader>, folder: &Path) -> Box<Inspect> {
     let engine = engine.with_connectors([segment.source(&reader)]);
     Box::new(move |pipeline| {
         let stages = engine.grants(pipeline, &Control::default())?;
-        drop(stages);
-        Ok(())
+        let reach = stages.into_iter().map(|stage| Reach {
+            key: stage.key,
+            connector: stage.connector.name().to_owned(),
+            version: stage.spec.version,
+            may: stage.may,
+        });
+        Ok(reach.collect())
     })
 }
 

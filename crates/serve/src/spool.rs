@@ -73,9 +73,16 @@ impl Spool {
     /// # Errors
     /// The system does not say.
     pub fn has_room(&self, more: u64) -> io::Result<bool> {
+        Ok(self.free_bytes()? >= self.0.keep_free.saturating_add(more))
+    }
+
+    /// Free bytes of the disk.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn free_bytes(&self) -> io::Result<u64> {
         let found = rustix::fs::statvfs(&self.0.folder)?;
-        let free = found.f_bavail.saturating_mul(found.f_frsize);
-        Ok(free >= self.0.keep_free.saturating_add(more))
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
     /// Whether the disk has room at all, for small bodies. The answer may be a quarter of a second old.

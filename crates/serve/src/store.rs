@@ -5,6 +5,7 @@
 mod admit;
 mod clean;
 mod job;
+mod shown;
 mod tables;
 mod writer;
 
@@ -24,6 +25,7 @@ use tokio::sync::oneshot;
 pub use admit::Admitted;
 pub use clean::Retention;
 pub use job::{Body, Job, JobState, NewJob, Pending};
+pub use shown::{MAX_COUNTED, Shown, StreamState};
 pub use writer::Held;
 
 use job::{COLUMNS, PENDING_COLUMNS, job_of, pending_of};

@@ -18,6 +18,7 @@ use tokio::sync::watch;
 
 use crate::agenda::{Agenda, Key, LastRun, Next, Standing, Turn};
 use crate::log::Log;
+use crate::metrics::{Ended, Metrics};
 use crate::queue::{READER, Reader, SHARED, Segment, mark};
 use crate::registry::Pipelines;
 use crate::spool::{Spool, make_private, write_private};
@@ -43,6 +44,7 @@ struct Shared {
     /// The folder of the bodies of the runs at work.
     folder: PathBuf,
     retention: Retention,
+    metrics: Metrics,
     cancel: Cancel,
     agenda: Mutex<Agenda>,
     changed: Condvar,
@@ -74,6 +76,8 @@ pub struct Parts {
     pub retention: Retention,
     /// Runs at a time.
     pub runs: usize,
+    /// Counts runs.
+    pub metrics: Metrics,
 }
 
 /// The threads that run pipelines.
@@ -102,6 +106,7 @@ impl Work {
             folder,
             retention,
             runs,
+            metrics,
         } = parts;
         // What a process left that ended in the middle of a run.
         match fs::remove_dir_all(&folder) {
@@ -118,6 +123,7 @@ impl Work {
             log,
             folder,
             retention,
+            metrics,
             cancel: Cancel::new(),
             agenda: Mutex::default(),
             changed: Condvar::new(),
@@ -432,7 +438,14 @@ impl Shared {
             history: History::Off,
             ..RunOptions::default()
         };
-        let report = engine.run(pipeline, &options, &self.control())?;
+        let ran = engine.run(pipeline, &options, &self.control());
+        let ended = match &ran {
+            Ok(report) => Ended::Committed(report.rows),
+            Err(failure) if failure.class == Class::Cancelled => Ended::Cancelled,
+            Err(_) => Ended::Failed,
+        };
+        self.metrics.ran((name, stream), ended, begun.elapsed());
+        let report = ran?;
         drop(files);
         self.store.done_through(name, stream, last.id)?;
         let run = LastRun {

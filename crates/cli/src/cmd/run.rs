@@ -10,13 +10,13 @@ use rapidbyte::{
 use serde_json::{Map, Value, json};
 
 use crate::args::{Common, Run as Arguments};
-use crate::clock::utc;
 use crate::cmd::plan::Saved;
 use crate::output::Output;
 use crate::page::{Facts, Page, Paper, Shelf};
 use crate::samples::Sampler;
 use crate::setup::{self, Session};
 use crate::watch::Watch;
+use rapidbyte_page::clock::utc;
 
 pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
     let narrowing = Narrowing {

@@ -8,9 +8,9 @@ use rapidbyte::{Class, Failure, Narrowing, Share, VerifyOptions};
 use serde_json::{Value, json};
 
 use crate::args::{Common, Verify as Arguments};
-use crate::clock::utc;
 use crate::output::{Output, count, counted, one_line, rows, short, table};
 use crate::setup::{self, Session};
+use rapidbyte_page::clock::utc;
 
 /// Rows that are shown of a stream; `--output json` has all that were found.
 const SHOWN: usize = 20;

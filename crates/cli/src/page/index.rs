@@ -5,8 +5,9 @@ use std::path::{Component, Path, PathBuf};
 
 use rapidbyte::AttemptRecord;
 
+use rapidbyte_page::figures::{bytes, count};
+
 use super::{document, escape, table};
-use crate::output::{bytes, count};
 
 /// Everything that the page tells.
 pub struct Index<'a> {

@@ -51,6 +51,9 @@ pub enum JobState {
 }
 
 impl JobState {
+    /// All states.
+    pub const ALL: [Self; 4] = [Self::Pending, Self::Done, Self::Dead, Self::Cancelled];
+
     /// Its name in the store and in answers.
     pub fn name(self) -> &'static str {
         match self {
@@ -61,9 +64,9 @@ impl JobState {
         }
     }
 
-    fn of(name: &str) -> Option<Self> {
-        let mut all = [Self::Pending, Self::Done, Self::Dead, Self::Cancelled].into_iter();
-        all.find(|state| state.name() == name)
+    /// The state with this name.
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
     }
 }
 

@@ -8,8 +8,8 @@ use rapidbyte_serve::{NewToken, Scope, Token, TokenFile};
 use serde_json::{Value, json};
 
 use super::{Place, size};
-use crate::clock::utc_ms;
 use crate::output::{Output, table};
+use rapidbyte_page::clock::utc_ms;
 
 /// `serve token`
 #[derive(Debug, Subcommand)]

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::figures::counted;
+
 /// A moment in UTC (RFC 3339), as the history writes it: `2026-01-31T23:59:59.123Z`.
 pub fn utc(moment: SystemTime) -> String {
     let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -14,6 +16,26 @@ pub fn utc(moment: SystemTime) -> String {
 /// The same for milliseconds since 1970-01-01.
 pub fn utc_ms(ms: i64) -> String {
     utc(UNIX_EPOCH + Duration::from_millis(u64::try_from(ms).unwrap_or(0)))
+}
+
+/// The same without the fraction of a second, as a page shows it: `2026-01-31 23:59:59 UTC`.
+pub fn readable_ms(ms: i64) -> String {
+    let text = utc_ms(ms);
+    format!("{} {} UTC", &text[..10], &text[11..19])
+}
+
+/// A time in words, in its largest unit: `1 second`, `3 minutes`, `2 days`.
+pub fn words(time: Duration) -> String {
+    const UNITS: [(u64, &str); 4] = [
+        (86_400, "day"),
+        (3600, "hour"),
+        (60, "minute"),
+        (1, "second"),
+    ];
+    let secs = time.as_secs();
+    let unit = UNITS.iter().find(|(unit, _)| secs >= *unit);
+    let (unit, noun) = unit.copied().unwrap_or((1, "second"));
+    counted(secs / unit, noun)
 }
 
 /// The date of a day since 1970-01-01 in the Gregorian calendar. Years are counted from March, so
@@ -48,7 +70,21 @@ mod tests {
         ] {
             assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(secs)), expected);
         }
+        assert_eq!(readable_ms(951_827_696_999), "2000-02-29 12:34:56 UTC");
         let moment = UNIX_EPOCH + Duration::from_millis(1_789);
         assert_eq!(utc(moment), "1970-01-01T00:00:01.789Z");
+    }
+
+    #[test]
+    fn a_time_in_words_has_its_largest_unit() {
+        for (secs, expected) in [
+            (0, "0 seconds"),
+            (1, "1 second"),
+            (119, "1 minute"),
+            (7200, "2 hours"),
+            (200_000, "2 days"),
+        ] {
+            assert_eq!(words(Duration::from_secs(secs)), expected);
+        }
     }
 }

@@ -1,0 +1,195 @@
+//! What pages do with names, messages and files that are hostile.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rapidbyte::{Class, Environment, Failure, Pipeline};
+use serde_json::json;
+
+use super::pipelines::States;
+use super::*;
+use crate::agenda::Standing;
+use crate::registry::{Broken, Everything, Known, Reach};
+use crate::server::Settings;
+use crate::store::{Job, JobState, StreamState};
+
+const HOSTILE: &str = "<script>alert(1)</script>\"' onload=\"x\u{202e}";
+
+/// HTML in which no hostile text is markup, and no attribute ends early.
+#[track_caller]
+fn assert_escaped(html: &str) {
+    assert!(html.contains("&lt;script&gt;"), "nothing hostile: {html}");
+    assert!(!html.contains("<script>alert"), "{html}");
+    assert!(!html.contains("\"' onload"), "{html}");
+    assert!(!html.contains('\u{202e}'), "{html}");
+}
+
+fn known(stream: &str) -> Known {
+    let quoted = json!(stream);
+    let text = format!(
+        "version: 1\npipeline: p\nsource: {{ use: ingest, streams: [{quoted}] }}\n\
+         destination: {{ use: dest-postgres, write_mode: append }}\n"
+    );
+    let environment = Environment::from_fn(|_| None).without_env_file();
+    let pipeline = Pipeline::from_str(&text, std::path::Path::new("/"), &environment);
+    Known {
+        pipeline: pipeline.expect("a pipeline"),
+        file: Some(PathBuf::from(HOSTILE)),
+        reach: Arc::new([Reach {
+            key: HOSTILE.into(),
+            connector: HOSTILE.into(),
+            version: HOSTILE.into(),
+            may: vec![HOSTILE.into()],
+        }]),
+        problem: Some(failure_of()),
+    }
+}
+
+fn failure_of() -> Failure {
+    Failure::new(Class::Config, HOSTILE, HOSTILE).hint(HOSTILE)
+}
+
+fn job(state: JobState) -> Job {
+    Job {
+        id: 7,
+        pipeline: HOSTILE.into(),
+        stream: HOSTILE.into(),
+        format: HOSTILE.into(),
+        encoding: Some(HOSTILE.into()),
+        bytes: 1,
+        sha256: HOSTILE.into(),
+        idempotency_key: Some(HOSTILE.into()),
+        replay_of: Some(6),
+        state,
+        reason: Some(json!({
+            "code": HOSTILE, "message": HOSTILE, "hint": HOSTILE, "column": HOSTILE, "line": 3,
+        })),
+        has_body: true,
+        received_ms: 0,
+        ended_ms: Some(1),
+    }
+}
+
+fn states(stream: &str) -> States {
+    let key = ("p".to_owned(), stream.to_owned());
+    let problem = json!({ "code": HOSTILE, "message": HOSTILE, "hint": HOSTILE });
+    let mut standing = Standing::default();
+    (standing.failures, standing.problem) = (3, Some(problem));
+    let jobs = StreamState {
+        pipeline: "p".into(),
+        stream: stream.into(),
+        pending: 2,
+        pending_bytes: 10,
+        oldest_ms: Some(0),
+        dead: 1,
+    };
+    States {
+        jobs: [(key.clone(), jobs)].into(),
+        standings: [(key, standing)].into(),
+    }
+}
+
+#[test]
+fn hostile_text_is_escaped_on_every_page() {
+    let (known, states) = (known(HOSTILE), states(HOSTILE));
+    let everything = Everything {
+        broken: vec![Broken {
+            file: HOSTILE.into(),
+            problem: failure_of(),
+        }],
+        ..Everything::default()
+    };
+    let mut settings = Settings::new(std::path::Path::new(HOSTILE));
+    settings.is_behind_proxy = true;
+    for html in [
+        pipelines::table(&[("p", &known)], &states),
+        pipelines::table(&[(HOSTILE, &known)], &States::default()),
+        pipelines::broken(&everything),
+        pipelines::without_pipeline(&everything, &states),
+        pipeline::content("p", &known, &states, true),
+        pipeline::content(HOSTILE, &known, &States::default(), false),
+        jobs::table(&[job(JobState::Dead)]),
+        jobs::filters(
+            &jobs::Query {
+                pipeline: HOSTILE.into(),
+                state: HOSTILE.into(),
+                before: None,
+            },
+            &[HOSTILE],
+        ),
+        job::content(&job(JobState::Pending), true),
+        connectors::reach(&[("p", &known)]),
+        settings::content(&settings, true),
+        of_refusal(&Refusal::new(
+            StatusCode::NOT_FOUND,
+            "unknown_job",
+            HOSTILE,
+            "",
+        )),
+        Page {
+            title: HOSTILE,
+            entry: None,
+            is_live: false,
+            body: String::new(),
+        }
+        .html(),
+    ] {
+        assert_escaped(&html);
+    }
+    // In links, a name is one part of the path or one value of the query.
+    let links = jobs::pages(
+        &jobs::Query {
+            pipeline: "a&b=\"c\"/../d".into(),
+            ..jobs::Query::default()
+        },
+        Some(3),
+    );
+    let expected = "href=\"/jobs?pipeline=a%26b%3D%22c%22%2F%2E%2E%2Fd&amp;state=&amp;before=3\"";
+    assert!(links.contains(expected), "{links}");
+}
+
+#[test]
+fn buttons_are_those_that_the_state_and_the_scope_allow() {
+    for (state, may_operate, expected) in [
+        (JobState::Pending, true, &["cancel"][..]),
+        (JobState::Dead, true, &["replay", "discard"]),
+        (JobState::Done, true, &["replay", "discard"]),
+        (JobState::Cancelled, true, &["replay", "discard"]),
+        (JobState::Dead, false, &[]),
+    ] {
+        let html = job::content(&job(state), may_operate);
+        for action in ["cancel", "replay", "discard"] {
+            let has = html.contains(&format!("action=\"/jobs/7/{action}\""));
+            assert_eq!(
+                has,
+                expected.contains(&action),
+                "{state:?} {action}: {html}"
+            );
+        }
+    }
+    let (known, states) = (known("s"), states("s"));
+    for may_operate in [true, false] {
+        let html = pipeline::content("p", &known, &states, may_operate);
+        let has = html.contains("action=\"/pipelines/p/retry\"");
+        assert_eq!(has, may_operate, "{html}");
+    }
+}
+
+#[test]
+fn a_table_has_a_caption_and_names_its_columns() {
+    let table = Table {
+        caption: "Things",
+        head: &["thing", "#size"],
+        rows: vec![vec!["a".into(), "1".into()]],
+        none: "none",
+    };
+    let html = table.html();
+    for part in [
+        "<caption>Things</caption>",
+        "<th role=\"columnheader\" scope=\"col\">thing</th>",
+        "<th scope=\"row\" role=\"rowheader\" data-name=\"thing\">a</th>",
+        "<td class=\"n\" role=\"cell\" data-name=\"size\">1</td>",
+    ] {
+        assert!(html.contains(part), "{part}: {html}");
+    }
+}
