@@ -20,8 +20,8 @@ use crate::tokens::{Action, Token, TokenFile, sha256};
 
 /// Seconds of its rate that a token may use at once.
 const BURST_SECONDS: f64 = 2.0;
-/// Paths that need no token: they say nothing but yes or no.
-const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+/// Paths that need no token: they say nothing about this server but that it works.
+const OPEN: [&str; 3] = ["/healthz", "/readyz", "/v1/openapi.json"];
 
 /// The rules of a server. Clones are the same rules.
 #[derive(Clone)]

@@ -14,7 +14,7 @@ use crate::access::{Access, check};
 use crate::answer::Refusal;
 use crate::ingest::{self, Shared};
 use crate::runs::{self, Runs};
-use crate::{jobs, metrics, pages, pipelines};
+use crate::{jobs, metrics, openapi, pages, pipelines};
 
 /// All paths. Each request is checked first.
 pub fn routes(shared: Shared, runs: Option<Arc<Runs>>, access: Access) -> Router {
@@ -37,6 +37,7 @@ pub fn routes(shared: Shared, runs: Option<Arc<Runs>>, access: Access) -> Router
             "/v1/pipelines/{pipeline}/streams/{stream}/rebind",
             post(pipelines::rebind),
         )
+        .route("/v1/openapi.json", get(openapi::document))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics::metrics))
