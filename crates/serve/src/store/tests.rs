@@ -282,3 +282,21 @@ fn the_store_of_a_newer_program_is_refused() {
     let opened = Store::open(&file, LIMITS);
     assert!(matches!(opened, Err(StoreError::Version(7))));
 }
+
+#[test]
+fn a_closed_store_is_one_file() {
+    for _ in 0..100 {
+        let opened = open(LIMITS);
+        opened.new(job(None, b"{}"));
+        let Opened {
+            store,
+            threads,
+            folder,
+        } = opened;
+        block(store.jobs(JobFilter::default(), 9)).expect("jobs");
+        drop(store);
+        threads.join();
+        let log = std::fs::metadata(folder.path().join("jobs.db-wal"));
+        assert_eq!(log.map_or(0, |log| log.len()), 0);
+    }
+}
