@@ -172,7 +172,7 @@ impl Pipelines {
         let before = files.len();
         files.retain(|path, _| found.contains(path));
         let mut is_changed = files.len() != before;
-        let mut changed = HashSet::new();
+        let (mut changed, mut read) = (HashSet::new(), Vec::new());
         for path in found {
             let now = [version(&path), environment];
             let last = files.get(&path);
@@ -181,18 +181,18 @@ impl Pipelines {
             }
             is_changed = true;
             let good = last.and_then(|file| file.good.clone());
-            let read = (folder.load)(&path).and_then(|pipeline| {
+            let loaded = (folder.load)(&path).and_then(|pipeline| {
                 let reach = usable(&pipeline, inspect);
                 let reach = reach.map_err(|failure| pipeline.redacted(&failure))?;
                 Ok((pipeline, reach))
             });
-            let file = match read {
-                Ok(read) => {
-                    changed.insert(read.0.name().to_owned());
+            let file = match loaded {
+                Ok(loaded) => {
+                    changed.insert(loaded.0.name().to_owned());
                     changed.extend(good.map(|(old, _)| old.name().to_owned()));
                     File {
                         version: now,
-                        good: Some(read),
+                        good: Some(loaded),
                         problem: None,
                     }
                 }
@@ -202,8 +202,8 @@ impl Pipelines {
                     problem: Some(problem),
                 },
             };
-            tell(log, &path, &file);
-            files.insert(path, file);
+            files.insert(path.clone(), file);
+            read.push(path);
         }
         if is_changed {
             let everything = arrange(&files);
@@ -217,6 +217,10 @@ impl Pipelines {
                 );
             }
             *known = Arc::new(everything);
+        }
+        // A reader of the message finds what it says.
+        for path in read {
+            tell(log, &path, &files[&path]);
         }
         Ok(changed.into_iter().collect())
     }
