@@ -183,18 +183,18 @@ impl Pipelines {
             }
             is_changed = true;
             let good = last.and_then(|file| file.good.clone());
-            let read = (folder.load)(&path).and_then(|pipeline| {
+            let loaded = (folder.load)(&path).and_then(|pipeline| {
                 let reach = usable(&pipeline, inspect);
                 let reach = reach.map_err(|failure| pipeline.redacted(&failure))?;
                 Ok((pipeline, reach))
             });
-            let file = match read {
-                Ok(read) => {
-                    changed.insert(read.0.name().to_owned());
+            let file = match loaded {
+                Ok(loaded) => {
+                    changed.insert(loaded.0.name().to_owned());
                     changed.extend(good.map(|(old, _)| old.name().to_owned()));
                     File {
                         version: now,
-                        good: Some(read),
+                        good: Some(loaded),
                         problem: None,
                     }
                 }
@@ -223,6 +223,7 @@ impl Pipelines {
                 changed.insert(name.clone());
             }
         }
+        // A reader of the message finds what it says.
         for path in &read_again {
             if let Some(file) = files.get(path) {
                 tell(log, path, file);
