@@ -13,6 +13,7 @@ mod connections;
 mod ingest;
 mod jobs;
 mod log;
+mod multipart;
 mod pipelines;
 mod queue;
 mod receive;

@@ -2,5 +2,6 @@
 
 mod access;
 mod ingest;
+mod multipart;
 mod runs;
 mod support;
