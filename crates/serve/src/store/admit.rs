@@ -28,7 +28,7 @@ impl Admitted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
     /// This job has the key of the request and another body.
-    KeyOfAnother(Job),
+    KeyOfAnother(Box<Job>),
     /// The queue has as many jobs or bytes as it may have.
     Full,
 }
@@ -81,7 +81,7 @@ fn admit(
             && known.encoding.as_deref() == job.encoding;
         return Ok(match is_same {
             true => Ok(Admitted::Known(known)),
-            false => Err(Refused::KeyOfAnother(known)),
+            false => Err(Refused::KeyOfAnother(Box::new(known))),
         });
     }
     if let Some(known) = by_content(transaction, &job)? {

@@ -97,7 +97,7 @@ fn a_job_is_admitted_once_by_its_key_or_its_content() {
     );
     assert_eq!(
         opened.admit(job(Some("k"), b"b")),
-        Err(Refused::KeyOfAnother(first.clone()))
+        Err(Refused::KeyOfAnother(first.clone().into()))
     );
     // The same bytes are other rows as CSV.
     let as_csv = NewJob {
@@ -106,7 +106,7 @@ fn a_job_is_admitted_once_by_its_key_or_its_content() {
     };
     assert_eq!(
         opened.admit(as_csv),
-        Err(Refused::KeyOfAnother(first.clone()))
+        Err(Refused::KeyOfAnother(first.clone().into()))
     );
     let elsewhere = NewJob {
         stream: "t".into(),
@@ -143,7 +143,7 @@ fn the_jobs_of_a_request_are_admitted_together_or_not_at_all() {
     let second = both[1].job().clone();
     assert_eq!(
         opened.admit_all(other),
-        Err((1, Refused::KeyOfAnother(second)))
+        Err((1, Refused::KeyOfAnother(second.into())))
     );
     assert_eq!(
         (opened.store.held().jobs, opened.store.held().bytes),
