@@ -622,26 +622,27 @@ mod tests {
             Just("01".to_owned()),
             any::<String>().prop_map(|text| serde_json::Value::from(text).to_string()),
         ];
+        let inner = leaf.prop_recursive(3, 20, 4, |inner| container(inner.boxed(), 0));
+        prop_oneof![1 => inner.clone(), 9 => container(inner.boxed(), 1)]
+    }
+
+    /// An array or an object of at least `least` values.
+    fn container(value: BoxedStrategy<String>, least: usize) -> BoxedStrategy<String> {
         let space = prop_oneof![Just(""), Just(" "), Just("\r\n\t")];
-        leaf.prop_recursive(4, 40, 5, move |inner| {
-            let items = prop::collection::vec((inner.clone(), space.clone()), 0..5);
-            let members = prop::collection::vec((inner, space.clone()), 0..5);
-            prop_oneof![
-                items.prop_map(|items| {
-                    let items = items
-                        .iter()
-                        .map(|(item, space)| format!("{space}{item}{space}"));
-                    format!("[{}]", items.collect::<Vec<_>>().join(","))
-                }),
-                members.prop_map(|members| {
-                    let members = members.iter().enumerate();
-                    let members = members.map(|(at, (value, space))| {
-                        format!("{space}\"k{at}\"{space}:{space}{value}")
-                    });
-                    format!("{{{}}}", members.collect::<Vec<_>>().join(","))
-                }),
-            ]
-        })
+        let values = prop::collection::vec((value, space), least..5);
+        let written = (values, any::<bool>()).prop_map(|(values, is_object)| {
+            let values = values.iter().enumerate();
+            let values = values.map(|(at, (value, space))| match is_object {
+                true => format!("{space}\"k{at}\"{space}:{space}{value}"),
+                false => format!("{space}{value}{space}"),
+            });
+            let inside = values.collect::<Vec<_>>().join(",");
+            match is_object {
+                true => format!("{{{inside}}}"),
+                false => format!("[{inside}]"),
+            }
+        });
+        written.boxed()
     }
 
     fn is_json(text: &str) -> bool {
@@ -649,6 +650,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(10_000))]
+
         /// A document is JSON exactly if it is split and all of its records are JSON.
         #[test]
         fn it_does_not_matter_where_pieces_end(
