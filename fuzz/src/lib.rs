@@ -35,7 +35,7 @@ use engine::compress;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them; `fuzz_targets` has a file for each.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     ("arrow", columnar::arrow),
     ("copy", copy::run),
     ("csv", text::csv),
@@ -43,6 +43,7 @@ pub const TARGETS: [Target; 11] = [
     ("document", document::run),
     ("grants", grants::run),
     ("ipc", ipc::run),
+    ("json", text::json),
     ("jsonl", text::jsonl),
     ("manifest", manifest::run),
     ("parquet", columnar::parquet),

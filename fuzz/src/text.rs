@@ -1,4 +1,4 @@
-//! CSV and JSON Lines.
+//! CSV, JSON Lines and JSON documents.
 
 use std::sync::{Arc, LazyLock};
 
@@ -69,6 +69,13 @@ pub fn jsonl(data: &[u8]) {
     run(&Format::Jsonl, usize::from(choice), data);
 }
 
+/// JSON documents. What is written again is JSON Lines.
+pub fn json(data: &[u8]) {
+    let mut data = data;
+    let choice = crate::byte(&mut data);
+    run(&Format::Json, usize::from(choice), data);
+}
+
 /// Wherever a file is cut it says the same; rows that were read are written and read as the same;
 /// and a schema that is guessed does not turn the file into something else.
 fn run(format: &Format, schema: usize, data: &[u8]) {
@@ -78,6 +85,10 @@ fn run(format: &Format, schema: usize, data: &[u8]) {
     guess(format, data, cut);
     let whole = decode(format, schema, data, usize::MAX, false);
     let pieces = decode(format, schema, data, cut, false);
+    let format = match format {
+        Format::Json => &Format::Jsonl,
+        written => written,
+    };
     let batches = match (whole, pieces) {
         (Ok(whole), Ok(pieces)) => {
             assert_eq!(

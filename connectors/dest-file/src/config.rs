@@ -9,6 +9,32 @@ use schemars::JsonSchema;
 
 use crate::size::rows;
 
+/// The formats that are written.
+#[derive(Debug, Clone, Copy, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(rename = "FormatName")]
+pub enum WrittenFormat {
+    /// Comma-separated values, or with another delimiter.
+    Csv,
+    /// One JSON object a line.
+    Jsonl,
+    /// Apache Parquet.
+    Parquet,
+    /// Arrow IPC, also known as Feather.
+    Arrow,
+}
+
+impl From<WrittenFormat> for FormatName {
+    fn from(format: WrittenFormat) -> Self {
+        match format {
+            WrittenFormat::Csv => Self::Csv,
+            WrittenFormat::Jsonl => Self::Jsonl,
+            WrittenFormat::Parquet => Self::Parquet,
+            WrittenFormat::Arrow => Self::Arrow,
+        }
+    }
+}
+
 /// The keys under `config:`.
 #[derive(Debug, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -20,7 +46,7 @@ pub struct Config {
     pub path: String,
     /// The format of the files (default: by the path's ending: .csv, .tsv, .jsonl,
     /// .ndjson, each also before .gz, .zst or .lz4; .parquet, .pq; .arrow, .feather, .ipc).
-    pub format: Option<FormatName>,
+    pub format: Option<WrittenFormat>,
     /// `none`, `gzip`, `zstd` or `lz4`; for Parquet also `snappy` or `brotli` (default for CSV and
     /// JSON Lines: by the ending .gz, .zst or .lz4; for Parquet `zstd`; for Arrow `none`).
     pub compression: Option<columnar::Compression>,

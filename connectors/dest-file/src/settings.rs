@@ -32,6 +32,7 @@ impl FileFormat {
                 match format {
                     Format::Csv(dialect) => ("csv", compression, Some(csv(dialect))),
                     Format::Jsonl => ("jsonl", compression, None),
+                    Format::Json => ("json", compression, None),
                 }
             }
             // Each file says how it is compressed.
@@ -62,14 +63,18 @@ impl Config {
         let layout = Layout::settle(&self)?;
         let choice = Choice {
             path: &self.path,
-            format: self.format,
+            format: self.format.map(Into::into),
             delimiter: self.delimiter.as_deref(),
             quote: self.quote.as_deref(),
             header: self.header,
             null_text: self.null_text.as_ref(),
             ..Choice::default()
         };
-        let chosen = choice.settle().map_err(|error| {
+        let chosen = match choice.settle() {
+            Ok(Chosen::Text(Format::Json)) => Err(Format::refuse_documents()),
+            settled => settled,
+        };
+        let chosen = chosen.map_err(|error| {
             let key = error.column.as_deref().unwrap_or("format");
             let mut converted =
                 Error::config(error.code, &error.message).at(format!("config.{key}"));

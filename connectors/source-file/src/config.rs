@@ -21,9 +21,9 @@ pub struct Config {
     /// ending and without `*` and `?`).
     pub stream: Option<String>,
     /// The format of the files (default: by the path's ending: .csv, .tsv, .jsonl,
-    /// .ndjson, each also before .gz, .zst or .lz4; .parquet, .pq; .arrow, .feather, .ipc).
+    /// .ndjson, .json, each also before .gz, .zst or .lz4; .parquet, .pq; .arrow, .feather, .ipc).
     pub format: Option<FormatName>,
-    /// CSV and JSON Lines: `none`, `gzip`, `zstd` or `lz4` (default: by each file's ending: .gz,
+    /// CSV, JSON Lines and JSON: `none`, `gzip`, `zstd` or `lz4` (default: by each file's ending: .gz,
     /// .zst, .lz4).
     pub compression: Option<Compression>,
     /// CSV: the delimiter between fields (default: a comma; for .tsv a tab).
@@ -43,13 +43,13 @@ pub struct Config {
     pub true_values: Option<Vec<String>>,
     /// CSV: strings that mean false in a bool column, in addition to `false`, `f` and `0`.
     pub false_values: Option<Vec<String>>,
-    /// CSV and JSON Lines: the columns in order, as `name: type` or `name: type not null` (default:
+    /// CSV, JSON Lines and JSON: the columns in order, as `name: type` or `name: type not null` (default:
     /// inferred).
     pub schema: Option<Columns>,
     /// The same as `schema`, for single streams.
     #[serde(default)]
     pub schemas: BTreeMap<String, Columns>,
-    /// JSON Lines: keys that are not columns: `add` them as columns, if the columns are inferred and
+    /// JSON Lines and JSON: keys that are not columns: `add` them as columns, if the columns are inferred and
     /// `schema_changes` allows new columns (the default); `collect` them as JSON in the column `_rest`;
     /// `ignore` or `refuse` them.
     pub unknown_keys: Option<UnknownKeys>,

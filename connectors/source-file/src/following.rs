@@ -32,7 +32,9 @@ impl Following {
     ) -> Option<Self> {
         let adds_columns = match &settings.format {
             FileFormat::Text(Format::Csv(dialect)) => dialect.headers == Headers::Union,
-            FileFormat::Text(Format::Jsonl) => settings.unknown_keys == UnknownKeys::Add,
+            FileFormat::Text(Format::Jsonl | Format::Json) => {
+                settings.unknown_keys == UnknownKeys::Add
+            }
             FileFormat::Columns(..) => false,
         };
         let follows = Follows {

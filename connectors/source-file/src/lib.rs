@@ -1,4 +1,4 @@
-//! Reads CSV and JSON Lines files, compressed ones too, Parquet and Arrow files.
+//! Reads CSV, JSON Lines and JSON files, compressed ones too, Parquet and Arrow files.
 //!
 //! `files` decides which files make which streams, [`Config`] is the operator's configuration, and one read is [`Rows`]
 //! for text and [`ColumnRows`] for the others. The crates `rapidbyte-formats` and `rapidbyte-columnar` decode the
@@ -50,7 +50,7 @@ impl Source for Files {
     type Reader = FileReader;
     const NAME: &str = "source-file";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
-    const DESCRIPTION: &str = "Reads CSV, JSON Lines, Parquet and Arrow files";
+    const DESCRIPTION: &str = "Reads CSV, JSON Lines, JSON, Parquet and Arrow files";
     const SUPPORTS_REJECTS: bool = true;
 
     fn open(config: Config) -> Result<Self> {
@@ -156,7 +156,7 @@ impl Source for Files {
         let format = match &self.settings.format {
             FileFormat::Text(format) => format,
             FileFormat::Columns(..) if request.records.is_some() => {
-                let text = "only records of CSV and JSON Lines files can be replayed";
+                let text = "only records of CSV, JSON Lines and JSON files can be replayed";
                 return Err(Error::config("replay_unsupported", text).in_stream(&request.stream));
             }
             FileFormat::Columns(kind, headers) => {

@@ -40,7 +40,7 @@ fn finished(settings: &Settings, format: &Format, known: Known) -> Result<Known>
     if settings.unknown_keys == UnknownKeys::Collect {
         known = with_rest(&known)?;
     }
-    if let Format::Jsonl = format {
+    if let Format::Jsonl | Format::Json = format {
         known.schema = types::mark_json_strings(&known.schema).into();
     }
     Ok(known)

@@ -28,7 +28,7 @@ pub(crate) struct Settings {
     pub schemas: BTreeMap<String, SchemaRef>,
     pub partitions: Option<Partitions>,
     pub times: TimeForms,
-    /// Of JSON Lines.
+    /// Of JSON Lines and JSON.
     pub unknown_keys: UnknownKeys,
     pub sample_rows: u64,
     pub sample_bytes: u64,
@@ -38,7 +38,7 @@ impl Settings {
     /// The source's name for the types of text files.
     pub(crate) fn text_type(&self) -> &'static str {
         match &self.format {
-            FileFormat::Text(Format::Jsonl) => "json value",
+            FileFormat::Text(Format::Jsonl | Format::Json) => "json value",
             FileFormat::Text(Format::Csv(_)) | FileFormat::Columns(..) => "csv text",
         }
     }
@@ -99,8 +99,7 @@ impl Config {
         )?;
         let unknown_keys = self.unknown_keys.unwrap_or(UnknownKeys::Add);
         if let (FileFormat::Text(Format::Csv(_)), Some(_)) = (&format, self.unknown_keys) {
-            let text =
-                "unknown_keys is for JSON Lines: the columns of a CSV file are in its header";
+            let text = "unknown_keys is for JSON Lines and JSON: the columns of a CSV file are in its header";
             return Err(Error::config("unused_option", text)
                 .hint("remove the key; headers: union allows files with other columns")
                 .at("config.unknown_keys"));
@@ -172,7 +171,7 @@ impl Config {
             None => Ok(FileFormat::Columns(kind, self.headers.unwrap_or_default())),
             Some((key, _)) => {
                 let text = format!(
-                    "{key} is for CSV and JSON Lines: a {kind:?} file contains this \
+                    "{key} is for CSV, JSON Lines and JSON: a {kind:?} file contains this \
                          information"
                 );
                 Err(Error::config("unused_option", text)

@@ -15,6 +15,8 @@ pub enum FormatName {
     Csv,
     /// One JSON object a line.
     Jsonl,
+    /// One JSON document: an array of objects, or one object.
+    Json,
     /// Apache Parquet; another crate reads and writes it.
     Parquet,
     /// Arrow IPC, also known as Feather; another crate reads and writes it.
@@ -77,7 +79,7 @@ impl JsonSchema for NullText {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Choice<'a> {
     /// Its ending tells the format if nothing else does: `.csv`, `.tsv`, `.jsonl`, `.ndjson`,
-    /// before an ending that tells a [`Compression`]; `.parquet`, `.pq`, `.arrow`, `.feather`,
+    /// `.json`, before an ending that tells a [`Compression`]; `.parquet`, `.pq`, `.arrow`, `.feather`,
     /// `.ipc`.
     pub path: &'a str,
     /// By the path's ending if absent.
@@ -111,6 +113,7 @@ impl Choice<'_> {
         let told = match ending.as_str() {
             "csv" | "tsv" => Some(FormatName::Csv),
             "jsonl" | "ndjson" => Some(FormatName::Jsonl),
+            "json" => Some(FormatName::Json),
             "parquet" | "pq" => Some(FormatName::Parquet),
             "arrow" | "feather" | "ipc" => Some(FormatName::Arrow),
             _ => None,
@@ -118,7 +121,7 @@ impl Choice<'_> {
         let Some(format) = self.format.or(told) else {
             let text = format!("the ending of {:?} does not name a format", self.path);
             return Err(FormatError::new("unknown_format", text)
-                .hint("set format: csv, jsonl, parquet or arrow")
+                .hint("set format: csv, jsonl, parquet or arrow, or json for files that are read")
                 .column("format"));
         };
         let columns = match format {
@@ -126,6 +129,10 @@ impl Choice<'_> {
             FormatName::Jsonl => {
                 self.without_options("JSON Lines", false)?;
                 return Ok(Chosen::Text(Format::Jsonl));
+            }
+            FormatName::Json => {
+                self.without_options("JSON", false)?;
+                return Ok(Chosen::Text(Format::Json));
             }
             FormatName::Parquet => ("Parquet", Chosen::Parquet),
             FormatName::Arrow => ("Arrow", Chosen::Arrow),
@@ -243,6 +250,9 @@ mod tests {
             settle("x.jsonl.ZST", None, None),
             Ok(Chosen::Text(Format::Jsonl))
         );
+        for path in ["x.json", "x.JSON.gz", "x.json.zst"] {
+            assert_eq!(settle(path, None, None), Ok(Chosen::Text(Format::Json)));
+        }
         for path in ["a.parquet", "A.PQ"] {
             assert_eq!(settle(path, None, None), Ok(Chosen::Parquet));
         }
@@ -255,6 +265,7 @@ mod tests {
             ("a.csv/b", None, "unknown_format", "format"),
             ("a.csv", Some("ab"), "invalid_dialect", "delimiter"),
             ("a.jsonl", Some(","), "unused_option", "delimiter"),
+            ("a.json", Some(","), "unused_option", "delimiter"),
             ("a.pq", Some(","), "unused_option", "delimiter"),
             ("a.parquet.gz", None, "compressed_columns", "path"),
         ] {

@@ -45,8 +45,12 @@ impl Decoder {
                 let reader = csv::Reader::new(schema, targets, dialect.clone(), max_record_bytes)?;
                 Records::Csv(Box::new(reader))
             }
-            Format::Jsonl => {
-                let reader = jsonl::Reader::new(schema, targets, max_record_bytes);
+            Format::Jsonl | Format::Json => {
+                let layout = match format {
+                    Format::Json => jsonl::Layout::Document,
+                    _ => jsonl::Layout::Lines,
+                };
+                let reader = jsonl::Reader::new(layout, schema, targets, max_record_bytes);
                 Records::Jsonl(Box::new(reader))
             }
         };
@@ -104,7 +108,7 @@ impl Decoder {
         }
     }
 
-    /// The same, which treats keys of JSON Lines that the schema does not have so. To collect them the schema has the
+    /// The same, which treats keys of JSON objects that the schema does not have so. To collect them the schema has the
     /// column [`jsonl::REST`].
     ///
     /// Errors: `unknown_column`.
@@ -135,7 +139,7 @@ impl Decoder {
         self
     }
 
-    /// The same, which leaves out keys of JSON Lines that the schema does not have.
+    /// The same, which leaves out keys of JSON objects that the schema does not have.
     #[must_use]
     pub fn ignore_unknown(mut self) -> Self {
         if let Records::Jsonl(reader) = &mut self.records {
@@ -144,7 +148,7 @@ impl Decoder {
         self
     }
 
-    /// The same, which collects keys of JSON Lines that the schema does not have: as one JSON object
+    /// The same, which collects keys of JSON objects that the schema does not have: as one JSON object
     /// in this column of type `json`, which is NULL in a row without any. Where the batches do not
     /// have the column, such keys are left out.
     ///

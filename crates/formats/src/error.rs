@@ -26,7 +26,11 @@ use rapidbyte_wire::types::type_name;
 /// | `csv_missing_column`, `csv_unknown_column`, `csv_duplicate_column` | a header with other columns than the schema |
 /// | `jsonl_broken_line` | a line that is not JSON |
 /// | `json_lone_surrogate` | an escape of half a surrogate pair, such as `\ud800` alone |
-/// | `jsonl_not_an_object` | a line that is JSON, but no object |
+/// | `jsonl_not_an_object` | a line, or an element of a document, that is JSON, but no object |
+/// | `json_broken_document` | a document, or a value in it, that is not JSON |
+/// | `json_truncated` | the file ends within its document, or before it |
+/// | `json_not_rows` | a document that is a single value |
+/// | `json_too_deep` | more than 1024 arrays and objects inside each other |
 /// | `jsonl_unknown_field`, `jsonl_duplicate_key` | a key nobody declared, a key that comes twice |
 /// | `columns_uneven` | columns of different lengths, or another number of them |
 /// | `json_not_finite` | NaN or infinity, which JSON does not have |

@@ -11,6 +11,8 @@ pub enum Format {
     Csv(csv::Dialect),
     /// One JSON object a line.
     Jsonl,
+    /// One JSON document: an array of objects, or one object. It is only read.
+    Json,
 }
 
 impl Format {
@@ -35,17 +37,34 @@ impl Format {
             Self::Jsonl => {
                 Sampler::Jsonl(Box::new(jsonl::Sampler::new(max_rows, max_record_bytes)))
             }
+            Self::Json => {
+                let sampler = jsonl::Sampler::of_documents(max_rows, max_record_bytes);
+                Sampler::Jsonl(Box::new(sampler))
+            }
         })
     }
 
     /// An encoder of batches of `schema`.
+    ///
+    /// Errors: those of the encoders, and `unknown_format` for JSON documents.
     pub fn encoder(&self, schema: SchemaRef) -> Result<Encoder, FormatError> {
         Ok(match self {
             Self::Csv(dialect) => {
                 Encoder::Csv(Box::new(csv::Encoder::new(schema, dialect.clone())?))
             }
             Self::Jsonl => Encoder::Jsonl(Box::new(jsonl::Encoder::new(schema)?)),
+            Self::Json => return Err(Self::refuse_documents()),
         })
+    }
+}
+
+impl Format {
+    /// The error for a JSON document that is to be written. Its `column` is the key to change.
+    pub fn refuse_documents() -> FormatError {
+        let text = "JSON documents are only read, and not written";
+        FormatError::new("unknown_format", text)
+            .hint("write JSON Lines: set format: jsonl")
+            .column("format")
     }
 }
 
@@ -53,7 +72,7 @@ impl Format {
 pub enum Sampler {
     /// Of CSV.
     Csv(Box<csv::Sampler>),
-    /// Of JSON Lines.
+    /// Of JSON Lines and JSON documents.
     Jsonl(Box<jsonl::Sampler>),
 }
 

@@ -1,4 +1,5 @@
-//! CSV and JSON Lines to Arrow and back, without I/O: bytes in, batches out; batches in, bytes out.
+//! CSV and JSON Lines to Arrow and back, and JSON documents to Arrow, without I/O: bytes in, batches out; batches in,
+//! bytes out.
 //!
 //! - [`text`] owns how one value is written: a CSV field, a JSON string and an error message have
 //!   the same text.

@@ -67,6 +67,19 @@ impl Refusal {
         self.hint
     }
 
+    /// The same about one part of a request, counted from 1. The parts are jobs together, or not at all.
+    #[must_use]
+    pub fn of_part(mut self, part: usize) -> Self {
+        self.message = format!("part {part}: {}; no part is stored", self.message);
+        self
+    }
+
+    /// A body that is not parts as its headers say.
+    pub fn invalid_multipart(why: impl Into<String>) -> Self {
+        let hint = "send 1 to 100 files as multipart/form-data, such as: curl -F file=@a.jsonl";
+        Self::new(StatusCode::BAD_REQUEST, "invalid_multipart", why, hint)
+    }
+
     /// A token that has used up its rate.
     pub fn rate_limited(seconds: u64) -> Self {
         let text = "the token has used up its rate";

@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use http_body_util::BodyExt;
+use http_body_util::{BodyDataStream, BodyExt};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::watch;
@@ -20,12 +20,15 @@ use tokio::time::timeout;
 use crate::access::Granted;
 use crate::answer::Refusal;
 use crate::metrics::Metrics;
-use crate::receive::{Content, Received, Receiver};
+use crate::multipart;
+use crate::receive::{Content, Received, Receiver, Share};
 use crate::registry::Pipelines;
 use crate::request::{Asked, Place};
 use crate::server::Settings;
 use crate::spool::SpoolFile;
-use crate::store::{Admitted, Body as Kept, Job, JobState, NewJob, Store, StoreError};
+use crate::store::{
+    Admitted, Body as Kept, Job, JobState, NewJob, Outcome, Refused, Store, StoreError,
+};
 use crate::tokens::Action;
 use crate::work::Notice;
 
@@ -77,10 +80,11 @@ pub(crate) struct Query {
 }
 
 /// Media types and the formats of their bodies.
-const FORMATS: [(&str, &str); 6] = [
+const FORMATS: [(&str, &str); 7] = [
     ("application/x-ndjson", "jsonl"),
     ("application/jsonl", "jsonl"),
     ("application/jsonlines", "jsonl"),
+    ("application/json", "json"),
     ("text/csv", "csv"),
     ("application/vnd.apache.parquet", "parquet"),
     ("application/vnd.apache.arrow.stream", "arrow"),
@@ -97,6 +101,13 @@ const LINGER: Duration = Duration::from_secs(5);
 const LINGER_BYTES: u64 = 64 << 20;
 
 /// Takes a body. It is a job when the client gets the answer.
+///
+/// A body that is `multipart/form-data` has up to 100 files, and each part is a job, in the order of the parts. The
+/// answer has `jobs` instead of `job`. All parts are admitted, or none: a part that is refused, and a request that ends
+/// too early, leaves no job. With an `Idempotency-Key` each part has the key KEY/NUMBER, counted from 1, so a request
+/// that is repeated with the same parts is the same jobs.
+///
+/// With `?wait=true` the answer comes when all jobs have ended: 200, or 422 if one of them is dead or cancelled.
 pub(crate) async fn ingest(
     State(shared): State<Shared>,
     Place((pipeline, stream)): Place<(String, String)>,
@@ -110,16 +121,40 @@ pub(crate) async fn ingest(
         stream,
         granted,
     };
-    match take(&shared, wanted, &headers, &mut body).await {
-        Ok(admitted) => {
+    let taken = match multipart::is_multipart(&headers) {
+        false => {
+            let taken = take(&shared, &wanted, &headers, &mut body).await;
+            taken.map(|admitted| Taken::Body(Box::new(admitted)))
+        }
+        true => {
+            let taken = multipart::take(&shared, &wanted, &headers, &mut body).await;
+            taken.map(Taken::Parts)
+        }
+    };
+    match taken {
+        Ok(Taken::Body(admitted)) => {
             shared.metrics.admitted(&admitted);
-            answer_of(&shared, admitted, asked.wait).await
+            answer_of(&shared, *admitted, asked.wait).await
+        }
+        Ok(Taken::Parts(admitted)) => {
+            for one in &admitted {
+                shared.metrics.admitted(one);
+            }
+            multipart::answer_of(&shared, admitted, asked.wait).await
         }
         Err(refusal) => {
             tokio::spawn(linger(body));
             refusal.into_response()
         }
     }
+}
+
+/// The jobs of a request.
+enum Taken {
+    /// Of its body.
+    Body(Box<Admitted>),
+    /// Of the parts of its body.
+    Parts(Vec<Admitted>),
 }
 
 /// Receives what is left of a body, within limits.
@@ -137,81 +172,137 @@ async fn linger(mut body: Body) {
 }
 
 /// What a request is about.
-struct Wanted {
+pub(crate) struct Wanted {
     pipeline: String,
     stream: String,
-    granted: Granted,
+    pub granted: Granted,
+}
+
+impl Wanted {
+    /// The rules of the stream, if the token may send rows to it.
+    pub(crate) fn rules(&self, shared: &Shared) -> Result<Ingest, Refusal> {
+        let Self {
+            pipeline, stream, ..
+        } = self;
+        self.granted.may(Action::Ingest, Some(pipeline))?;
+        let taken = shared.catalogue.ingest(pipeline, stream);
+        taken.ok_or_else(|| unknown(pipeline, stream))
+    }
 }
 
 async fn take(
     shared: &Shared,
-    wanted: Wanted,
+    wanted: &Wanted,
     headers: &HeaderMap,
     body: &mut Body,
 ) -> Result<Admitted, Refusal> {
-    let Wanted {
-        pipeline,
-        stream,
-        granted,
-    } = wanted;
-    granted.may(Action::Ingest, Some(&pipeline))?;
-    let taken = shared.catalogue.ingest(&pipeline, &stream);
-    let taken = taken.ok_or_else(|| unknown(&pipeline, &stream))?;
+    let rules = wanted.rules(shared)?;
     let format = format(headers)?;
     let encoding = encoding(headers, format)?;
+    let form = Form { format, encoding };
     let key = key(headers)?;
     let announced = headers.get(CONTENT_LENGTH);
     let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
-    let Received {
-        bytes,
-        sha256,
-        content,
-        share,
-    } = shared.receiver.receive(body, announced).await?;
-    granted.spend(bytes);
-    shared.metrics.received(bytes);
-    let (body, file) = match content {
-        Content::Inline(bytes) => (Kept::Inline(bytes), None),
-        Content::Spooled(file) => (Kept::Spooled(file.name().to_owned()), Some(file)),
-    };
-    let job = NewJob {
-        pipeline,
-        stream,
-        format,
-        encoding,
-        bytes,
-        sha256,
-        key,
-        is_known_by_content: taken.is_known_by_content,
-        body,
-    };
+    let pieces = BodyDataStream::new(body);
+    let received = shared.receiver.receive(pieces, announced).await?;
+    let arrived = Arrived::new(wanted, rules, form, key, received);
+    match admit(shared, vec![arrived]).await? {
+        Ok(mut admitted) => admitted
+            .pop()
+            .ok_or_else(|| Refusal::spool_failed("the store gave no job")),
+        Err((_, refused)) => Err(refusal_of(refused)),
+    }
+}
+
+/// The format of a body, and its compression.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Form {
+    pub format: &'static str,
+    pub encoding: Option<&'static str>,
+}
+
+/// A body that was received and is not a job yet.
+pub(crate) struct Arrived {
+    job: NewJob,
+    file: Option<SpoolFile>,
+    share: Share,
+}
+
+impl Arrived {
+    pub(crate) fn new(
+        wanted: &Wanted,
+        rules: Ingest,
+        form: Form,
+        key: Option<String>,
+        received: Received,
+    ) -> Self {
+        let Received {
+            bytes,
+            sha256,
+            content,
+            share,
+        } = received;
+        wanted.granted.spend(bytes);
+        let (body, file) = match content {
+            Content::Inline(bytes) => (Kept::Inline(bytes), None),
+            Content::Spooled(file) => (Kept::Spooled(file.name().to_owned()), Some(file)),
+        };
+        let job = NewJob {
+            pipeline: wanted.pipeline.clone(),
+            stream: wanted.stream.clone(),
+            format: form.format,
+            encoding: form.encoding,
+            bytes,
+            sha256,
+            key,
+            is_known_by_content: rules.is_known_by_content,
+            body,
+        };
+        Self { job, file, share }
+    }
+}
+
+/// Makes bodies jobs: all of them, or none.
+pub(crate) async fn admit(shared: &Shared, arrived: Vec<Arrived>) -> Result<Outcome, Refusal> {
+    for body in &arrived {
+        shared.metrics.received(body.job.bytes);
+    }
     let (store, notice) = (shared.store.clone(), shared.notice.clone());
     let admitted = tokio::spawn(async move {
-        // The job may be stored although this task ends before the answer: then its file has to stay.
-        let kept = file.map(SpoolFile::keep);
-        let admitted = store.admit(job).await;
-        drop(share);
-        if let (Ok(Admitted::New(job)), Some(notice)) = (&admitted, &notice) {
-            notice.tell(&job.pipeline, &job.stream);
+        let (mut jobs, mut kept, mut shares) = (Vec::new(), Vec::new(), Vec::new());
+        for Arrived { job, file, share } in arrived {
+            jobs.push(job);
+            // The jobs may be stored although this task ends before the answer: then their files have to stay.
+            kept.push(file.map(SpoolFile::keep));
+            shares.push(share);
         }
-        if let Some(path) = kept
-            && !may_be_stored(&admitted)
-        {
-            // What stays is removed at the next start.
-            let _ = spawn_blocking(|| std::fs::remove_file(path)).await;
+        let outcome = store.admit(jobs).await;
+        drop(shares);
+        if let (Ok(Ok(all)), Some(notice)) = (&outcome, &notice) {
+            // The jobs of a request are of one stream.
+            let mut new = all.iter().filter(|one| matches!(one, Admitted::New(_)));
+            if let Some(first) = new.next() {
+                notice.tell(&first.job().pipeline, &first.job().stream);
+            }
         }
-        admitted
+        for (at, path) in kept.into_iter().enumerate() {
+            if let Some(path) = path
+                && !may_be_stored(&outcome, at)
+            {
+                // What stays is removed at the next start.
+                let _ = spawn_blocking(|| std::fs::remove_file(path)).await;
+            }
+        }
+        outcome
     });
     let ended = |_| Refusal::spool_failed("the store panicked");
     Ok(admitted.await.map_err(ended)??)
 }
 
-async fn answer_of(shared: &Shared, admitted: Admitted, waits: bool) -> Response {
-    match admitted {
-        Admitted::New(job) | Admitted::Known(job) if waits => shared.end_of(job).await,
-        Admitted::New(job) => answer(StatusCode::ACCEPTED, &job),
-        Admitted::Known(job) => answer(of_state(job.state), &job),
-        Admitted::KeyOfAnother(job) => Refusal::new(
+/// The answer about a body that is not a job.
+pub(crate) fn refusal_of(refused: Refused) -> Refusal {
+    match refused {
+        Refused::KeyOfAnother(job) => Refusal::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "idempotency_key_reused",
             format!(
@@ -219,57 +310,81 @@ async fn answer_of(shared: &Shared, admitted: Admitted, waits: bool) -> Response
                 job.id
             ),
             "give each body a key of its own",
-        )
-        .into_response(),
-        Admitted::Full => Refusal::queue_full().into_response(),
+        ),
+        Refused::Full => Refusal::queue_full(),
+    }
+}
+
+async fn answer_of(shared: &Shared, admitted: Admitted, waits: bool) -> Response {
+    match admitted {
+        Admitted::New(job) | Admitted::Known(job) if waits => {
+            let mut jobs = shared.ends_of(vec![job.clone()]).await;
+            let job = jobs.pop().unwrap_or(job);
+            answer(of_ended(job.state), &job)
+        }
+        Admitted::New(job) => answer(StatusCode::ACCEPTED, &job),
+        Admitted::Known(job) => answer(of_state(job.state), &job),
     }
 }
 
 /// The status of an answer about a job that is known.
-fn of_state(state: JobState) -> StatusCode {
+pub(crate) fn of_state(state: JobState) -> StatusCode {
     match state {
         JobState::Dead | JobState::Cancelled => StatusCode::UNPROCESSABLE_ENTITY,
         JobState::Done | JobState::Pending => StatusCode::OK,
     }
 }
 
+/// The status of an answer about a job for whose end the request has waited.
+pub(crate) fn of_ended(state: JobState) -> StatusCode {
+    match state {
+        JobState::Pending => StatusCode::ACCEPTED,
+        ended => of_state(ended),
+    }
+}
+
 impl Shared {
-    /// Answers when the job is done (200), or dead or cancelled (422), or after a time (202).
-    async fn end_of(&self, job: Job) -> Response {
-        let id = job.id;
+    /// Waits until all jobs are done, dead or cancelled, or for a time. Returns them as they are then, in their order.
+    pub(crate) async fn ends_of(&self, jobs: Vec<Job>) -> Vec<Job> {
+        let mut jobs = jobs;
         let Some(mut ended) = self.notice.as_ref().map(Notice::ended) else {
-            return answer(StatusCode::ACCEPTED, &job);
+            return jobs;
         };
         let mut is_finished = self.is_finished.clone();
-        let found = timeout(self.wait, async {
-            loop {
-                // Before the look: a change after it is seen by the next one.
-                ended.mark_unchanged();
-                let found = self.store.job(id).await?;
-                if let Some(job) = found.filter(|job| job.state != JobState::Pending) {
-                    return Ok::<_, StoreError>(job);
-                }
-                tokio::select! {
-                    changed = ended.changed() => changed.map_err(|_| StoreError::Closed)?,
-                    _ = is_finished.wait_for(|is_finished| *is_finished) => {
+        let all = timeout(self.wait, async {
+            for job in &mut jobs {
+                loop {
+                    // Before the look: a change after it is seen by the next one.
+                    ended.mark_unchanged();
+                    if let Some(found) = self.store.job(job.id).await? {
+                        *job = found;
+                    }
+                    if job.state != JobState::Pending {
+                        break;
+                    }
+                    let changed = tokio::select! {
+                        changed = ended.changed() => changed.is_ok(),
+                        // No run begins any more.
+                        _ = is_finished.wait_for(|is_finished| *is_finished) => false,
+                    };
+                    if !changed {
                         return Err(StoreError::Closed);
                     }
                 }
             }
+            Ok(())
         });
-        // The job is stored: an error here must not make the client send it again.
-        match found.await {
-            Err(_) | Ok(Err(_)) => answer(StatusCode::ACCEPTED, &job),
-            Ok(Ok(job)) => answer(of_state(job.state), &job),
-        }
+        // The jobs are stored: an error here must not make the client send them again.
+        let _ = all.await;
+        jobs
     }
 }
 
 /// A file that no job has after all is removed at the next start.
-fn may_be_stored(admitted: &Result<Admitted, StoreError>) -> bool {
-    match admitted {
-        Ok(Admitted::New(_)) => true,
-        Ok(Admitted::Known(_) | Admitted::KeyOfAnother(_) | Admitted::Full) => false,
+fn may_be_stored(outcome: &Result<Outcome, StoreError>, at: usize) -> bool {
+    match outcome {
+        Ok(Ok(admitted)) => matches!(admitted.get(at), Some(Admitted::New(_))),
+        Ok(Err(_)) => false,
         Err(StoreError::Busy) => false,
         Err(_) => true,
     }
@@ -294,20 +409,25 @@ fn unknown(pipeline: &str, stream: &str) -> Refusal {
     )
 }
 
-/// The format of the body, by its media type without parameters.
-fn format(headers: &HeaderMap) -> Result<&'static str, Refusal> {
+/// The media type of a body, without parameters. Empty if it has none.
+pub(crate) fn media_type_of(headers: &HeaderMap) -> &str {
     let given = headers.get(CONTENT_TYPE);
     let given = given.and_then(|value| value.to_str().ok()).unwrap_or("");
-    let media_type = given.split(';').next().unwrap_or("").trim();
+    given.split(';').next().unwrap_or("").trim()
+}
+
+/// The format of the body, by its media type.
+pub(crate) fn format(headers: &HeaderMap) -> Result<&'static str, Refusal> {
+    let given = media_type_of(headers);
     let mut known = FORMATS.iter();
-    let format = known.find(|(name, _)| media_type.eq_ignore_ascii_case(name));
+    let format = known.find(|(name, _)| given.eq_ignore_ascii_case(name));
     format.map(|(_, format)| *format).ok_or_else(|| {
         let text = match given {
             "" => "the request has no Content-Type".to_owned(),
             given => format!("the Content-Type {given:?} is not known"),
         };
-        let hint = "send application/x-ndjson, text/csv, application/vnd.apache.parquet or \
-                    application/vnd.apache.arrow.stream";
+        let hint = "send application/x-ndjson, application/json, text/csv, application/vnd.apache.parquet or \
+                    application/vnd.apache.arrow.stream, or such files as multipart/form-data";
         Refusal::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "unknown_format",
@@ -325,21 +445,23 @@ pub(crate) fn media_type(format: &str) -> HeaderValue {
 }
 
 /// The content coding of the body. `None` for a body that is not compressed.
-fn encoding(headers: &HeaderMap, format: &str) -> Result<Option<&'static str>, Refusal> {
+pub(crate) fn encoding(headers: &HeaderMap, format: &str) -> Result<Option<&'static str>, Refusal> {
     let Some(given) = headers.get(CONTENT_ENCODING) else {
         return Ok(None);
     };
-    let given = given.to_str().unwrap_or("?").trim();
+    coding(given.to_str().unwrap_or("?").trim(), format)
+}
+
+/// The content coding with this name.
+pub(crate) fn coding(given: &str, format: &str) -> Result<Option<&'static str>, Refusal> {
     if given.eq_ignore_ascii_case("identity") {
         return Ok(None);
     }
-    // Parquet and Arrow compress their columns.
-    let is_text = matches!(format, "jsonl" | "csv");
     let mut known = ENCODINGS.into_iter();
-    let found = known.find(|name| is_text && given.eq_ignore_ascii_case(name));
+    let found = known.find(|name| is_text(format) && given.eq_ignore_ascii_case(name));
     found.map(Some).ok_or_else(|| {
         let text = format!("the Content-Encoding {given:?} is not known for {format}");
-        let hint = "send CSV and JSON Lines as gzip, zstd or without compression, and other formats without";
+        let hint = "send CSV, JSON Lines and JSON as gzip, zstd or without compression, and other formats without";
         Refusal::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "unknown_encoding",
@@ -349,8 +471,13 @@ fn encoding(headers: &HeaderMap, format: &str) -> Result<Option<&'static str>, R
     })
 }
 
+/// Whether a format may be compressed as a whole. Parquet and Arrow compress their columns.
+pub(crate) fn is_text(format: &str) -> bool {
+    matches!(format, "jsonl" | "json" | "csv")
+}
+
 /// The client's name for this request.
-fn key(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
+pub(crate) fn key(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     let Some(given) = headers.get(KEY) else {
         return Ok(None);
     };

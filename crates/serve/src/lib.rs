@@ -14,6 +14,7 @@ mod ingest;
 mod jobs;
 mod log;
 mod metrics;
+mod multipart;
 mod openapi;
 mod pages;
 mod pipelines;

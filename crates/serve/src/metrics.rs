@@ -123,11 +123,11 @@ impl Metrics {
 
     /// A body is a job. One that is not is a [`Refusal`], which is counted with its request.
     pub fn admitted(&self, admitted: &Admitted) {
-        match admitted {
-            Admitted::New(_) => self.0.admitted.fetch_add(1, Ordering::Relaxed),
-            Admitted::Known(_) => self.0.known.fetch_add(1, Ordering::Relaxed),
-            Admitted::KeyOfAnother(_) | Admitted::Full => 0,
+        let count = match admitted {
+            Admitted::New(_) => &self.0.admitted,
+            Admitted::Known(_) => &self.0.known,
         };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A run of a stream has ended after this time.

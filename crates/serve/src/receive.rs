@@ -1,11 +1,12 @@
 //! A body on its way in: hashed while it comes, and kept in memory as long as it is small.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use axum::body::Body;
-use http_body_util::BodyExt;
+use axum::body::Bytes;
+use futures_util::{Stream, StreamExt};
 use ring::digest::{Context, SHA256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
@@ -99,13 +100,18 @@ impl Receiver {
         &self.spool
     }
 
-    /// Takes a whole body. `announced` is its size, if the client has told it.
+    /// The longest wait for the next bytes of a client.
+    pub fn idle(&self) -> Duration {
+        self.limits.idle
+    }
+
+    /// Takes a whole body, which comes in `pieces`. `announced` is its size, if the client has told it.
     ///
     /// # Errors
     /// `body_too_large`, `body_timeout`, `body_too_slow`, `body_broken`, `queue_full`, `disk_full` and `spool_failed`.
-    pub async fn receive(
+    pub async fn receive<E: Display>(
         &self,
-        body: &mut Body,
+        mut pieces: impl Stream<Item = Result<Bytes, E>> + Unpin,
         announced: Option<u64>,
     ) -> Result<Received, Refusal> {
         let announced = announced.unwrap_or(0);
@@ -134,15 +140,13 @@ impl Receiver {
         };
         let begun = Instant::now();
         loop {
-            let frame = timeout(self.limits.idle, body.frame()).await;
-            let frame = frame.map_err(|_| Refusal::body_timeout(self.limits.idle))?;
-            let Some(frame) = frame else {
+            let piece = timeout(self.limits.idle, pieces.next()).await;
+            let piece = piece.map_err(|_| Refusal::body_timeout(self.limits.idle))?;
+            let Some(piece) = piece else {
                 return taken.end().await;
             };
-            let frame = frame.map_err(|error| Refusal::body_broken(&error.to_string()))?;
-            if let Ok(data) = frame.into_data() {
-                taken.take(&data).await?;
-            }
+            let piece = piece.map_err(|error| Refusal::body_broken(&error.to_string()))?;
+            taken.take(&piece).await?;
             let late = begun.elapsed().saturating_sub(self.limits.grace).as_secs();
             if taken.bytes < late.saturating_mul(self.limits.slowest) {
                 return Err(Refusal::body_too_slow(self.limits.slowest));

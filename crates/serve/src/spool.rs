@@ -136,7 +136,7 @@ impl Spool {
             .mode(PRIVATE_FILE)
             .open(&path)?;
         Ok(SpoolFile {
-            file,
+            file: Some(file),
             name,
             path: Some(path),
         })
@@ -185,7 +185,8 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// A file that is being written.
 pub struct SpoolFile {
-    file: File,
+    /// `None` once it is synced: a request of many files has none of them open.
+    file: Option<File>,
     name: String,
     /// `None` once it is kept, or removed.
     path: Option<PathBuf>,
@@ -195,17 +196,21 @@ impl SpoolFile {
     /// Appends bytes.
     ///
     /// # Errors
-    /// The disk does not take the bytes.
+    /// The disk does not take the bytes, or the file is synced.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all(bytes)
+        let file = self.file.as_mut();
+        file.ok_or_else(|| io::Error::other("the file is closed"))?
+            .write_all(bytes)
     }
 
-    /// Syncs the file and its name.
+    /// Syncs the file and its name, and closes it.
     ///
     /// # Errors
     /// The disk does not take the bytes: nobody may rely on the file then.
     pub fn sync(&mut self) -> io::Result<()> {
-        self.file.sync_all()?;
+        if let Some(file) = self.file.take() {
+            file.sync_all()?;
+        }
         match self.path.as_deref().and_then(Path::parent) {
             Some(folder) => File::open(folder)?.sync_all(),
             None => Ok(()),

@@ -22,7 +22,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-pub use admit::Admitted;
+pub use admit::{Admitted, Outcome, Refused};
 pub use clean::Retention;
 pub use job::{Body, Job, JobState, NewJob, Pending};
 pub use shown::{MAX_COUNTED, Shown, StreamState};
@@ -187,13 +187,14 @@ impl Store {
         self.limits
     }
 
-    /// Stores a job, unless it is known or the queue is full. After the answer it is on the disk.
+    /// Stores the jobs of one request, except those that are known: all of them, or none. After the answer they are on
+    /// the disk.
     ///
     /// # Errors
-    /// `Sqlite`, `Busy` and `Closed`. The job is not stored, except after `Closed`, where it may be.
-    pub async fn admit(&self, job: NewJob) -> Result<Admitted, StoreError> {
+    /// `Sqlite`, `Busy` and `Closed`. No job is stored, except after `Closed`, where they may be.
+    pub async fn admit(&self, jobs: Vec<NewJob>) -> Result<Outcome, StoreError> {
         let limits = self.limits;
-        self.change(move |transaction, held| admit::admit(transaction, held, limits, job))?
+        self.change(move |transaction, held| admit::admit_all(transaction, held, limits, jobs))?
             .await
             .unwrap_or(Err(StoreError::Closed))
     }

@@ -226,6 +226,24 @@ fn texts(seeds: &mut Vec<Seed>) {
     );
     text("csv", "one-column", &[0x93, 1], "\n\\N\nx\n\"\"\n");
     text(
+        "json",
+        "array",
+        &[0, 3],
+        "[{\"a\":1,\"b\":\"x\\u00e9]\",\"c\":true},\n{},\n {\"c\":null}]\n",
+    );
+    text(
+        "json",
+        "object",
+        &[1, 0],
+        "{\"a\":1.25,\n\"b\":\"2026-11-21\",\"e\":-0.0}",
+    );
+    text(
+        "json",
+        "nested",
+        &[2, 9],
+        "[{\"a\":[1,null],\"b\":{\"a\":\"x\",\"b\":1},\"c\":{\"k\":{\"x\":[\n[]]}}}]",
+    );
+    text(
         "jsonl",
         "plain",
         &[0, 3],

@@ -319,6 +319,7 @@ fn wrong_configurations_name_their_key() {
             "config",
         ),
         (json!({"path": "a.txt"}), "unknown_format", "config.format"),
+        (json!({"path": "a.json"}), "unknown_format", "config.format"),
         (
             json!({"path": "a.csv", "quote": ","}),
             "invalid_dialect",

@@ -3,5 +3,6 @@
 
 mod columns;
 mod committed;
+mod documents;
 mod reads;
 mod waits;

@@ -10,7 +10,7 @@ use rapidbyte_sdk::{ipc, source, types};
 use serde_json::{Value, json};
 use source_file::{FileReader, Files};
 
-fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+pub(crate) fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
         let path = folder.path().join(name);
@@ -21,7 +21,7 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 /// Opens a source whose path is in a folder.
-fn open(folder: &Path, mut config: Value) -> Result<Files> {
+pub(crate) fn open(folder: &Path, mut config: Value) -> Result<Files> {
     let path = folder.join(config["path"].as_str().unwrap());
     config["path"] = json!(path.to_str().unwrap());
     source::open::<Files>(&config.to_string())
@@ -32,7 +32,7 @@ fn kind(error: &Error) -> String {
     format!("{:?}", error.kind).replace("ErrorKind::", "")
 }
 
-fn request(source: &mut Files, stream: &str, columns: Option<&[&str]>) -> ReadRequest {
+pub(crate) fn request(source: &mut Files, stream: &str, columns: Option<&[&str]>) -> ReadRequest {
     let mut found = source.discover(&[]).unwrap_or_default().into_iter();
     let described = found.find(|found| found.name == stream);
     let described = described.unwrap_or_else(|| Stream::new(stream, &Schema::empty()).unwrap());
@@ -49,9 +49,9 @@ fn read_of(source: &mut Files, stream: &str, columns: Option<&[&str]>) -> Result
 }
 
 /// Longer than any read here takes: only full batches come.
-const WAIT: Duration = Duration::from_secs(3600);
+pub(crate) const WAIT: Duration = Duration::from_secs(3600);
 
-fn rows(reader: &mut FileReader) -> Result<Vec<RecordBatch>> {
+pub(crate) fn rows(reader: &mut FileReader) -> Result<Vec<RecordBatch>> {
     let mut batches = Vec::new();
     loop {
         match reader.next(WAIT)? {
@@ -63,7 +63,7 @@ fn rows(reader: &mut FileReader) -> Result<Vec<RecordBatch>> {
 }
 
 /// The values of a stream's rows, as text.
-fn read(source: &mut Files, stream: &str, columns: Option<&[&str]>) -> Result<String> {
+pub(crate) fn read(source: &mut Files, stream: &str, columns: Option<&[&str]>) -> Result<String> {
     let mut reader = read_of(source, stream, columns)?;
     let batches = rows(&mut reader)?;
     let mut lines = Vec::new();
@@ -76,7 +76,7 @@ fn read(source: &mut Files, stream: &str, columns: Option<&[&str]>) -> Result<St
     Ok(String::from_utf8(lines).unwrap())
 }
 
-fn shown(stream: &Stream) -> String {
+pub(crate) fn shown(stream: &Stream) -> String {
     let schema = ipc::decode_schema(&stream.schema).unwrap();
     let fields = schema.fields().iter().map(|field| {
         let mark = if field.is_nullable() { "" } else { " not null" };
@@ -274,7 +274,7 @@ fn wrong_configurations_name_their_key() {
 }
 
 /// Why a stream that is discovered without columns cannot be read.
-fn unreadable(source: &mut Files, stream: &str) -> Error {
+pub(crate) fn unreadable(source: &mut Files, stream: &str) -> Error {
     let found = source.discover(&[]).unwrap();
     let found = found.iter().find(|found| found.name == stream).unwrap();
     assert_eq!(shown(found), format!("{stream}: "));

@@ -1,10 +1,14 @@
-//! Puts the values of JSON Lines into columns.
+//! Puts the values of JSON Lines and of JSON documents into columns.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use arrow_schema::SchemaRef;
 
-use super::lines::{Found, Lines, broken, duplicate};
+use super::elements::Elements;
+use super::lines::{Found, broken, duplicate};
+use super::place::Place;
+use super::records::{Layout, Records};
 use super::unknown::{Collected, Unknown};
 use crate::FormatError;
 use crate::json::{self, Stop};
@@ -12,12 +16,14 @@ use crate::rows::{Rows, Targets, unknown_column};
 
 /// Reads one file after the other, piece by piece.
 pub(crate) struct Reader {
-    lines: Lines,
+    records: Records,
+    max_record_bytes: usize,
     keys: Keys,
 }
 
 /// Where the values of an object go.
 struct Keys {
+    layout: Layout,
     file_schema: SchemaRef,
     by_name: HashMap<String, usize>,
     /// By column of the schema.
@@ -31,11 +37,18 @@ struct Keys {
 }
 
 impl Reader {
-    pub(crate) fn new(schema: SchemaRef, targets: Targets, max_record_bytes: usize) -> Self {
+    pub(crate) fn new(
+        layout: Layout,
+        schema: SchemaRef,
+        targets: Targets,
+        max_record_bytes: usize,
+    ) -> Self {
         let names = schema.fields().iter().enumerate();
         Self {
-            lines: Lines::new(max_record_bytes),
+            records: Records::new(layout, max_record_bytes),
+            max_record_bytes,
             keys: Keys {
+                layout,
                 by_name: names.map(|(at, f)| (f.name().clone(), at)).collect(),
                 seen: vec![0; targets.len()],
                 row: 0,
@@ -77,13 +90,13 @@ impl Reader {
     }
 
     pub(crate) fn begin_file(&mut self) {
-        self.lines.begin_file();
+        self.records.begin_file();
     }
 
     pub(crate) fn push(&mut self, bytes: &[u8], rows: &mut Rows) -> Result<usize, FormatError> {
         let keys = &mut self.keys;
-        self.lines
-            .push(bytes, |found, line| keys.read(found, line, rows))
+        self.records
+            .push(bytes, |found, place| keys.read(found, place, rows))
     }
 
     pub(crate) fn push_record(
@@ -91,7 +104,13 @@ impl Reader {
         mut record: &[u8],
         rows: &mut Rows,
     ) -> Result<(), FormatError> {
-        self.lines.begin_file();
+        // A record that is broken is one reject, whatever stands before the place.
+        if self.records.layout() == Layout::Document
+            && let Err(error) = Elements::check(record, self.max_record_bytes)
+        {
+            return rows.reject(record, None, error).map(|_| ());
+        }
+        self.records.begin_file();
         while !record.is_empty() {
             let taken = self.push(record, rows)?;
             record = &record[taken..];
@@ -101,16 +120,21 @@ impl Reader {
 
     pub(crate) fn end_of_file(&mut self, rows: &mut Rows) -> Result<(), FormatError> {
         let keys = &mut self.keys;
-        self.lines
-            .end_of_file(|found, line| keys.read(found, line, rows))
+        self.records
+            .end_of_file(|found, place| keys.read(found, place, rows))
     }
 }
 
 impl Keys {
-    /// Answers whether there is room for another line.
-    fn read(&mut self, found: Found<'_>, line: u64, rows: &mut Rows) -> Result<bool, FormatError> {
+    /// Answers whether there is room for another record.
+    fn read(
+        &mut self,
+        found: Found<'_>,
+        place: Place,
+        rows: &mut Rows,
+    ) -> Result<bool, FormatError> {
         let (data, read) = match found {
-            Ok(text) => (text.as_bytes(), self.read_row(text, line, rows)),
+            Ok(text) => (text.as_bytes(), self.read_row(text, place, rows)),
             Err((data, error)) => (data, Err(error)),
         };
         match read {
@@ -122,30 +146,38 @@ impl Keys {
         }
     }
 
-    fn read_row(&mut self, text: &str, line: u64, rows: &mut Rows) -> Result<(), FormatError> {
+    fn read_row(&mut self, text: &str, place: Place, rows: &mut Rows) -> Result<(), FormatError> {
         self.row += 1;
         // Keys mostly come in order: the next column is checked first.
         let mut next = 0;
         let walked = json::for_entries(text, |key, value| {
-            let Some(at) = self.column(&key, next) else {
-                return self.unknown.take(&key, value, line);
-            };
-            next = at + 1;
-            if std::mem::replace(&mut self.seen[at], self.row) == self.row {
-                return Err(duplicate(&key, line));
+            // An error has the line of its value.
+            let line = || place.of_part(text, value).line;
+            let at = self.column(&key, next);
+            match at {
+                None => self
+                    .unknown
+                    .take(&key, &on_one_line(value, self.layout))
+                    .map_err(|error| error.line(line())),
+                Some(at) => {
+                    next = at + 1;
+                    let is_twice = std::mem::replace(&mut self.seen[at], self.row) == self.row;
+                    match self.targets[at] {
+                        _ if is_twice => Err(duplicate(&key).line(line())),
+                        None => Ok(()),
+                        Some(target) => rows.columns[target]
+                            .push_json(&on_one_line(value, self.layout))
+                            .map_err(|misfit| rows.refuse(*misfit, target).line(line())),
+                    }
+                }
             }
-            let Some(target) = self.targets[at] else {
-                return Ok(());
-            };
-            rows.columns[target]
-                .push_json(value)
-                .map_err(|misfit| rows.refuse(*misfit, target).line(line))
         });
         match walked {
             Ok(()) => {}
             Err(Stop::Callback(error)) => return Err(error),
-            Err(Stop::Broken(error)) => return Err(broken(text, line, &error)),
+            Err(Stop::Broken(error)) => return Err(broken(text, place, self.layout, &error)),
         }
+        let line = place.line;
         if self.is_whole {
             self.refuse_missing(line)?;
         }
@@ -203,4 +235,16 @@ impl Keys {
         }
         self.by_name.get(key).copied()
     }
+}
+
+/// A value without the white space between its parts if it has several lines. In JSON Lines it has one.
+fn on_one_line(value: &str, layout: Layout) -> Cow<'_, str> {
+    let has_breaks = || memchr::memchr2(b'\n', b'\r', value.as_bytes()).is_some();
+    if layout == Layout::Lines || !has_breaks() {
+        return Cow::Borrowed(value);
+    }
+    let mut compact = Vec::new();
+    json::write_compact(value, &mut compact);
+    // White space is ASCII, so the rest is still text.
+    String::from_utf8(compact).map_or(Cow::Borrowed(value), Cow::Owned)
 }

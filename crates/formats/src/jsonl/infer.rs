@@ -1,4 +1,4 @@
-//! Guesses a schema from the beginnings of JSON Lines files.
+//! Guesses a schema from the beginnings of JSON Lines files and of JSON documents.
 //!
 //! Whole numbers are `int64`; numbers with a fraction or an exponent are `float64`. A mix of both is
 //! `float64` too if every whole number is within 2^53. Strings stay `string`: nothing is guessed from
@@ -13,7 +13,9 @@ use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use rapidbyte_wire::counted;
 use rapidbyte_wire::types::{is_json, parse_field};
 
-use super::lines::{Found, Lines, broken, duplicate};
+use super::lines::{Found, broken, duplicate};
+use super::place::Place;
+use super::records::{Layout, Records};
 use crate::FormatError;
 pub use crate::csv::Inferred;
 use crate::csv::infer::{TRUE_OR_FALSE, WHOLE, all, with_fractions};
@@ -29,7 +31,7 @@ const EXACT_WHOLE: u64 = 1 << 53;
 
 /// Infers columns from samples; used as [`crate::csv::Sampler`] is.
 pub struct Sampler {
-    lines: Lines,
+    records: Records,
     columns: Vec<(String, Column)>,
     rows: u64,
     rules: Rules,
@@ -40,8 +42,9 @@ struct Rules {
     max_rows: u64,
     /// Strings may be timestamps.
     times: bool,
-    /// Lines that are not JSON objects are passed over.
+    /// Records that are not JSON objects are passed over.
     is_lenient: bool,
+    layout: Layout,
 }
 
 #[derive(Default)]
@@ -95,21 +98,31 @@ impl Column {
 }
 
 impl Sampler {
-    /// Reads `max_rows` rows at most.
+    /// Reads `max_rows` rows of JSON Lines at most.
     pub fn new(max_rows: u64, max_record_bytes: usize) -> Self {
+        Self::of(Layout::Lines, max_rows, max_record_bytes)
+    }
+
+    /// The same for JSON documents.
+    pub fn of_documents(max_rows: u64, max_record_bytes: usize) -> Self {
+        Self::of(Layout::Document, max_rows, max_record_bytes)
+    }
+
+    fn of(layout: Layout, max_rows: u64, max_record_bytes: usize) -> Self {
         Self {
-            lines: Lines::new(max_record_bytes),
+            records: Records::new(layout, max_record_bytes),
             columns: Vec::new(),
             rows: 0,
             rules: Rules {
                 max_rows,
                 times: false,
                 is_lenient: false,
+                layout,
             },
         }
     }
 
-    /// The same, which passes over lines that are not JSON objects with different keys.
+    /// The same, which passes over records that are not JSON objects with different keys.
     #[must_use]
     pub fn lenient(mut self) -> Self {
         self.rules.is_lenient = true;
@@ -146,14 +159,14 @@ impl Sampler {
 
     /// Begins a file.
     pub fn begin_file(&mut self) {
-        self.lines.begin_file();
+        self.records.begin_file();
     }
 
     /// Reads the next bytes of the file, until there are enough rows.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
         let (columns, rows, rules) = (&mut self.columns, &mut self.rows, self.rules);
-        let look = |found: Found<'_>, line| look(columns, rows, rules, found, line);
-        self.lines.push(bytes, look).map(|_| ())
+        let look = |found: Found<'_>, place| look(columns, rows, rules, found, place);
+        self.records.push(bytes, look).map(|_| ())
     }
 
     /// True once there are enough rows.
@@ -169,13 +182,13 @@ impl Sampler {
     /// The file ends here.
     pub fn end_of_file(&mut self) -> Result<(), FormatError> {
         let (columns, rows, rules) = (&mut self.columns, &mut self.rows, self.rules);
-        let look = |found: Found<'_>, line| look(columns, rows, rules, found, line);
-        self.lines.end_of_file(look)
+        let look = |found: Found<'_>, place| look(columns, rows, rules, found, place);
+        self.records.end_of_file(look)
     }
 
-    /// Ends the sample before the end of the file; half a line is left out.
+    /// Ends the sample before the end of the file; half a record is left out.
     pub fn end_of_sample(&mut self) {
-        self.lines.begin_file();
+        self.records.begin_file();
     }
 
     /// The guess: columns in the order in which their keys were first seen.
@@ -210,7 +223,7 @@ fn look(
     rows: &mut u64,
     rules: Rules,
     found: Found<'_>,
-    line: u64,
+    place: Place,
 ) -> Result<bool, FormatError> {
     let text = match found {
         Ok(text) => text,
@@ -233,7 +246,7 @@ fn look(
             columns.len() - 1
         });
         if !seen.insert(at) {
-            return Err(duplicate(&key, line));
+            return Err(duplicate(&key).line(place.of_part(text, value).line));
         }
         columns[at].1.look(value, rules.times);
         Ok(())
@@ -242,7 +255,7 @@ fn look(
         Ok(()) => {}
         Err(_) if rules.is_lenient => return Ok(true),
         Err(Stop::Callback(error)) => return Err(error),
-        Err(Stop::Broken(error)) => return Err(broken(text, line, &error)),
+        Err(Stop::Broken(error)) => return Err(broken(text, place, rules.layout, &error)),
     }
     *rows += 1;
     Ok(*rows < rules.max_rows)

@@ -2,13 +2,15 @@
 
 use memchr::memchr;
 
+use super::place::Place;
+use super::records::Layout;
 use crate::FormatError;
 use crate::error::TO_UTF8;
 
-/// Room that is kept for the beginnings of lines: most are far shorter.
-const KEPT_BYTES: usize = 1 << 16;
+/// Room that is kept for the beginnings of records: most are far shorter.
+pub(super) const KEPT_BYTES: usize = 1 << 16;
 
-/// The text of a line, or its bytes and why they are none.
+/// The text of a record, or its bytes and why they are not text.
 pub(crate) type Found<'a> = Result<&'a str, (&'a [u8], FormatError)>;
 
 /// Splits one file after the other.
@@ -34,12 +36,12 @@ impl Lines {
         self.line = 1;
     }
 
-    /// Hands over the lines that end in `bytes`, with their numbers, until one answers false;
+    /// Hands over the lines that end in `bytes`, with their places, until one answers false;
     /// gives how many bytes were taken.
     pub(crate) fn push(
         &mut self,
         bytes: &[u8],
-        mut on_line: impl FnMut(Found<'_>, u64) -> Result<bool, FormatError>,
+        mut on_line: impl FnMut(Found<'_>, Place) -> Result<bool, FormatError>,
     ) -> Result<usize, FormatError> {
         let mut at = 0;
         while let Some(end) = memchr(b'\n', &bytes[at..]) {
@@ -72,7 +74,7 @@ impl Lines {
     /// Hands over a last line without a line break.
     pub(crate) fn end_of_file(
         &mut self,
-        mut on_line: impl FnMut(Found<'_>, u64) -> Result<bool, FormatError>,
+        mut on_line: impl FnMut(Found<'_>, Place) -> Result<bool, FormatError>,
     ) -> Result<(), FormatError> {
         let pending = std::mem::take(&mut self.pending);
         self.hand_over(&pending, &mut on_line).map(|_| ())
@@ -81,16 +83,20 @@ impl Lines {
     fn hand_over(
         &mut self,
         line: &[u8],
-        on_line: &mut impl FnMut(Found<'_>, u64) -> Result<bool, FormatError>,
+        on_line: &mut impl FnMut(Found<'_>, Place) -> Result<bool, FormatError>,
     ) -> Result<bool, FormatError> {
         let number = self.line;
+        let place = Place {
+            line: number,
+            before: 0,
+        };
         self.line += 1;
         let text = match std::str::from_utf8(line) {
             Ok(text) => text,
             Err(error) => {
                 let at = error.valid_up_to() + 1;
                 let error = FormatError::new("jsonl_bad_utf8", format!("not UTF-8 at byte {at}"));
-                return on_line(Err((line, error.hint(TO_UTF8).line(number))), number);
+                return on_line(Err((line, error.hint(TO_UTF8).line(number))), place);
             }
         };
         let text = match number {
@@ -100,62 +106,74 @@ impl Lines {
         if text.bytes().all(|b| b.is_ascii_whitespace()) {
             return Ok(true);
         }
-        on_line(Ok(text), number)
+        on_line(Ok(text), place)
     }
 
     fn check_size(&self, len: usize) -> Result<(), FormatError> {
         if len <= self.max_record_bytes {
             return Ok(());
         }
-        Err(FormatError::new(
-            "record_too_large",
-            format!("a record larger than {} bytes", self.max_record_bytes),
-        )
-        .hint("raise resources.max_record_bytes")
-        .line(self.line))
+        Err(too_large(self.max_record_bytes, self.line))
     }
 }
 
-/// The error for a line that is not one JSON object, with line and character.
-pub(crate) fn broken(text: &str, line: u64, error: &serde_json::Error) -> FormatError {
+/// The error for a record that begins at `line` and has more bytes than it may have.
+pub(super) fn too_large(max_record_bytes: usize, line: u64) -> FormatError {
+    let text = format!("a record larger than {max_record_bytes} bytes");
+    let error = FormatError::new("record_too_large", text);
+    error.hint("raise resources.max_record_bytes").line(line)
+}
+
+/// The error for a record that is not one JSON object, with line and character.
+pub(crate) fn broken(
+    text: &str,
+    place: Place,
+    layout: Layout,
+    error: &serde_json::Error,
+) -> FormatError {
     let first = text.trim_start().bytes().next();
     let is_json = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
     if is_json && first != Some(b'{') {
-        return FormatError::new(
-            "jsonl_not_an_object",
-            format!(
-                "{} is not a JSON object",
-                crate::error::shown(text.trim().as_bytes())
-            ),
-        )
-        .hint("write one object on each line; an array of objects is another format")
-        .line(line);
+        let shown = crate::error::shown(text.trim().as_bytes());
+        let text = format!("{shown} is not a JSON object");
+        let hint = match layout {
+            Layout::Lines => {
+                "write one object on each line, or read an array of objects as format: json"
+            }
+            Layout::Document => "make each element of the array an object",
+        };
+        let error = FormatError::new("jsonl_not_an_object", text);
+        return error.hint(hint).line(place.line);
     }
-    // The library counts bytes; it ends its message with its own idea of line and column.
-    let bytes = error.column().saturating_sub(1).min(text.len());
-    let character = String::from_utf8_lossy(&text.as_bytes()[..bytes])
-        .chars()
-        .count()
-        + 1;
+    // The library counts bytes in lines of the record; it ends its message with its own idea of line and column.
+    let mut lines = text.split_inclusive('\n');
+    let before: usize = lines
+        .by_ref()
+        .take(error.line().saturating_sub(1))
+        .map(str::len)
+        .sum();
+    let line = lines.next().unwrap_or_default();
+    let bytes = before + error.column().saturating_sub(1).min(line.len());
+    let place = place.after(&text.as_bytes()[..bytes]);
+    let character = place.character();
     if is_json {
         // Only its keys were checked more closely.
         let text = format!("character {character}: a key has half of a surrogate pair");
-        return FormatError::new("json_lone_surrogate", text).line(line);
+        return FormatError::new("json_lone_surrogate", text).line(place.line);
     }
     let message = error.to_string();
     let what = message.split(" at line ").next().unwrap_or_default();
-    FormatError::new(
-        "jsonl_broken_line",
-        format!("character {character}: {what}"),
-    )
-    .line(line)
+    let code = match layout {
+        Layout::Lines => "jsonl_broken_line",
+        Layout::Document => "json_broken_document",
+    };
+    FormatError::new(code, format!("character {character}: {what}")).line(place.line)
 }
 
-pub(super) fn duplicate(key: &str, line: u64) -> FormatError {
+pub(super) fn duplicate(key: &str) -> FormatError {
     FormatError::new(
         "jsonl_duplicate_key",
         format!("the key {key:?} is there twice"),
     )
     .column(key)
-    .line(line)
 }

@@ -1,4 +1,9 @@
-//! JSON Lines to Arrow and back: one object a line, UTF-8, LF or CRLF.
+//! JSON Lines to Arrow and back: one object a line, UTF-8, LF or CRLF. JSON documents to Arrow: an array of objects, or
+//! one object.
+//!
+//! The elements of a document are read as the lines of JSON Lines are. What follows holds for both, with these
+//! exceptions: an element may have several lines, a value that has several lines loses the white space between its
+//! parts, and behind a place that breaks the grammar of the document nothing is read.
 //!
 //! - An absent key and `null` are NULL. A key that the schema does not have is an error, unless the
 //!   decoder collects or ignores such keys. A key that comes twice is an error. Lines of white space
@@ -19,13 +24,17 @@
 
 mod columns;
 mod decode;
+mod elements;
 mod encode;
 mod infer;
 mod lines;
+mod place;
+mod records;
 mod unknown;
 
 pub use columns::{ColumnDecoder, ColumnEncoder};
 pub(crate) use decode::Reader;
 pub use encode::Encoder;
 pub use infer::{Inferred, Sampler};
+pub(crate) use records::Layout;
 pub use unknown::{Collected, REST, UnknownKeys};

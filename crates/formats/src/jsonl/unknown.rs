@@ -109,7 +109,8 @@ impl Unknown {
         }
     }
 
-    pub(super) fn take(&mut self, key: &str, value: &str, line: u64) -> Result<(), FormatError> {
+    /// The error does not have a line.
+    pub(super) fn take(&mut self, key: &str, value: &str) -> Result<(), FormatError> {
         let collect = match self {
             Self::Ignore => return Ok(()),
             Self::Collect(collect) => collect,
@@ -120,12 +121,11 @@ impl Unknown {
                         "declare it in the schema, raise sample_rows so that the sample contains it, or set \
                              unknown_keys: collect or ignore",
                     )
-                    .column(key)
-                    .line(line));
+                    .column(key));
             }
         };
         if !collect.keys.insert(key.to_owned()) {
-            return Err(duplicate(key, line));
+            return Err(duplicate(key));
         }
         let found = &mut collect.collected;
         let end = key.char_indices().nth(NAME_CHARS);

@@ -3,6 +3,7 @@
 
 mod compression;
 mod decode;
+mod documents;
 mod encode;
 mod inference;
 mod round_trip;

@@ -6,40 +6,89 @@ use super::job::{Body, COLUMNS, Job, JobState, NewJob, hexadecimal, job_of};
 use super::writer::Held;
 use super::{QueueLimits, StoreError, now_ms};
 
-/// The answer to a new job.
+/// A job that was admitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admitted {
     /// It is stored.
     New(Job),
     /// The same request, or the same content, is this job.
     Known(Job),
+}
+
+impl Admitted {
+    /// The job.
+    pub fn job(&self) -> &Job {
+        match self {
+            Self::New(job) | Self::Known(job) => job,
+        }
+    }
+}
+
+/// Why a job was not admitted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
     /// This job has the key of the request and another body.
-    KeyOfAnother(Job),
+    KeyOfAnother(Box<Job>),
     /// The queue has as many jobs or bytes as it may have.
     Full,
 }
 
+/// All jobs of a request in their order, or the place of the first that was refused, from 0.
+pub type Outcome = Result<Vec<Admitted>, (usize, Refused)>;
+
+/// Stores the jobs of one request, except those that are known. If one is refused, none is stored.
+pub fn admit_all(
+    transaction: &Transaction<'_>,
+    held: &mut Held,
+    limits: QueueLimits,
+    jobs: Vec<NewJob>,
+) -> Result<Outcome, StoreError> {
+    // Other requests are in the transaction, too. A job that is refused alone has changed nothing.
+    let is_alone = jobs.len() == 1;
+    let begun = *held;
+    if !is_alone {
+        transaction.execute_batch("SAVEPOINT request")?;
+    }
+    let mut all = Vec::with_capacity(jobs.len());
+    for (at, job) in jobs.into_iter().enumerate() {
+        match admit(transaction, held, limits, job)? {
+            Ok(admitted) => all.push(admitted),
+            Err(refused) => {
+                if !is_alone {
+                    transaction.execute_batch("ROLLBACK TO request; RELEASE request")?;
+                }
+                *held = begun;
+                return Ok(Err((at, refused)));
+            }
+        }
+    }
+    if !is_alone {
+        transaction.execute_batch("RELEASE request")?;
+    }
+    Ok(Ok(all))
+}
+
 /// Stores a job, unless it is known or the queue is full.
-pub fn admit(
+fn admit(
     transaction: &Transaction<'_>,
     held: &mut Held,
     limits: QueueLimits,
     job: NewJob,
-) -> Result<Admitted, StoreError> {
+) -> Result<Result<Admitted, Refused>, StoreError> {
     if let Some(known) = by_key(transaction, &job)? {
         let is_same = known.sha256 == hexadecimal(&job.sha256)
             && known.format == job.format
             && known.encoding.as_deref() == job.encoding;
         return Ok(match is_same {
-            true => Admitted::Known(known),
-            false => Admitted::KeyOfAnother(known),
+            true => Ok(Admitted::Known(known)),
+            false => Err(Refused::KeyOfAnother(Box::new(known))),
         });
     }
     if let Some(known) = by_content(transaction, &job)? {
-        return Ok(Admitted::Known(known));
+        return Ok(Ok(Admitted::Known(known)));
     }
     let Some(more) = held.with(job.bytes, limits) else {
-        return Ok(Admitted::Full);
+        return Ok(Err(Refused::Full));
     };
     let received_ms = now_ms();
     let (body, spooled) = match &job.body {
@@ -65,7 +114,7 @@ pub fn admit(
             spooled,
         ])?;
     *held = more;
-    Ok(Admitted::New(Job {
+    Ok(Ok(Admitted::New(Job {
         id: transaction.last_insert_rowid(),
         pipeline: job.pipeline,
         stream: job.stream,
@@ -80,7 +129,7 @@ pub fn admit(
         has_body: true,
         received_ms,
         ended_ms: None,
-    }))
+    })))
 }
 
 fn by_key(transaction: &Transaction<'_>, job: &NewJob) -> Result<Option<Job>, StoreError> {

@@ -52,13 +52,19 @@ fn open(limits: QueueLimits) -> Opened {
 }
 
 impl Opened {
-    fn admit(&self, job: NewJob) -> Admitted {
-        block(self.store.admit(job)).expect("an answer")
+    fn admit_all(&self, jobs: Vec<NewJob>) -> Outcome {
+        block(self.store.admit(jobs)).expect("an answer")
+    }
+
+    fn admit(&self, job: NewJob) -> Result<Admitted, Refused> {
+        let outcome = self.admit_all(vec![job]);
+        let outcome = outcome.map(|mut admitted| admitted.remove(0));
+        outcome.map_err(|(_, refused)| refused)
     }
 
     fn new_job(&self, job: NewJob) -> Job {
         match self.admit(job) {
-            Admitted::New(job) => job,
+            Ok(Admitted::New(job)) => job,
             other => panic!("{other:?}"),
         }
     }
@@ -87,18 +93,21 @@ fn a_job_is_admitted_once_by_its_key_or_its_content() {
     let first = opened.new_job(job(Some("k"), b"a"));
     assert_eq!(
         opened.admit(job(Some("k"), b"a")),
-        Admitted::Known(first.clone())
+        Ok(Admitted::Known(first.clone()))
     );
     assert_eq!(
         opened.admit(job(Some("k"), b"b")),
-        Admitted::KeyOfAnother(first.clone())
+        Err(Refused::KeyOfAnother(first.clone().into()))
     );
     // The same bytes are other rows as CSV.
     let as_csv = NewJob {
         format: "csv",
         ..job(Some("k"), b"a")
     };
-    assert_eq!(opened.admit(as_csv), Admitted::KeyOfAnother(first.clone()));
+    assert_eq!(
+        opened.admit(as_csv),
+        Err(Refused::KeyOfAnother(first.clone().into()))
+    );
     let elsewhere = NewJob {
         stream: "t".into(),
         ..job(Some("k"), b"b")
@@ -106,7 +115,7 @@ fn a_job_is_admitted_once_by_its_key_or_its_content() {
     assert_eq!(opened.new_job(elsewhere).id, first.id + 1);
     assert_eq!(
         opened.admit(by_content(b"a")),
-        Admitted::Known(first.clone())
+        Ok(Admitted::Known(first.clone()))
     );
     // A dead job moves nothing: its bytes may come again.
     let reason = serde_json::json!({ "code": "c" });
@@ -120,19 +129,45 @@ fn a_job_is_admitted_once_by_its_key_or_its_content() {
 }
 
 #[test]
+fn the_jobs_of_a_request_are_admitted_together_or_not_at_all() {
+    let opened = open(LIMITS);
+    let known = opened.new_job(job(Some("k/1"), b"a"));
+    let jobs = || vec![job(Some("k/1"), b"a"), job(Some("k/2"), b"b")];
+    let both = opened.admit_all(jobs()).expect("admitted");
+    assert!(matches!(&both[..], [Admitted::Known(job), Admitted::New(_)] if *job == known));
+    assert_eq!(opened.store.held().jobs, 2);
+    // The third has a place in the queue, and the fourth does not.
+    let many = vec![job(Some("k/1"), b"a"), job(None, b"c"), job(None, b"d")];
+    assert_eq!(opened.admit_all(many), Err((2, Refused::Full)));
+    let other = vec![job(None, b"c"), job(Some("k/2"), b"x")];
+    let second = both[1].job().clone();
+    assert_eq!(
+        opened.admit_all(other),
+        Err((1, Refused::KeyOfAnother(second.into())))
+    );
+    assert_eq!(
+        (opened.store.held().jobs, opened.store.held().bytes),
+        (2, 2)
+    );
+    assert_eq!(opened.ids(JobFilter::default(), 10), [1, 2]);
+    opened.new_job(job(None, b"e"));
+    assert_eq!(opened.again(LIMITS).store.held().jobs, 3);
+}
+
+#[test]
 fn a_full_queue_admits_no_job_also_after_a_restart() {
     let opened = open(LIMITS);
     opened.new_job(job(None, &[1; 60]));
-    assert_eq!(opened.admit(job(None, &[1; 41])), Admitted::Full);
+    assert_eq!(opened.admit(job(None, &[1; 41])), Err(Refused::Full));
     opened.new_job(job(None, &[1; 40]));
     let opened = opened.again(LIMITS);
     assert_eq!(
         (opened.store.held().jobs, opened.store.held().bytes),
         (2, 100)
     );
-    assert_eq!(opened.admit(job(None, &[1])), Admitted::Full);
+    assert_eq!(opened.admit(job(None, &[1])), Err(Refused::Full));
     opened.new_job(job(None, &[]));
-    assert_eq!(opened.admit(job(None, &[])), Admitted::Full);
+    assert_eq!(opened.admit(job(None, &[])), Err(Refused::Full));
     assert_eq!(opened.ids(JobFilter::default(), 10), [1, 2, 3]);
     let of = |pipeline: &str, after| JobFilter {
         pipeline: Some(pipeline.into()),
@@ -147,7 +182,7 @@ fn a_full_queue_admits_no_job_also_after_a_restart() {
         .dead(1, &serde_json::json!({}))
         .expect("stored");
     opened.new_job(job(None, &[]));
-    assert_eq!(opened.admit(job(None, &[1])), Admitted::Full);
+    assert_eq!(opened.admit(job(None, &[1])), Err(Refused::Full));
     let (discarded, file) = block(opened.store.discard(1)).expect("an answer");
     assert!(
         matches!(discarded, Touched::Done(job) if !job.has_body),

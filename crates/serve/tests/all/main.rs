@@ -2,6 +2,7 @@
 
 mod access;
 mod ingest;
+mod multipart;
 mod pages;
 mod runs;
 mod schedules;

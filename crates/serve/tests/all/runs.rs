@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Child;
 use std::sync::{RwLock, mpsc};
 
-use crate::support::{self, Client, request};
+use crate::support::{self, Client, FORM, form, request};
 use rapidbyte::{Engine, Environment, Pipeline};
 use rapidbyte_serve::{Log, Pipelines, ServeError, Server, Settings};
 use rapidbyte_testkit::postgres::{Database, shared};
@@ -133,6 +133,86 @@ fn jobs_are_rows_and_a_bad_job_is_dead_alone() {
             .next()
             .is_none()
     );
+}
+
+const JSON: &str = "Content-Type: application/json\r\n";
+
+#[test]
+fn a_json_document_is_a_row_or_rows_and_a_bad_element_names_its_line() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path(), &database.url());
+    let mut client = Client::new(server.address());
+    for (body, status) in [
+        (&b"{\n \"id\": 1, \"name\": \"]\"\n}"[..], 200),
+        (b"[{\"id\":2},\n {\"id\":3}]\n", 200),
+        (b"[]", 200),
+    ] {
+        let answer = client.post(ROWS_AND_WAIT, JSON, body);
+        assert_eq!(answer.status, status, "{}", answer.body);
+    }
+    for (body, code, line) in [
+        (
+            &b"[{\"id\":4},\n{\"id\":5},\n{\n\"id\":\"x\"}]"[..],
+            "value_does_not_fit",
+            4,
+        ),
+        (b"[{\"id\":4},\n{\"id\":5},]", "json_broken_document", 2),
+        (b"[{\"id\":4}\n", "json_truncated", 2),
+        (b"", "json_truncated", 1),
+        (b"4", "json_not_rows", 1),
+        (b"[\n4]", "jsonl_not_an_object", 2),
+    ] {
+        let dead = client.post(ROWS_AND_WAIT, JSON, body);
+        assert_eq!(
+            (dead.status, &dead.body["job"]["state"]),
+            (422, &"dead".into()),
+            "{}",
+            dead.body
+        );
+        let reason = &dead.body["job"]["reason"];
+        assert_eq!(
+            (&reason["code"], &reason["line"]),
+            (&code.into(), &line.into()),
+            "{reason}"
+        );
+    }
+    assert_eq!(ids(&database), [1, 2, 3]);
+    server.stop();
+}
+
+#[test]
+fn files_of_one_request_are_rows_when_the_request_has_waited() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path(), &database.url());
+    let mut client = Client::new(server.address());
+    let good = form(&[
+        ("filename=a.jsonl", b"{\"id\":1}\n{\"id\":2}"),
+        ("filename=a.csv", b"id,name\n3,x\n"),
+        ("filename=a.json", b"[{\"id\":4}]"),
+    ]);
+    let done = client.post(ROWS_AND_WAIT, FORM, &good);
+    assert_eq!(done.status, 200, "{}", done.body);
+    let states = done.body["jobs"].as_array().expect("jobs").iter();
+    assert!(states.clone().all(|job| job["state"] == "done") && states.count() == 3);
+    assert_eq!(ids(&database), [1, 2, 3, 4]);
+    let bad = form(&[
+        ("filename=a.json", b"[{\"id\":5},\n{\"id\":\"x\"}]"),
+        ("filename=a.json", b"{\"id\":6}"),
+    ]);
+    let half = client.post(ROWS_AND_WAIT, FORM, &bad);
+    assert_eq!(half.status, 422, "{}", half.body);
+    assert_eq!(
+        (
+            &half.body["jobs"][0]["state"],
+            &half.body["jobs"][0]["reason"]["line"],
+            &half.body["jobs"][1]["state"]
+        ),
+        (&"dead".into(), &2.into(), &"done".into())
+    );
+    assert_eq!(ids(&database), [1, 2, 3, 4, 6]);
+    server.stop();
 }
 
 #[test]

@@ -94,3 +94,18 @@ pub fn spawn(test: &str, variables: &[(&str, &OsStr)]) -> (Child, SocketAddr) {
     });
     (child, address.expect("an address"))
 }
+
+pub const FORM: &str = "Content-Type: multipart/form-data; boundary=\"b o\"\r\n";
+
+/// A body with these parts, each its headers behind `form-data` and its data. With [`FORM`].
+pub fn form(parts: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for (headers, data) in parts {
+        let head = format!("--b o\r\nContent-Disposition: form-data; {headers}\r\n\r\n");
+        body.extend_from_slice(head.as_bytes());
+        body.extend_from_slice(data);
+        body.extend_from_slice(b"\r\n");
+    }
+    body.extend_from_slice(b"--b o--\r\n");
+    body
+}
