@@ -156,6 +156,10 @@ impl Access {
     pub fn reload(&self) -> io::Result<()> {
         let tokens = self.0.file.read()?;
         let before = self.known();
+        if tokens.is_empty() && !before.is_empty() && !self.0.file.exists() {
+            // Who removes the last token leaves an empty list. Without a file, nobody has decided to let everybody in.
+            return Err(io::Error::other("tokens.json is gone"));
+        }
         let known = tokens.into_iter().map(|token| {
             let same = before.get(&token.id).filter(|known| known.token == token);
             let holder = same.cloned().unwrap_or_else(|| {
@@ -316,4 +320,41 @@ fn of_no_other_site(method: &Method, headers: &HeaderMap) -> Result<(), Refusal>
         "the request comes from a page of another site",
         hint,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::tokens::{NewToken, Scope};
+
+    #[test]
+    fn tokens_whose_file_is_gone_stay() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = TokenFile::of(folder.path());
+        let access = Access::open(file.clone(), Ipv4Addr::LOCALHOST.into()).expect("no tokens");
+        assert!(!access.needs_token());
+        let scope = Scope::try_from("read".to_owned()).expect("a scope");
+        let new = NewToken {
+            name: String::new(),
+            scopes: vec![scope],
+            requests_per_second: None,
+            bytes_per_second: None,
+        };
+        let (token, _) = file.add(new).expect("a token");
+        access.reload().expect("tokens");
+        std::fs::remove_file(folder.path().join("tokens.json")).expect("removed");
+        assert!(access.reload().is_err());
+        assert!(access.needs_token());
+        // The list without tokens is a decision.
+        std::fs::write(
+            folder.path().join("tokens.json"),
+            "{\"version\":1,\"tokens\":[]}",
+        )
+        .expect("written");
+        access.reload().expect("no tokens");
+        assert!(!access.needs_token());
+        assert!(!file.remove(&token.id).expect("not there"));
+    }
 }

@@ -46,6 +46,29 @@ pub trait Catalogue: Send + Sync {
 pub struct Ingest {
     /// A body that came before is the same job.
     pub is_known_by_content: bool,
+    /// The pipeline declares the columns. Formats that have columns of their own do not take them.
+    pub declares_columns: bool,
+}
+
+/// Formats whose bodies have their columns with types.
+const TYPED: [&str; 2] = ["parquet", "arrow"];
+
+impl Ingest {
+    /// Refuses a format that the pipeline could not read.
+    pub(crate) fn takes(self, format: &str) -> Result<(), Refusal> {
+        if !self.declares_columns || !TYPED.contains(&format) {
+            return Ok(());
+        }
+        let text =
+            format!("the pipeline declares its columns, and {format} has columns of its own");
+        let hint = "send JSON, JSON Lines or CSV, or remove schema: from the pipeline file";
+        Err(Refusal::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "unknown_format",
+            text,
+            hint,
+        ))
+    }
 }
 
 /// The parts that all handlers share.
@@ -198,6 +221,7 @@ async fn take(
 ) -> Result<Admitted, Refusal> {
     let rules = wanted.rules(shared)?;
     let format = format(headers)?;
+    rules.takes(format)?;
     let encoding = encoding(headers, format)?;
     let form = Form { format, encoding };
     let key = key(headers)?;
@@ -416,9 +440,30 @@ pub(crate) fn media_type_of(headers: &HeaderMap) -> &str {
     given.split(';').next().unwrap_or("").trim()
 }
 
+/// The character set that the media type names.
+fn charset_of(headers: &HeaderMap) -> Option<&str> {
+    let given = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    let mut parameters = given.split(';').skip(1);
+    parameters.find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        let is_charset = name.trim().eq_ignore_ascii_case("charset");
+        is_charset.then(|| value.trim().trim_matches('"'))
+    })
+}
+
 /// The format of the body, by its media type.
 pub(crate) fn format(headers: &HeaderMap) -> Result<&'static str, Refusal> {
     let given = media_type_of(headers);
+    if let Some(charset) = charset_of(headers)
+        && !charset.eq_ignore_ascii_case("utf-8")
+    {
+        return Err(Refusal::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "unknown_format",
+            format!("the charset {charset:?} is not known"),
+            "send text as UTF-8",
+        ));
+    }
     let mut known = FORMATS.iter();
     let format = known.find(|(name, _)| given.eq_ignore_ascii_case(name));
     format.map(|(_, format)| *format).ok_or_else(|| {

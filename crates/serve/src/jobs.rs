@@ -57,7 +57,17 @@ pub(crate) async fn list(
         }
         _ => {}
     }
-    let limit = asked.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
+    let limit = asked.limit.unwrap_or(PAGE);
+    if !(1..=MAX_PAGE).contains(&limit) {
+        let text = format!("limit={limit} is not from 1 to {MAX_PAGE}");
+        let hint = "ask for more jobs with after=NEXT";
+        return Err(Refusal::new(
+            StatusCode::BAD_REQUEST,
+            "invalid_query",
+            text,
+            hint,
+        ));
+    }
     let filter = JobFilter {
         pipeline: asked.pipeline,
         stream: asked.stream,
@@ -208,7 +218,10 @@ fn outcome(touched: Touched, id: &str, done: StatusCode) -> Result<Response, Ref
         ),
         Touched::Running(job) => conflict(
             "job_running",
-            format!("a run has the job {}: its rows may be committed", job.id),
+            format!(
+                "a run has had the job {}: its rows may be committed",
+                job.id
+            ),
             "wait until the job is done or dead",
         ),
     }

@@ -92,7 +92,8 @@ pub(crate) async fn take(
             let text = format!("the request has more than {MAX_PARTS} parts");
             return Err(Refusal::invalid_multipart(text));
         }
-        let form = form(&part).map_err(|refusal| refusal.of_part(number))?;
+        let form = form(&part).and_then(|form| rules.takes(form.format).map(|()| form));
+        let form = form.map_err(|refusal| refusal.of_part(number))?;
         let key = key.as_ref().map(|key| format!("{key}/{number}"));
         let data = part.map_err(|error| told(&error));
         let received = shared.receiver.receive(data, None).await;

@@ -21,6 +21,8 @@ pub const READER: &str = "source-file";
 /// The name that pipelines write after `use:`.
 pub const NAME: &str = "ingest";
 
+/// The setting of a pipeline that declares the columns.
+pub const SCHEMA: &str = "schema";
 /// The setting of a pipeline that says which bodies are known.
 const DEDUP: &str = "dedup";
 /// Settings of the reader that each request says, or the server.

@@ -1,6 +1,6 @@
 //! The server: its settings, its begin and its end.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -251,6 +251,7 @@ impl Server {
             notice: shared.notice.clone(),
             runs: runs.clone(),
             log,
+            told: HashMap::new(),
         };
         let watch = std::thread::Builder::new()
             .name("watch".into())
@@ -382,29 +383,45 @@ struct Watch {
     notice: Option<crate::work::Notice>,
     runs: Option<Arc<Runs>>,
     log: Log,
+    /// Problems that were told, by their codes.
+    told: HashMap<&'static str, String>,
 }
 
 impl Watch {
-    fn watch(self, ending: &Ending<()>) {
+    fn watch(mut self, ending: &Ending<()>) {
         while ending.recv_timeout(WATCH_EVERY) == Err(RecvTimeoutError::Timeout) {
             self.look();
         }
     }
 
-    fn look(&self) {
-        if let Err(error) = self.access.reload() {
-            let text = format!("the tokens stay as they were: {error}");
-            self.log.warn(text, json!({ "code": "tokens_unreadable" }));
+    /// Tells a problem of this kind once, until another one comes, or it is gone.
+    fn tell_once(&mut self, code: &'static str, problem: Option<String>) {
+        let told = self.told.get(code);
+        match problem {
+            None => {
+                self.told.remove(code);
+            }
+            Some(text) if told != Some(&text) => {
+                self.log.warn(text.clone(), json!({ "code": code }));
+                self.told.insert(code, text);
+            }
+            Some(_) => {}
         }
-        if let Some(Err(error)) = self.tls.as_ref().map(Tls::reload) {
-            let text = format!("the certificate stays as it was: {error}");
-            self.log
-                .warn(text, json!({ "code": "certificate_unreadable" }));
-        }
+    }
+
+    fn look(&mut self) {
+        let problem = self.access.reload().err();
+        let problem = problem.map(|error| format!("the tokens stay as they were: {error}"));
+        self.tell_once("tokens_unreadable", problem);
+        let problem = self.tls.as_ref().and_then(|tls| tls.reload().err());
+        let problem = problem.map(|error| format!("the certificate stays as it was: {error}"));
+        self.tell_once("certificate_unreadable", problem);
         let Some((pipelines, inspect)) = &self.watched else {
             return;
         };
-        match pipelines.scan(&**inspect, &self.log) {
+        let scanned = pipelines.scan(&**inspect, &self.log);
+        let mut problem = None;
+        match scanned {
             Ok(changed) => {
                 if let Some(runs) = self.runs.as_ref().filter(|_| !changed.is_empty()) {
                     runs.pipelines_changed();
@@ -415,11 +432,9 @@ impl Watch {
                     }
                 }
             }
-            Err(error) => {
-                let text = format!("the pipelines stay as they were: {error}");
-                self.log.warn(text, json!({ "code": "folder_unreadable" }));
-            }
+            Err(error) => problem = Some(format!("the pipelines stay as they were: {error}")),
         }
+        self.tell_once("folder_unreadable", problem);
     }
 }
 

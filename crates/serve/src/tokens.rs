@@ -179,6 +179,11 @@ impl TokenFile {
         }
     }
 
+    /// Whether the file is there.
+    pub fn exists(&self) -> bool {
+        self.folder.join(FILE).exists()
+    }
+
     /// All tokens. None if there is no file.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use crate::agenda::{Agenda, Key, LastRun, Next, Standing, Turn};
 use crate::log::Log;
 use crate::metrics::{Ended, Metrics};
-use crate::queue::{READER, Reader, SHARED, Segment, mark};
+use crate::queue::{READER, Reader, SCHEMA, SHARED, Segment, mark};
 use crate::registry::Pipelines;
 use crate::spool::{Spool, make_private, write_private};
 use crate::store::{Body, Pending, Retention, Store, StoreError, Tried, now_ms};
@@ -322,6 +322,10 @@ impl Shared {
             // One was cancelled in between.
             return Ok(Turn::More);
         }
+        let tried = Tried {
+            tried: tried.tried.max(last.id),
+            ..tried
+        };
         match self.move_jobs(&of_queue, key, &tried, &jobs)? {
             Moved::All => Ok(Turn::More),
             Moved::Rest(problem) => Err(problem),
@@ -383,7 +387,7 @@ impl Shared {
     ) -> Result<Moved, Problem> {
         let failure = match self.run(pipeline, key, tried, jobs) {
             Ok(()) => return Ok(Moved::All),
-            Err(Problem::Run(failure)) if is_of_bodies(&failure) => failure,
+            Err(Problem::Run(failure)) if is_of_bodies(&failure, pipeline) => failure,
             Err(problem @ Problem::Run(_)) => return Ok(Moved::Rest(problem)),
             Err(other) => return Err(other),
         };
@@ -393,8 +397,11 @@ impl Shared {
             let reason = reason(&failure, alone.id);
             self.store.dead(alone.id, &reason)?;
             let text = format!(
-                "{}.{}: the job {} is dead: {failure}",
-                key.0, key.1, alone.id
+                "{}.{}: the job {} is dead: {}",
+                key.0,
+                key.1,
+                alone.id,
+                told(&reason)
             );
             let facts =
                 json!({ "pipeline": key.0, "stream": key.1, "job": alone.id, "error": reason });
@@ -521,6 +528,9 @@ impl Drop for Removed {
     }
 }
 
+/// The code of a run with more rejects than the pipeline allows.
+const TOO_MANY_REJECTS: &str = "too_many_rejects";
+
 /// The digits of a job's id in the name of its file: names are in the order of the ids.
 const ID_DIGITS: usize = 20;
 
@@ -533,17 +543,33 @@ fn file_name(job: &Pending) -> String {
     format!("{:0ID_DIGITS$}.{}{ending}", job.id, job.format)
 }
 
-/// Whether the bodies are to blame, and not the destination or the way to it: the reader cannot read them, or the
-/// destination refuses their rows while it writes them. A table that was dropped blames no body.
-fn is_of_bodies(failure: &Failure) -> bool {
+/// Codes that blame the target, or the place where the rejects are kept, whatever the bodies have.
+const OF_TARGET: [&str; 4] = [
+    "target_missing",
+    "target_lost_rows",
+    "checkpoint_invalid",
+    "cursor_missing",
+];
+
+/// Whether the bodies are to blame, and not the pipeline file, the destination or the way to it: the reader cannot read
+/// them, they have too many rejects, the destination refuses their rows while it writes them, or it refuses the columns
+/// that were inferred from them. Columns that the pipeline file declares are the same for all bodies.
+fn is_of_bodies(failure: &Failure, pipeline: &Pipeline) -> bool {
     let passes = matches!(
         failure.class,
         Class::Cancelled | Class::Busy | Class::Environment
     );
-    let is_of_reader = failure.connector.as_deref() == Some(READER);
+    if passes || failure.passes_after_ms.is_some() || OF_TARGET.contains(&failure.code.as_str()) {
+        return false;
+    }
     let export = failure.export.unwrap_or_default();
-    let is_of_rows = failure.class == Class::Contract && export.starts_with("writer.");
-    !passes && failure.passes_after_ms.is_none() && (is_of_reader || is_of_rows)
+    if failure.connector.as_deref() == Some(READER) {
+        // It opens with the settings of the pipeline file, and then looks at the bodies.
+        return failure.class != Class::Config || !export.ends_with("open");
+    }
+    let is_inferred = !pipeline.source_config().contains_key(SCHEMA);
+    failure.class == Class::Contract
+        && (is_inferred || export.starts_with("writer.") || failure.code == TOO_MANY_REJECTS)
 }
 
 /// The reason of a dead job. Its place is a line of the body, and not a file.
@@ -554,15 +580,34 @@ fn reason(failure: &Failure, job: i64) -> Value {
         line.parse::<u64>().ok()
     });
     json!({
-        "code": failure.code, "message": failure.message, "hint": failure.hint,
+        "code": failure.code, "message": failure.message, "hint": hint(failure),
         "column": failure.column, "line": line,
     })
+}
+
+/// The next action of a client. The reader's hints are about files.
+fn hint(failure: &Failure) -> Option<&str> {
+    match failure.code.as_str() {
+        "compressed_damaged" | "compressed_unknown" => {
+            Some("send the Content-Encoding that the body has, or none")
+        }
+        "compressed_truncated" | "file_not_utf8" => Some("send the body again, as UTF-8"),
+        _ => failure.hint.as_deref(),
+    }
+}
+
+/// A dead job in one line.
+fn told(reason: &Value) -> String {
+    let text = |key: &str| reason[key].as_str().unwrap_or_default().to_owned();
+    let line = reason["line"].as_u64();
+    let line = line.map_or(String::new(), |line| format!(" line {line}:"));
+    format!("error[{}]{line} {}", text("code"), text("message"))
 }
 
 /// The reason why the jobs of a stream stay pending.
 #[derive(Debug, thiserror::Error)]
 enum Problem {
-    #[error("{0}")]
+    #[error("error[{}] {}", .0.code, .0.message)]
     Run(Box<Failure>),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -586,12 +631,21 @@ enum Problem {
 const REBIND_HINT: &str = "cancel the pending jobs whose rows the destination has; then \
     POST /v1/pipelines/PIPELINE/streams/STREAM/rebind moves all others";
 
+const CLEAR_HINT: &str = "if the table is meant to be gone, `rapidbyte state clear FILE STREAM` lets the stream begin \
+    with a new one; then replay the jobs whose rows are needed";
+
 impl Problem {
     /// As JSON: the code, what happened, what to do next.
     fn told(&self) -> Value {
         let of = |code: &str, hint: Option<&str>| json!({ "code": code, "message": self.to_string(), "hint": hint });
         match self {
-            Self::Run(failure) => json!(failure),
+            Self::Run(failure) => {
+                let mut told = json!(failure);
+                if OF_TARGET.contains(&failure.code.as_str()) {
+                    told["hint"] = CLEAR_HINT.into();
+                }
+                told
+            }
             Self::Store(_) => of("store_failed", None),
             Self::Disk(_) => of(
                 "spool_failed",

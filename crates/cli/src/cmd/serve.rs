@@ -197,8 +197,9 @@ fn failure(error: ServeError) -> Failure {
             .hint("set --tls-cert and --tls-key, or --behind-proxy where a proxy has TLS"),
         ServeError::FolderInUse(_) => of(Class::Busy, "server_running")
             .hint("end the other server, or name another folder with --data"),
-        ServeError::System(..) => of(Class::Environment, "server_not_started")
-            .hint("look at the address, and whether the folder of --data can be written"),
+        ServeError::System(..) => of(Class::Environment, "server_not_started").hint(
+            "the message has the reason: free the address, or make the folder of --data writable",
+        ),
         ServeError::Store(_) | ServeError::Runs(_) => of(Class::Environment, "store_failed")
             .hint("look at the disk; a store of a newer version needs the newer program"),
         ServeError::DeletesRows(_) | ServeError::DuplicatePipeline(_) => {

@@ -20,6 +20,7 @@ impl Catalogue for Orders {
         let is_known = pipeline == "p" && matches!(stream, "s" | "c" | "a b");
         is_known.then_some(Ingest {
             is_known_by_content,
+            ..Ingest::default()
         })
     }
 

@@ -15,6 +15,7 @@ impl Catalogue for Contents {
         let is_known = pipeline == "p" && stream == "s";
         is_known.then_some(Ingest {
             is_known_by_content: true,
+            ..Ingest::default()
         })
     }
 

@@ -215,6 +215,148 @@ fn files_of_one_request_are_rows_when_the_request_has_waited() {
     server.stop();
 }
 
+/// A server with one pipeline `p`, whose source and rejects are as given. Also gets its messages.
+fn start_with(
+    folder: &Path,
+    url: &str,
+    config: &str,
+    more: &str,
+) -> (Server, mpsc::Receiver<String>) {
+    let text = format!(
+        "version: 1\npipeline: p\nsource: {{ use: ingest, config: {{ {config} }}, streams: [s] }}\n\
+         destination: {{ use: dest-postgres, config: {{ url: \"{url}\" }}, write_mode: append }}\n{more}"
+    );
+    let environment = Environment::from_fn(|_| None).without_env_file();
+    let pipeline = Pipeline::from_str(&text, folder, &environment).expect("a pipeline");
+    let (told, tells) = mpsc::channel();
+    let log = Log::new(move |message| {
+        told.send(message.text.clone()).ok();
+    });
+    let pipelines = Pipelines::new([pipeline]).expect("a pipeline of the queue");
+    let settings = Settings::new(&folder.join("server"));
+    let server = Server::run(settings, engine(), pipelines, log).expect("a server");
+    (server, tells)
+}
+
+const P: &str = "/v1/ingest/p/s";
+const P_AND_WAIT: &str = "/v1/ingest/p/s?wait=true";
+
+#[test]
+fn many_bad_jobs_among_good_ones_are_no_sign_of_a_backup() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (server, tells) = start_with(folder.path(), &database.url(), "schema: { id: int64 }", "");
+    let mut client = Client::new(server.address());
+    for id in 0..60 {
+        let body = match id % 10 {
+            3 => "{\"id\":\"x\"}".to_owned(),
+            _ => format!("{{\"id\":{id}}}"),
+        };
+        assert_eq!(client.post(P, JSON_LINES, body.as_bytes()).status, 202);
+    }
+    assert_eq!(
+        client.post(P_AND_WAIT, JSON_LINES, b"{\"id\":60}").status,
+        200
+    );
+    server.stop();
+    let told: Vec<String> = tells.iter().collect();
+    assert_eq!(
+        told.iter().filter(|text| text.contains("is dead")).count(),
+        6,
+        "{told:?}"
+    );
+    assert!(told.iter().all(|text| !text.contains("backup")), "{told:?}");
+}
+
+#[test]
+fn a_body_whose_columns_are_refused_is_dead_alone() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (server, _tells) = start_with(folder.path(), &database.url(), "", "");
+    let mut client = Client::new(server.address());
+    assert_eq!(
+        client.post(P_AND_WAIT, JSON_LINES, b"{\"id\":1}").status,
+        200
+    );
+    let long = format!("{{\"id\":2,\"{}\":1}}", "k".repeat(201));
+    for body in [
+        "{\"id\":2,\"ctid\":1}",
+        "{\"id\":2,\"\":1}",
+        "{\"id\":2,\"a\\u0000b\":1}",
+        long.as_str(),
+        // No column of the table, alone.
+        "{\"q\":2}",
+    ] {
+        let answer = client.post(P_AND_WAIT, JSON_LINES, body.as_bytes());
+        assert_eq!(answer.status, 422, "{body} {}", answer.body);
+        assert_eq!(
+            answer.body["job"]["state"], "dead",
+            "{body} {}",
+            answer.body
+        );
+    }
+    assert_eq!(
+        client.post(P_AND_WAIT, JSON_LINES, b"{\"id\":3}").status,
+        200
+    );
+    let rows = database
+        .client()
+        .query("SELECT id FROM public.s ORDER BY id", &[])
+        .expect("rows");
+    let ids: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+    assert_eq!(ids, [1, 3]);
+    server.stop();
+}
+
+#[test]
+fn the_limit_of_rejects_is_of_one_job() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let schema = "schema: { id: \"int64 not null\" }";
+    let rejects = "rejects: { max_rows: 3, to: rej.bad }\n";
+    let (server, _tells) = start_with(folder.path(), &database.url(), schema, rejects);
+    let mut client = Client::new(server.address());
+    for id in 0..20 {
+        let body = format!("{{\"id\":{id}}}\n{{\"id\":\"x\"}}\n");
+        assert_eq!(client.post(P, JSON_LINES, body.as_bytes()).status, 202);
+    }
+    let answer = client.post(P_AND_WAIT, JSON_LINES, b"{\"id\":99}\n{}\n{}\n{}\n{}\n");
+    assert_eq!(
+        (answer.status, &answer.body["job"]["reason"]["code"]),
+        (422, &"too_many_rejects".into())
+    );
+    assert_eq!(
+        client.post(P_AND_WAIT, JSON_LINES, b"{\"id\":20}").status,
+        200
+    );
+    let row = database
+        .client()
+        .query_one("SELECT count(*), max(id) FROM public.s", &[])
+        .expect("rows");
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (21, 20));
+    server.stop();
+}
+
+#[test]
+fn a_format_that_has_columns_of_its_own_is_refused_where_they_are_declared() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (server, _tells) = start_with(folder.path(), &database.url(), "schema: { id: int64 }", "");
+    let mut client = Client::new(server.address());
+    let parquet = "Content-Type: application/vnd.apache.parquet\r\n";
+    let latin = "Content-Type: text/csv; charset=latin1\r\n";
+    for headers in [parquet, latin] {
+        let answer = client.post(P, headers, b"PAR1");
+        assert_eq!(
+            (answer.status, &answer.body["error"]["code"]),
+            (415, &"unknown_format".into())
+        );
+    }
+    let utf8 = "Content-Type: text/csv; charset=\"UTF-8\"\r\n";
+    assert_eq!(client.post(P_AND_WAIT, utf8, b"id\n1\n").status, 200);
+    server.stop();
+}
+
 #[test]
 fn a_pipeline_that_deletes_rows_does_not_read_the_queue() {
     let environment = Environment::from_fn(|_| None).without_env_file();
