@@ -123,6 +123,11 @@ pub enum ServeError {
         "the pipeline {0} deletes rows that a run does not read: set write_mode: append or upsert, and remove deletes"
     )]
     DeletesRows(String),
+    /// The jobs of the queue begin its runs.
+    #[error(
+        "the pipeline {0} runs when it has jobs, and its schedule would never begin a run: remove schedule"
+    )]
+    ScheduleOfQueue(String),
     /// The path of a request names the pipeline.
     #[error("two pipelines have the name {0}: rename one of them")]
     DuplicatePipeline(String),
