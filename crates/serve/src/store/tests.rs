@@ -56,7 +56,7 @@ impl Opened {
         block(self.store.admit(job)).expect("an answer")
     }
 
-    fn new(&self, job: NewJob) -> Job {
+    fn admitted(&self, job: NewJob) -> Job {
         match self.admit(job) {
             Admitted::New(job) => job,
             other => panic!("{other:?}"),
@@ -84,7 +84,7 @@ impl Opened {
 #[test]
 fn a_job_is_admitted_once_by_its_key_or_its_content() {
     let opened = open(LIMITS);
-    let first = opened.new(job(Some("k"), b"a"));
+    let first = opened.admitted(job(Some("k"), b"a"));
     assert_eq!(
         opened.admit(job(Some("k"), b"a")),
         Admitted::Known(first.clone())
@@ -103,7 +103,7 @@ fn a_job_is_admitted_once_by_its_key_or_its_content() {
         stream: "t".into(),
         ..job(Some("k"), b"b")
     };
-    assert_eq!(opened.new(elsewhere).id, first.id + 1);
+    assert_eq!(opened.admitted(elsewhere).id, first.id + 1);
     assert_eq!(
         opened.admit(by_content(b"a")),
         Admitted::Known(first.clone())
@@ -111,7 +111,7 @@ fn a_job_is_admitted_once_by_its_key_or_its_content() {
     // A dead job moves nothing: its bytes may come again.
     let reason = serde_json::json!({ "code": "c" });
     opened.store.dead(first.id, &reason).expect("stored");
-    assert_eq!(opened.new(by_content(b"a")).id, first.id + 2);
+    assert_eq!(opened.admitted(by_content(b"a")).id, first.id + 2);
     let found = block(opened.store.job(first.id))
         .expect("an answer")
         .expect("a job");
@@ -122,16 +122,16 @@ fn a_job_is_admitted_once_by_its_key_or_its_content() {
 #[test]
 fn a_full_queue_admits_no_job_also_after_a_restart() {
     let opened = open(LIMITS);
-    opened.new(job(None, &[1; 60]));
+    opened.admitted(job(None, &[1; 60]));
     assert_eq!(opened.admit(job(None, &[1; 41])), Admitted::Full);
-    opened.new(job(None, &[1; 40]));
+    opened.admitted(job(None, &[1; 40]));
     let opened = opened.again(LIMITS);
     assert_eq!(
         (opened.store.held().jobs, opened.store.held().bytes),
         (2, 100)
     );
     assert_eq!(opened.admit(job(None, &[1])), Admitted::Full);
-    opened.new(job(None, &[]));
+    opened.admitted(job(None, &[]));
     assert_eq!(opened.admit(job(None, &[])), Admitted::Full);
     assert_eq!(opened.ids(JobFilter::default(), 10), [1, 2, 3]);
     let of = |pipeline: &str, after| JobFilter {
@@ -146,7 +146,7 @@ fn a_full_queue_admits_no_job_also_after_a_restart() {
         .store
         .dead(1, &serde_json::json!({}))
         .expect("stored");
-    opened.new(job(None, &[]));
+    opened.admitted(job(None, &[]));
     assert_eq!(opened.admit(job(None, &[1])), Admitted::Full);
     let (discarded, file) = block(opened.store.discard(1)).expect("an answer");
     assert!(
@@ -167,8 +167,8 @@ fn a_job_is_cancelled_only_before_a_run_has_it_and_replayed_after_its_end() {
     let opened = open(LIMITS);
     let store = &opened.store;
     let (first, second) = (
-        opened.new(job(None, b"a")).id,
-        opened.new(job(None, b"b")).id,
+        opened.admitted(job(None, b"a")).id,
+        opened.admitted(job(None, b"b")).id,
     );
     store.tried("p", "s").expect("an answer");
     assert_eq!(store.try_through("p", "s", first).expect("stored"), 1);
@@ -219,7 +219,7 @@ fn a_file_is_forgotten_with_the_last_job_that_has_it() {
         body: Body::Spooled("f".into()),
         ..job(None, &[1; 50])
     };
-    let first = opened.new(spooled).id;
+    let first = opened.admitted(spooled).id;
     store.dead(first, &serde_json::json!({})).expect("stored");
     block(store.replay(first)).expect("an answer");
     store.done_through("p", "s", 9).expect("stored");
@@ -242,14 +242,14 @@ fn a_file_is_forgotten_with_the_last_job_that_has_it() {
     assert_eq!(store.held(), Held::default());
     assert!(opened.ids(JobFilter::default(), 9).is_empty());
     // Ids are never used again.
-    assert_eq!(opened.new(job(None, b"a")).id, 3);
+    assert_eq!(opened.admitted(job(None, b"a")).id, 3);
 }
 
 #[test]
 fn a_stream_knows_what_it_has_tried() {
     let opened = open(LIMITS);
     let store = &opened.store;
-    let first = opened.new(job(None, b"a")).id;
+    let first = opened.admitted(job(None, b"a")).id;
     let begun = store.tried("p", "s").expect("an answer");
     assert_eq!(
         (begun.tried, begun.seen.clone(), begun.is_in_doubt),
