@@ -23,6 +23,7 @@ use crate::metrics::Metrics;
 use crate::receive::{Content, Received, Receiver};
 use crate::registry::Pipelines;
 use crate::request::{Asked, Place};
+use crate::runs::Runs;
 use crate::server::Settings;
 use crate::spool::SpoolFile;
 use crate::store::{Admitted, Body as Kept, Job, JobState, NewJob, Store, StoreError};
@@ -51,6 +52,8 @@ pub(crate) struct Shared {
     pub catalogue: Arc<dyn Catalogue>,
     /// The pipelines that run. `None` if nobody runs pipelines.
     pub pipelines: Option<Arc<Pipelines>>,
+    /// The runs of pipelines with other sources. `None` if nobody runs pipelines.
+    pub runs: Option<Arc<Runs>>,
     pub store: Store,
     pub receiver: Receiver,
     /// The receiver of news about jobs. `None` if nobody runs pipelines.

@@ -238,6 +238,7 @@ impl Server {
         let shared = Shared {
             catalogue,
             pipelines,
+            runs: runs.clone(),
             receiver: Receiver::new(settings.bodies, spool, store.clone()),
             store,
             notice: work.as_ref().map(Work::notice),
@@ -282,7 +283,7 @@ impl Server {
             // Nobody listens if no request waits.
             let _ = finished.send(true);
         };
-        let routes = routes(shared, runs.clone(), access);
+        let routes = routes(shared, access);
         let known_runs = runs.clone();
         let serving = move || {
             runtime.block_on(connections.serve(listener, routes, stopped, finish));
