@@ -3,6 +3,7 @@
 mod access;
 mod ingest;
 mod pages;
+mod run_pages;
 mod runs;
 mod schedules;
 mod support;
