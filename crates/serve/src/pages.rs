@@ -10,6 +10,7 @@ mod jobs;
 mod list;
 mod pipeline;
 mod pipelines;
+mod rejects;
 mod report;
 mod run;
 mod runs;
@@ -93,6 +94,7 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/pipelines/{pipeline}", get(pipeline::show))
         .route("/pipelines/{pipeline}/retry", post(pipeline::retry))
         .route("/pipelines/{pipeline}/run", post(pipeline::run))
+        .route("/pipelines/{pipeline}/rejects", get(rejects::show))
         .route("/runs", get(runs::list))
         .route("/runs/{id}", get(run::show))
         .route("/runs/{id}/cancel", post(run::cancel))

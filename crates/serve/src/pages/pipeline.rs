@@ -12,8 +12,8 @@ use serde_json::json;
 use super::pipelines::{States, everything, states};
 use super::run::{runs_of, shown};
 use super::{
-    Entry, Live, Page, Table, ago, badge, button, encoded, escape, failure, problem, properties,
-    schedule, section, when,
+    Entry, Live, Page, Table, ago, badge, button, encoded, escape, failure, link, problem,
+    properties, schedule, section, when,
 };
 use crate::access::Granted;
 use crate::agenda::Standing;
@@ -129,6 +129,13 @@ pub(super) fn content(name: &str, known: &Known, states: &States, may_operate: b
     let mut values = vec![("file", file)];
     if known.reads_queue() {
         values.push(("jobs", of_jobs(name)));
+    }
+    if let Some(to) = pipeline.rejects_to() {
+        let href = format!("/pipelines/{}/rejects", encoded(name));
+        values.push((
+            "rejects",
+            format!("{} in {}", link(&href, "kept"), escape(to)),
+        ));
     }
     let mut body = format!(
         "<h1>{}</h1>\n<p class=\"quiet\">{} → {}</p>\n{}",

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
-use rapidbyte::Pipeline;
+use rapidbyte::{Engine, Pipeline};
 use serde_json::Value;
 
 use super::store::Filter;
@@ -95,6 +95,11 @@ impl Runs {
             (name.to_owned(), standing)
         });
         Ok(each.collect())
+    }
+
+    /// The engine of the runs.
+    pub(crate) fn engine(&self) -> Engine {
+        self.shared.engine.clone()
     }
 
     /// The runs that are queued, and those at work.

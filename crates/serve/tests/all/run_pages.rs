@@ -11,7 +11,7 @@ use rapidbyte_serve::{Log, NewToken, Pipelines, Scope, Server, Settings, TokenFi
 use crate::pages::{HOSTILE, HTML, Shown, browser, get, location, post, samples};
 
 /// A test that waits longer fails.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(20);
 /// Once a year: no run of the schedule begins during a test that does not run at this moment.
 const SCHEDULE: &str = "schedule: { cron: '30 2 29 2 *', timezone: Europe/Berlin }\n";
 
@@ -257,6 +257,60 @@ fn a_token_sees_the_runs_of_its_pipelines() {
     assert_eq!(post(address, "/runs/1/cancel", &reader, "").status, 403);
     assert_eq!(post(address, "/runs/1/again", &of_many, "").status, 404);
     assert_eq!(post(address, "/runs/1/again", &operator, "").status, 303);
+    server.stop();
+}
+
+#[test]
+fn rejects_are_shown_and_their_values_only_to_operators() {
+    use base64::Engine as _;
+    let folder = tempfile::tempdir().expect("a folder");
+    let files = folder.path().join("pipelines");
+    std::fs::create_dir_all(&files).expect("a folder");
+    let rows = "{\"id\":1}\n{\"id\":\"<script>alert(1)</script>\"}\n{\"id\":\"two\"}\n{\"id\":4}\n";
+    std::fs::write(files.join("rows.jsonl"), rows).expect("a file");
+    let text = "version: 1\npipeline: typed\n\
+                source: { use: source-file, config: { path: rows.jsonl, schema: { id: int64 } }, streams: [rows] }\n\
+                destination: { use: dest-file, config: { path: 'typed/{stream}/{part}.jsonl' }, write_mode: append }\n\
+                rejects: { max_rows: 10, to: rejects }\n";
+    std::fs::write(files.join("typed.yaml"), text).expect("a file");
+    let state = folder.path().join("server");
+    std::fs::create_dir_all(&state).expect("a folder");
+    let basic = |scope: &str| {
+        let new = NewToken {
+            name: "test".into(),
+            scopes: vec![Scope::try_from(scope.to_owned()).expect("a scope")],
+            requests_per_second: None,
+            bytes_per_second: None,
+        };
+        let secret = TokenFile::of(&state).add(new).expect("a token").1;
+        let basic = base64::engine::general_purpose::STANDARD.encode(format!("me:{secret}"));
+        format!("{HTML}Authorization: Basic {basic}\r\n")
+    };
+    let (reader, operator, other) = (basic("read"), basic("operate:typed"), basic("read:copy"));
+    let server = start(folder.path());
+    let address = server.address();
+    post(address, "/pipelines/typed/run", &operator, "select=");
+    until(address, "/runs/1", &reader, ">succeeded<");
+    let run = get(address, "/runs/1", &reader);
+    assert_has(&run, &["data-name=\"rejects\">2</td>"]);
+    let pipeline = get(address, "/pipelines/typed", &reader);
+    assert_has(&pipeline, &["href=\"/pipelines/typed/rejects\""]);
+    let path = "/pipelines/typed/rejects";
+    let counts = "data-name=\"rejects\">2</td>";
+    let seen = get(address, path, &operator);
+    assert_has(
+        &seen,
+        &[counts, "rows.jsonl", "two", "&lt;script&gt;", ">record<"],
+    );
+    let seen = get(address, path, &reader);
+    assert_has(&seen, &[counts, "rows.jsonl", "2 in all"]);
+    for value in ["two", "&lt;script&gt;", ">record<"] {
+        assert!(!seen.text.contains(value), "{value}: {}", seen.text);
+    }
+    assert_eq!(get(address, path, &other).status, 403);
+    let none = get(address, "/pipelines/copy/rejects", &other);
+    assert_eq!(none.status, 404);
+    assert!(none.text.contains("no_rejects"), "{}", none.text);
     server.stop();
 }
 
