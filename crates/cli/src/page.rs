@@ -11,15 +11,16 @@ mod shelf;
 use std::fmt::Write as _;
 
 use rapidbyte::{
-    Failure, Progress, RejectReport, Report, Side, StageReport, StreamReport, StreamState, Warning,
+    Failure, Progress, RejectReport, Report, Side, StreamReport, StreamState, Warning,
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::samples::Sample;
 pub use index::Index;
 pub use paper::Paper;
 use rapidbyte_page::escape::html as escape;
-use rapidbyte_page::figures::{bytes, count, counted, rate};
+use rapidbyte_page::figures::{bytes, count, counted, rate, seconds};
+use rapidbyte_page::phases::{Lane, legend};
 use rapidbyte_page::{STYLE, section};
 pub use shelf::Shelf;
 
@@ -352,53 +353,26 @@ fn bullets<'a>(
     }
 }
 
-/// The groups that phases are drawn as: a class of the style sheet, what it says, and the ends of
-/// the report's keys.
-const GROUPS: [(&str, &str, &[&str]); 8] = [
-    (
-        "setup",
-        "load and instantiate",
-        &["module_load", "vm_setup"],
-    ),
-    ("connect", "connect and query", &["connect", "query"]),
-    ("outside", "wait for the server or disk", &["fetch"]),
-    (
-        "work",
-        "convert values",
-        &[
-            "arrow_encode",
-            "arrow_decode",
-            "decode",
-            "transform",
-            "encode",
-        ],
-    ),
-    (
-        "host",
-        "cross the sandbox boundary, compress",
-        &["crossing", "decompress", "compress"],
-    ),
-    ("peer", "wait for another stage", &["channel_wait", "recv"]),
-    ("write", "flush and commit", &["flush", "commit"]),
-    ("other", "other", &["other"]),
-];
-
-/// The group of a key such as `source_fetch_secs`.
-fn group(key: &str) -> usize {
-    let name = key.trim_end_matches("_secs");
-    let found = GROUPS
-        .iter()
-        .position(|(_, _, ends)| ends.iter().any(|end| name.ends_with(end)));
-    found.unwrap_or(GROUPS.len() - 1)
-}
-
 fn waterfall(report: &Report) -> String {
     let total = report.total_secs.max(1e-9);
-    let planning = lane("planning", "", 0.0, report.plan_secs, total, None);
+    let plan = Lane {
+        name: "planning",
+        does: "",
+        start_secs: 0.0,
+        wall_secs: report.plan_secs,
+        phases: None,
+    };
+    let planning = plan.html(total);
     let lanes = |stream: &&StreamReport| -> String {
-        let (start, name) = (stream.start_secs, stream.name.as_str());
         let lanes = stream.stages().map(|(side, stage)| {
-            lane(name, does(side), start, stage.wall_secs, total, Some(stage))
+            let lane = Lane {
+                name: &stream.name,
+                does: does(side),
+                start_secs: stream.start_secs,
+                wall_secs: stage.wall_secs,
+                phases: Some(&stage.parts),
+            };
+            lane.html(total)
         });
         lanes.collect()
     };
@@ -409,14 +383,11 @@ fn waterfall(report: &Report) -> String {
             "<div class=\"lanes\">\n{lines}</div>\n"
         ))
     );
-    let legend: String = GROUPS
-        .iter()
-        .map(|(class, text, _)| format!("<span><i class=\"{class}\"></i>{text}</span>\n"))
-        .collect();
     let lanes = format!(
         "{lines}<div class=\"axis\"><span>0</span><span>{}</span></div>\n\
-         <div class=\"legend\">\n{legend}</div>\n{}",
+         {}{}",
         seconds(total),
+        legend(),
         breakdown(report)
     );
     section(
@@ -434,53 +405,6 @@ fn does(side: Side) -> &'static str {
         Side::Transform => "transforms",
         Side::Destination => "writes",
     }
-}
-
-/// One stage's bar; without a stage, a plain one.
-fn lane(
-    name: &str,
-    side: &str,
-    start: f64,
-    wall: f64,
-    total: f64,
-    stage: Option<&StageReport>,
-) -> String {
-    let percent = |secs: f64| (100.0 * secs / total).clamp(0.0, 100.0);
-    let parts = match stage {
-        None => format!(
-            "<i class=\"setup\" style=\"width:100%\" title=\"planning {}\"></i>",
-            seconds(wall)
-        ),
-        Some(stage) => segments(&stage.parts, stage.wall_secs),
-    };
-    format!(
-        "<div class=\"lane\"><span class=\"name\">{} <small>{side}</small></span>\
-         <span class=\"track\"><span class=\"bar\" style=\"margin-left:{:.3}%;width:{:.3}%\">{parts}</span></span>\
-         <span class=\"secs\">{}</span></div>\n",
-        escape(name),
-        percent(start),
-        percent(wall).min(100.0 - percent(start)),
-        seconds(wall)
-    )
-}
-
-fn segments(parts: &Map<String, Value>, wall: f64) -> String {
-    let mut sums = [0.0; GROUPS.len()];
-    for (key, value) in parts {
-        sums[group(key)] += value.as_f64().unwrap_or(0.0);
-    }
-    let mut text = String::new();
-    for ((class, words, _), secs) in GROUPS.iter().zip(sums) {
-        let percent = 100.0 * secs / wall.max(1e-9);
-        if percent >= 0.05 {
-            let _ = write!(
-                text,
-                "<i class=\"{class}\" style=\"width:{percent:.3}%\" title=\"{words}: {}, {percent:.1} %\"></i>",
-                seconds(secs)
-            );
-        }
-    }
-    text
 }
 
 /// Every part of every stage, in figures.
@@ -662,18 +586,11 @@ fn grants(plan: &Value) -> String {
     )
 }
 
-/// As a person reads it.
-fn seconds(secs: f64) -> String {
-    match secs {
-        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
-        s if s < 120.0 => format!("{s:.2} s"),
-        s => format!("{} min {:02.0} s", (s / 60.0) as u64, s % 60.0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use rapidbyte::{Phase, phase_key};
+    use rapidbyte::{Phase, StageReport, phase_key};
+    use rapidbyte_page::phases::class;
+    use serde_json::Map;
 
     use super::*;
 
@@ -681,12 +598,10 @@ mod tests {
     fn every_phase_has_a_group_of_its_own_kind() {
         for phase in Phase::ALL {
             for side in Side::ALL {
-                let is_other = GROUPS[group(phase_key(phase, side))].0 == "other";
+                let is_other = class(phase_key(phase, side)) == "other";
                 assert_eq!(is_other, phase == Phase::Other, "{phase:?}");
             }
         }
-        assert_eq!(GROUPS[group("dest_arrow_decode_secs")].0, "work");
-        assert_eq!(GROUPS[group("decompress_secs")].0, "host");
     }
 
     fn report(streams: usize) -> Report {
@@ -796,12 +711,5 @@ mod tests {
             html.contains("<td>a&lt;b</td>") && html.contains("not started"),
             "{html}"
         );
-    }
-
-    #[test]
-    fn times_are_read_at_a_glance() {
-        assert_eq!(seconds(0.0123), "12.3 ms");
-        assert_eq!(seconds(12.345), "12.35 s");
-        assert_eq!(seconds(187.0), "3 min 07 s");
     }
 }

@@ -52,6 +52,15 @@ pub fn rate(rows: u64, secs: f64) -> String {
     }
 }
 
+/// A time in seconds with the digits that matter.
+pub fn seconds(secs: f64) -> String {
+    match secs {
+        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        s if s < 120.0 => format!("{s:.2} s"),
+        s => format!("{} min {:02.0} s", (s / 60.0) as u64, s % 60.0),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,5 +72,11 @@ mod tests {
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1 << 20), "1.0 MiB");
         assert_eq!(rate(2_500_000, 1.0), "2.50M rows/s");
+    }
+    #[test]
+    fn times_are_read_at_a_glance() {
+        assert_eq!(seconds(0.0123), "12.3 ms");
+        assert_eq!(seconds(12.345), "12.35 s");
+        assert_eq!(seconds(187.0), "3 min 07 s");
     }
 }

@@ -24,6 +24,7 @@ use crate::multipart;
 use crate::receive::{Content, Received, Receiver, Share};
 use crate::registry::Pipelines;
 use crate::request::{Asked, Place};
+use crate::runs::Runs;
 use crate::server::Settings;
 use crate::spool::SpoolFile;
 use crate::store::{
@@ -77,6 +78,8 @@ pub(crate) struct Shared {
     pub catalogue: Arc<dyn Catalogue>,
     /// The pipelines that run. `None` if nobody runs pipelines.
     pub pipelines: Option<Arc<Pipelines>>,
+    /// The runs of pipelines with other sources. `None` if nobody runs pipelines.
+    pub runs: Option<Arc<Runs>>,
     pub store: Store,
     pub receiver: Receiver,
     /// The receiver of news about jobs. `None` if nobody runs pipelines.

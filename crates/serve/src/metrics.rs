@@ -3,6 +3,7 @@
 //! Labels are bounded: routes are those of the server, codes are those of `docs/errors.md`, and pipelines and streams are
 //! those of the pipeline files, up to [`MAX_STREAMS`].
 
+mod runs;
 mod scrape;
 mod text;
 

@@ -1,13 +1,20 @@
-//! Pages for people: pipelines, jobs, connectors and settings, as HTML that the server renders.
+//! Pages for people: pipelines, runs, jobs, connectors and settings, as HTML that the server renders.
 //!
 //! They show what `/v1` tells, under the same scopes, and their forms do what its POST requests do. Each text that is not
-//! ours is escaped. A page works without its script, which only reads it again.
+//! ours is escaped. A page works without its script, which
+//! only keeps it up to date.
 
 mod connectors;
 mod job;
 mod jobs;
+mod list;
 mod pipeline;
 mod pipelines;
+mod rejects;
+mod report;
+mod run;
+mod runs;
+mod schedule;
 mod settings;
 mod table;
 #[cfg(test)]
@@ -46,14 +53,16 @@ const FOR_PROGRAMS: [&str; 4] = ["/v1/", "/metrics", "/healthz", "/readyz"];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Entry {
     Pipelines,
+    Runs,
     Jobs,
     Connectors,
     Settings,
 }
 
 impl Entry {
-    const ALL: [(Self, &str, &str); 4] = [
+    const ALL: [(Self, &str, &str); 5] = [
         (Self::Pipelines, "/", "Pipelines"),
+        (Self::Runs, "/runs", "Runs"),
         (Self::Jobs, "/jobs", "Jobs"),
         (Self::Connectors, "/connectors", "Connectors"),
         (Self::Settings, "/settings", "Settings"),
@@ -64,9 +73,18 @@ impl Entry {
 struct Page<'p> {
     title: &'p str,
     entry: Option<Entry>,
-    /// Its content changes by itself.
-    is_live: bool,
+    live: Live,
     body: String,
+}
+
+/// How the content of a page changes by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Live {
+    No,
+    /// The script reads it again from time to time.
+    Refreshes,
+    /// The script follows the events of this run.
+    Follows(i64),
 }
 
 /// The paths of the pages.
@@ -75,6 +93,12 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/", get(pipelines::list))
         .route("/pipelines/{pipeline}", get(pipeline::show))
         .route("/pipelines/{pipeline}/retry", post(pipeline::retry))
+        .route("/pipelines/{pipeline}/run", post(pipeline::run))
+        .route("/pipelines/{pipeline}/rejects", get(rejects::show))
+        .route("/runs", get(runs::list))
+        .route("/runs/{id}", get(run::show))
+        .route("/runs/{id}/cancel", post(run::cancel))
+        .route("/runs/{id}/again", post(run::again))
         .route("/jobs", get(jobs::list))
         .route("/jobs/{id}", get(job::show))
         .route("/jobs/{id}/replay", post(job::replay))
@@ -128,7 +152,7 @@ fn of_refusal(refusal: &Refusal) -> String {
     let page = Page {
         title,
         entry: None,
-        is_live: false,
+        live: Live::No,
         body,
     };
     page.html()
@@ -146,9 +170,10 @@ impl Page<'_> {
                 format!("<a href=\"{path}\"{current}>{name}</a>\n")
             })
             .collect();
-        let live = match self.is_live {
-            true => " data-live",
-            false => "",
+        let live = match self.live {
+            Live::No => String::new(),
+            Live::Refreshes => " data-live".into(),
+            Live::Follows(run) => format!(" data-run=\"{run}\""),
         };
         format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -190,14 +215,25 @@ fn badge(word: &str, class: &str) -> String {
     format!("<span class=\"badge {class}\">{word}</span>")
 }
 
+/// A moment.
+fn moment(ms: i64) -> String {
+    format!(
+        "<time datetime=\"{}\">{}</time>",
+        utc_ms(ms),
+        readable_ms(ms)
+    )
+}
+
 /// A moment, and how long ago it was.
 fn when(ms: i64) -> String {
-    format!(
-        "<time datetime=\"{}\">{}</time> <span class=\"age\">{}</span>",
-        utc_ms(ms),
-        readable_ms(ms),
-        ago(ms)
-    )
+    format!("{} <span class=\"age\">{}</span>", moment(ms), ago(ms))
+}
+
+/// A moment that comes, and how long it takes until then.
+fn coming(ms: i64) -> String {
+    let until = u64::try_from(ms.saturating_sub(now_ms())).unwrap_or(0);
+    let until = words(Duration::from_millis(until));
+    format!("{} <span class=\"age\">in {until}</span>", moment(ms))
 }
 
 fn ago(ms: i64) -> String {
@@ -227,6 +263,15 @@ fn failure(title: &str, of: &Value) -> String {
         "<section class=\"failure\">\n<h2>{title}</h2>\n<p>{}</p>\n</section>\n",
         problem(of)
     )
+}
+
+/// Figures with their names, both HTML.
+fn facts(values: &[(&str, String)]) -> String {
+    let values: String = values
+        .iter()
+        .map(|(name, value)| format!("<div><dt>{name}</dt><dd>{value}</dd></div>\n"))
+        .collect();
+    format!("<dl class=\"facts\">\n{values}</dl>\n")
 }
 
 /// Names and values, both HTML.

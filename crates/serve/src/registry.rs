@@ -104,13 +104,16 @@ impl Pipelines {
     /// These pipelines, without a folder.
     ///
     /// # Errors
-    /// `DeletesRows` and `DuplicatePipeline`.
+    /// `DeletesRows`, `ScheduleOfQueue` and `DuplicatePipeline`.
     pub fn new(pipelines: impl IntoIterator<Item = Pipeline>) -> Result<Self, ServeError> {
         let mut known = BTreeMap::new();
         for pipeline in pipelines {
             let name = pipeline.name().to_owned();
             if pipeline.source() == NAME && pipeline.deletes_rows() {
                 return Err(ServeError::DeletesRows(name));
+            }
+            if pipeline.source() == NAME && pipeline.schedule().is_some() {
+                return Err(ServeError::ScheduleOfQueue(name));
             }
             let one = Known {
                 pipeline,
@@ -260,7 +263,15 @@ fn version(path: &Path) -> Option<(u64, i64, i64, u64)> {
 
 /// Refuses what the server cannot run.
 fn usable(pipeline: &Pipeline, inspect: &Inspect) -> Result<Arc<[Reach]>, Failure> {
-    if pipeline.source() == NAME && pipeline.deletes_rows() {
+    if pipeline.source() == NAME {
+        refuse_of_queue(pipeline)?;
+    }
+    inspect(pipeline)
+}
+
+/// Refuses what a pipeline of the queue cannot have.
+fn refuse_of_queue(pipeline: &Pipeline) -> Result<(), Failure> {
+    if pipeline.deletes_rows() {
         let text = format!(
             "a run of the source {NAME} reads some of the jobs, and write_mode: replace or deletes would delete the \
              rows of all others"
@@ -268,7 +279,14 @@ fn usable(pipeline: &Pipeline, inspect: &Inspect) -> Result<Arc<[Reach]>, Failur
         let failure = Failure::new(Class::Config, "queue_deletes_rows", text);
         return Err(failure.hint("set write_mode: append or upsert, and remove deletes"));
     }
-    inspect(pipeline)
+    if pipeline.schedule().is_some() {
+        let text = format!(
+            "a pipeline of the source {NAME} runs when it has jobs, and schedule would never begin a run"
+        );
+        let failure = Failure::new(Class::Config, "schedule_of_queue", text);
+        return Err(failure.hint("remove schedule"));
+    }
+    Ok(())
 }
 
 /// The first file with a name has it.
@@ -409,6 +427,33 @@ mod tests {
         assert_eq!(scan(&pipelines), ["a", "b"]);
         assert!(!pipelines.has("a"));
         assert!(pipelines.has("b"));
+    }
+
+    #[test]
+    fn a_pipeline_of_the_queue_has_no_schedule() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pipelines = pipelines(folder.path());
+        write(folder.path(), "a.yaml", "a", "append");
+        let text = fs::read_to_string(folder.path().join("a.yaml")).expect("a file");
+        let text = format!("{text}schedule: {{ cron: '0 2 * * *' }}\n");
+        fs::write(
+            folder.path().join("b.yaml"),
+            text.replace("pipeline: a", "pipeline: b"),
+        )
+        .expect("written");
+        assert_eq!(scan(&pipelines), ["a"]);
+        let all = pipelines.all();
+        let [broken] = &*all.broken else {
+            panic!("{:?}", all.broken);
+        };
+        assert_eq!(broken.problem.code, "schedule_of_queue");
+        assert!(broken.problem.hint.is_some());
+        let environment = Environment::from_fn(|_| None).without_env_file();
+        let given = Pipeline::from_str(&text, folder.path(), &environment).expect("a pipeline");
+        assert!(matches!(
+            Pipelines::new([given]),
+            Err(ServeError::ScheduleOfQueue(name)) if name == "a"
+        ));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The paths of the server.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::Router;
@@ -13,12 +12,12 @@ use axum::routing::{get, post};
 use crate::access::{Access, check};
 use crate::answer::Refusal;
 use crate::ingest::{self, Shared};
-use crate::runs::{self, Runs};
+use crate::runs;
 use crate::{jobs, metrics, openapi, pages, pipelines};
 
 /// All paths. Each request is checked first.
-pub fn routes(shared: Shared, runs: Option<Arc<Runs>>, access: Access) -> Router {
-    let metrics = shared.metrics.clone();
+pub fn routes(shared: Shared, access: Access) -> Router {
+    let (metrics, runs) = (shared.metrics.clone(), shared.runs.clone());
     let own = Router::new()
         .route(metrics::INGEST, post(ingest::ingest))
         .route("/v1/jobs", get(jobs::list))

@@ -9,6 +9,7 @@
 mod http;
 mod live;
 mod record;
+mod standing;
 mod store;
 mod timer;
 mod work;
@@ -26,8 +27,12 @@ use tokio::sync::watch;
 pub use record::{Options, Run, RunState, Trigger};
 
 pub use http::routes;
+pub(crate) use http::{checked, end_early, find, queue};
 use live::Live;
-use store::{Filter, Store};
+use standing::Ended;
+pub(crate) use standing::{AtWork, Standing};
+pub(crate) use store::Filter;
+use store::Store;
 
 const STORE: &str = "runs.db";
 /// The name of the thread of the timer.
@@ -109,6 +114,7 @@ struct Shared {
     store: Store,
     settings: RunSettings,
     clock: Clock,
+    ended: Ended,
     /// Held while a run begins, so that a run is either queued in the store or known to be at work here.
     begins: Mutex<()>,
     agenda: Mutex<Agenda>,
@@ -189,6 +195,7 @@ impl Runs {
             store,
             settings,
             clock,
+            ended: Ended::default(),
             begins: Mutex::default(),
             agenda: Mutex::default(),
             work: Condvar::new(),
@@ -239,7 +246,7 @@ impl Runs {
     /// Errors of the store.
     pub fn last(&self, pipeline: Option<&str>, limit: u32) -> Result<Vec<Run>, RunsError> {
         self.shared.store.look(Filter {
-            pipeline: pipeline.map(str::to_owned),
+            pipelines: pipeline.map(|pipeline| vec![pipeline.to_owned()]),
             limit,
             ..Filter::default()
         })
@@ -311,9 +318,10 @@ impl Shared {
         if self.cancel_active(id, EndedBy::Client) {
             return Ok(Cancelled::Yes);
         }
-        let is_cancelled = self.store.cancel_queued(id, self.now_ms())?;
+        let cancelled = self.store.cancel_queued(id, self.now_ms())?;
         drop(begins);
-        if is_cancelled {
+        if let Some(pipeline) = cancelled {
+            self.ended.count(&pipeline, RunState::Cancelled, 1);
             self.changed.send_modify(|_| ());
             return Ok(Cancelled::Yes);
         }

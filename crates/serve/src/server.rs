@@ -123,6 +123,11 @@ pub enum ServeError {
         "the pipeline {0} deletes rows that a run does not read: set write_mode: append or upsert, and remove deletes"
     )]
     DeletesRows(String),
+    /// The jobs of the queue begin its runs.
+    #[error(
+        "the pipeline {0} runs when it has jobs, and its schedule would never begin a run: remove schedule"
+    )]
+    ScheduleOfQueue(String),
     /// The path of a request names the pipeline.
     #[error("two pipelines have the name {0}: rename one of them")]
     DuplicatePipeline(String),
@@ -233,6 +238,7 @@ impl Server {
         let shared = Shared {
             catalogue,
             pipelines,
+            runs: runs.clone(),
             receiver: Receiver::new(settings.bodies, spool, store.clone()),
             store,
             notice: work.as_ref().map(Work::notice),
@@ -278,7 +284,7 @@ impl Server {
             // Nobody listens if no request waits.
             let _ = finished.send(true);
         };
-        let routes = routes(shared, runs.clone(), access);
+        let routes = routes(shared, access);
         let known_runs = runs.clone();
         let serving = move || {
             runtime.block_on(connections.serve(listener, routes, stopped, finish));

@@ -202,9 +202,9 @@ fn failure(error: ServeError) -> Failure {
         ),
         ServeError::Store(_) | ServeError::Runs(_) => of(Class::Environment, "store_failed")
             .hint("look at the disk; a store of a newer version needs the newer program"),
-        ServeError::DeletesRows(_) | ServeError::DuplicatePipeline(_) => {
-            of(Class::Config, "invalid_pipeline")
-        }
+        ServeError::DeletesRows(_)
+        | ServeError::ScheduleOfQueue(_)
+        | ServeError::DuplicatePipeline(_) => of(Class::Config, "invalid_pipeline"),
         ServeError::Reader(failure) => *failure,
     }
 }

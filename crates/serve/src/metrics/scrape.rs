@@ -44,6 +44,7 @@ pub(crate) async fn metrics(
     of_streams(&mut text, &streams.unwrap_or_default());
     of_runs(&mut text, &shared.metrics);
     of_pipelines(&mut text, &shared);
+    super::runs::of_pipelines(&mut text, &shared).await;
     if let Some(free) = free {
         text.gauge(
             "rapidbyte_disk_free_bytes",

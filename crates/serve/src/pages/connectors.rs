@@ -7,7 +7,7 @@ use axum::response::Response;
 use rapidbyte_page::figures::counted;
 
 use super::pipelines::{Query, everything, next_page, page_of};
-use super::{Entry, Page, Table, escape, link_of_pipeline, section};
+use super::{Entry, Live, Page, Table, escape, link_of_pipeline, section};
 use crate::access::Granted;
 use crate::answer::Refusal;
 use crate::ingest::Shared;
@@ -32,7 +32,7 @@ pub(super) async fn list(
     let page = Page {
         title: "Connectors",
         entry: Some(Entry::Connectors),
-        is_live: false,
+        live: Live::No,
         body,
     };
     Ok(page.answer())

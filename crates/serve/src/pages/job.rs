@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use rapidbyte_page::figures::{bytes, count};
 
 use super::jobs::of_state;
-use super::{Entry, Page, button, escape, failure, link, link_of_pipeline, properties, when};
+use super::{Entry, Live, Page, button, escape, failure, link, link_of_pipeline, properties, when};
 use crate::access::Granted;
 use crate::answer::Refusal;
 use crate::ingest::Shared;
@@ -26,7 +26,10 @@ pub(super) async fn show(
     let page = Page {
         title: &format!("Job {}", job.id),
         entry: Some(Entry::Jobs),
-        is_live: job.state == JobState::Pending,
+        live: match job.state {
+            JobState::Pending => Live::Refreshes,
+            _ => Live::No,
+        },
         body: content(&job, may_operate),
     };
     Ok(page.answer())

@@ -4,10 +4,10 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use rapidbyte_page::figures::{bytes, count};
-use serde::Deserialize;
 
+use super::list::{List, Query, choices, pipelines_of};
 use super::pipelines::everything;
-use super::{Entry, Page, Table, ago, badge, encoded, escape, link, properties, when};
+use super::{Entry, Live, Page, Table, ago, badge, escape, link, properties, when};
 use crate::access::Granted;
 use crate::answer::Refusal;
 use crate::ingest::Shared;
@@ -17,24 +17,14 @@ use crate::tokens::Action;
 
 /// Jobs of a page.
 const PAGE: usize = 50;
-/// Pipelines of the filter.
-const MAX_CHOICES: usize = 1000;
 /// Characters of a message in the list.
 const MAX_MESSAGE: usize = 160;
 
-/// The query of the page. A form sends an empty field for no choice.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Query {
-    /// Jobs of this pipeline.
-    #[serde(default)]
-    pub pipeline: String,
-    /// Jobs in this state.
-    #[serde(default)]
-    pub state: String,
-    /// Jobs before this one.
-    pub before: Option<i64>,
-}
+/// What this list is.
+pub(super) const LIST: List = List {
+    path: "/jobs",
+    entries: "jobs",
+};
 
 /// The page.
 pub(super) async fn list(
@@ -47,23 +37,8 @@ pub(super) async fn list(
         name => Some(JobState::of(name).ok_or_else(|| unknown_state(name))?),
     };
     let all = everything(&shared);
-    let may_all = granted.allows(Action::Read, None);
-    let names = all.known.keys();
-    let names = names.filter(|name| granted.allows(Action::Read, Some(name)));
-    let choices: Vec<&str> = names.take(MAX_CHOICES).map(String::as_str).collect();
-    let pipelines = match asked.pipeline.as_str() {
-        "" if may_all => None,
-        "" => {
-            if choices.is_empty() {
-                granted.may(Action::Read, None)?;
-            }
-            Some(choices.iter().map(|name| (*name).to_owned()).collect())
-        }
-        name => {
-            granted.may(Action::Read, Some(name))?;
-            Some(vec![name.to_owned()])
-        }
-    };
+    let choices = choices(&all, &granted);
+    let pipelines = pipelines_of(&asked, &choices, &granted)?;
     let shown = Shown {
         pipelines,
         state,
@@ -73,17 +48,21 @@ pub(super) async fn list(
     let has_more = jobs.len() > PAGE;
     jobs.truncate(PAGE);
     let mut body = "<h1>Jobs</h1>\n".to_owned();
-    if may_all {
+    if granted.allows(Action::Read, None) {
         body += &queue(&shared).await?;
     }
-    body += &filters(&asked, &choices);
+    body += &LIST.filters(
+        &asked,
+        &choices,
+        JobState::ALL.iter().map(|state| state.name()),
+    );
     body += &table(&jobs);
     let oldest = jobs.last().filter(|_| has_more).map(|job| job.id);
-    body += &pages(&asked, oldest);
+    body += &LIST.pages(&asked, oldest);
     let page = Page {
         title: "Jobs",
         entry: Some(Entry::Jobs),
-        is_live: true,
+        live: Live::Refreshes,
         body,
     };
     Ok(page.answer())
@@ -105,49 +84,6 @@ async fn queue(shared: &Shared) -> Result<String, Refusal> {
             oldest.map_or("none".to_owned(), |ms| format!("received {}", ago(ms))),
         ),
     ]))
-}
-
-pub(super) fn filters(asked: &Query, choices: &[&str]) -> String {
-    let option = |value: &str, text: &str, chosen: &str| {
-        let selected = if value == chosen { " selected" } else { "" };
-        let (value, text) = (escape(value), escape(text));
-        format!("<option value=\"{value}\"{selected}>{text}</option>")
-    };
-    let mut pipelines = option("", "all", &asked.pipeline);
-    let is_other = !asked.pipeline.is_empty() && !choices.contains(&asked.pipeline.as_str());
-    let chosen = is_other.then_some(asked.pipeline.as_str());
-    for name in chosen.into_iter().chain(choices.iter().copied()) {
-        pipelines += &option(name, name, &asked.pipeline);
-    }
-    let mut states = option("", "all", &asked.state);
-    for state in JobState::ALL {
-        states += &option(state.name(), state.name(), &asked.state);
-    }
-    format!(
-        "<form class=\"filters\" action=\"/jobs\">\n\
-         <div><label for=\"pipeline\">Pipeline</label><select id=\"pipeline\" name=\"pipeline\">{pipelines}</select></div>\n\
-         <div><label for=\"state\">State</label><select id=\"state\" name=\"state\">{states}</select></div>\n\
-         <button>Show</button>\n</form>\n"
-    )
-}
-
-pub(super) fn pages(asked: &Query, older: Option<i64>) -> String {
-    let path = format!(
-        "/jobs?pipeline={}&amp;state={}",
-        encoded(&asked.pipeline),
-        encoded(&asked.state)
-    );
-    let mut links = String::new();
-    if asked.before.is_some() {
-        links += &format!("<a href=\"{path}\">Newest jobs</a>\n");
-    }
-    if let Some(older) = older {
-        links += &format!("<a href=\"{path}&amp;before={older}\">Older jobs</a>\n");
-    }
-    match links.is_empty() {
-        true => links,
-        false => format!("<nav class=\"pages\" aria-label=\"Pages of jobs\">\n{links}</nav>\n"),
-    }
 }
 
 /// The state of a job.

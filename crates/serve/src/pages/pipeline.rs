@@ -1,4 +1,4 @@
-//! `/pipelines/{pipeline}`: the streams of a pipeline.
+//! `/pipelines/{pipeline}`: the streams of a pipeline, its schedule and its last runs.
 
 use std::time::Instant;
 
@@ -10,9 +10,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::pipelines::{States, everything, states};
+use super::run::{runs_of, shown};
 use super::{
-    Entry, Page, Table, ago, badge, button, encoded, escape, failure, problem, properties, section,
-    when,
+    Entry, Live, Page, Table, ago, badge, button, encoded, escape, failure, link, problem,
+    properties, schedule, section, when,
 };
 use crate::access::Granted;
 use crate::agenda::Standing;
@@ -21,8 +22,12 @@ use crate::ingest::Shared;
 use crate::jobs::unknown_pipeline;
 use crate::registry::Known;
 use crate::request::{Asked, Filled, Place};
+use crate::runs::{self, Options};
 use crate::store::MAX_COUNTED;
 use crate::tokens::Action;
+
+/// Streams of a pipeline that are listed.
+const MAX_STREAMS: usize = 1000;
 
 /// The query of the page.
 #[derive(Debug, Deserialize)]
@@ -57,7 +62,7 @@ pub(super) async fn show(
         .known
         .get(&name)
         .ok_or_else(|| unknown_pipeline(&name))?;
-    let states = states(&shared).await?;
+    let states = states(&shared, std::iter::once(known)).await?;
     let may_operate = granted.allows(Action::Operate, Some(&name));
     let notice = match asked.did {
         Some(Did::Retry) => {
@@ -68,7 +73,7 @@ pub(super) async fn show(
     let page = Page {
         title: &name,
         entry: Some(Entry::Pipelines),
-        is_live: true,
+        live: Live::Refreshes,
         body: format!("{notice}{}", content(&name, known, &states, may_operate)),
     };
     Ok(page.answer())
@@ -87,25 +92,69 @@ pub(super) async fn retry(
     Ok(Redirect::to(&back).into_response())
 }
 
+/// The form that begins a run. A browser sends no field for a box that is not checked.
+#[derive(Debug, Deserialize)]
+pub(super) struct Begin {
+    /// Patterns, one on each line.
+    #[serde(default)]
+    select: String,
+    #[serde(default)]
+    full_refresh: bool,
+}
+
+/// Queues a run, and shows it.
+pub(super) async fn run(
+    State(shared): State<Shared>,
+    Place(name): Place<String>,
+    granted: Granted,
+    Filled(form): Filled<Begin>,
+) -> Result<Response, Refusal> {
+    let patterns = form.select.lines().map(str::trim);
+    let patterns = patterns.filter(|pattern| !pattern.is_empty());
+    let options = Options {
+        select: patterns.map(str::to_owned).collect(),
+        full_refresh: form.full_refresh,
+    };
+    let runs = runs_of(&shared)?;
+    let (run, _) = runs::queue(runs, &name, &granted, || runs::checked(options)).await?;
+    Ok(shown(&run))
+}
+
 pub(super) fn content(name: &str, known: &Known, states: &States, may_operate: bool) -> String {
     let pipeline = &known.pipeline;
     let file = known.file.as_ref().map(|file| file.to_string_lossy());
     let file = file.map_or("given by the program".to_owned(), |file| {
         format!("<code>{}</code>", escape(&file))
     });
+    let mut values = vec![("file", file)];
+    if known.reads_queue() {
+        values.push(("jobs", of_jobs(name)));
+    }
+    if let Some(to) = pipeline.rejects_to() {
+        let href = format!("/pipelines/{}/rejects", encoded(name));
+        values.push((
+            "rejects",
+            format!("{} in {}", link(&href, "kept"), escape(to)),
+        ));
+    }
     let mut body = format!(
         "<h1>{}</h1>\n<p class=\"quiet\">{} → {}</p>\n{}",
         escape(name),
         escape(pipeline.source()),
         escape(pipeline.destination()),
-        properties(&[("file", file), ("jobs", of_jobs(name))]),
+        properties(&values),
     );
     if let Some(wrong) = &known.problem {
         let title = "The file is wrong, and the pipeline runs as it was before";
         body += &failure(title, &json!(wrong));
     }
+    if !known.reads_queue() {
+        let nothing = schedule::Standing::default();
+        let standing = states.runs.get(name).unwrap_or(&nothing);
+        return body + &schedule::content(known, standing, may_operate) + &names(known);
+    }
     let streams = pipeline.streams().into_iter();
-    let lines = streams.map(|stream| row(name, stream, known, states, may_operate));
+    let lines = streams.map(|stream| row(name, stream, states, may_operate));
     let table = Table {
         caption: "The streams of the pipeline",
         head: &[
@@ -121,11 +170,29 @@ pub(super) fn content(name: &str, known: &Known, states: &States, may_operate: b
         rows: lines.collect(),
         none: "The pipeline file names no streams: the source decides on them in each run.",
     };
-    let about = match known.reads_queue() {
-        true => "Rows come over HTTP. The pending jobs of a stream become one run.",
-        false => "The pipeline takes no rows over HTTP.",
-    };
+    let about = "Rows come over HTTP. The pending jobs of a stream become one run.";
     body + &section("Streams", about, &table.html())
+}
+
+/// The streams that the file names.
+fn names(known: &Known) -> String {
+    let streams = known.pipeline.streams();
+    if streams.is_empty() {
+        let about = "The pipeline file names no streams: the source decides on them in each run.";
+        return section("Streams", about, "");
+    }
+    let items = streams.iter().take(MAX_STREAMS);
+    let mut items: String = items
+        .map(|stream| format!("<li>{}</li>\n", escape(stream)))
+        .collect();
+    if streams.len() > MAX_STREAMS {
+        items += &format!("<li>and {} more</li>\n", streams.len() - MAX_STREAMS);
+    }
+    section(
+        "Streams",
+        "The streams that the pipeline file names.",
+        &format!("<ul>\n{items}</ul>\n"),
+    )
 }
 
 fn of_jobs(name: &str) -> String {
@@ -136,7 +203,7 @@ fn of_jobs(name: &str) -> String {
     )
 }
 
-fn row(name: &str, stream: &str, known: &Known, states: &States, may_operate: bool) -> Vec<String> {
+fn row(name: &str, stream: &str, states: &States, may_operate: bool) -> Vec<String> {
     let key = (name.to_owned(), stream.to_owned());
     let jobs = states.jobs.get(&key);
     let standing = states.standings.get(&key);
@@ -145,7 +212,6 @@ fn row(name: &str, stream: &str, known: &Known, states: &States, may_operate: bo
         Some(standing) if standing.is_running => badge("running", "running"),
         Some(standing) if standing.problem.is_some() => badge("failing", "bad"),
         _ if is_waiting => badge("waiting", "waiting"),
-        _ if !known.reads_queue() => String::new(),
         _ => badge("idle", "ok"),
     };
     let pending = jobs.map_or(0, |jobs| jobs.pending);

@@ -9,9 +9,10 @@ use rapidbyte_page::figures::{bytes, count};
 use serde::Deserialize;
 use serde_json::json;
 
+use super::runs::reason;
 use super::{
-    Entry, MAX_PIPELINES, Page, Table, ago, badge, encoded, escape, link_of_pipeline, problem,
-    section, when,
+    Entry, Live, MAX_PIPELINES, Page, Table, ago, badge, coming, encoded, escape, facts,
+    link_of_pipeline, problem, schedule, section, when,
 };
 use crate::access::Granted;
 use crate::agenda::{Key, Standing};
@@ -36,10 +37,15 @@ pub(super) struct Query {
 pub(super) struct States {
     pub jobs: HashMap<Key, StreamState>,
     pub standings: HashMap<Key, Standing>,
+    /// The pipelines of the page that do not read the queue, by their names.
+    pub runs: HashMap<String, schedule::Standing>,
 }
 
-/// The state of the streams now.
-pub(super) async fn states(shared: &Shared) -> Result<States, Refusal> {
+/// The state of all streams now, and of these pipelines.
+pub(super) async fn states(
+    shared: &Shared,
+    shown: impl Iterator<Item = &Known>,
+) -> Result<States, Refusal> {
     let jobs = shared.store.stream_states().await?.into_iter();
     let standings = shared.notice.as_ref().map(|notice| notice.streams());
     Ok(States {
@@ -47,6 +53,7 @@ pub(super) async fn states(shared: &Shared) -> Result<States, Refusal> {
             .map(|state| ((state.pipeline.clone(), state.stream.clone()), state))
             .collect(),
         standings: standings.unwrap_or_default().into_iter().collect(),
+        runs: schedule::standings(shared, shown).await?,
     })
 }
 
@@ -91,34 +98,22 @@ pub(super) async fn list(
     granted: Granted,
 ) -> Result<Response, Refusal> {
     let all = everything(&shared);
-    let states = states(&shared).await?;
-    let (held, limits) = (shared.store.held(), shared.store.limits());
     let (shown, next) = page_of(&all.known, &granted, &asked.after);
+    let states = states(&shared, shown.iter().map(|(_, known)| *known)).await?;
+    let (held, limits) = (shared.store.held(), shared.store.limits());
     let mut body = "<h1>Pipelines</h1>\n".to_owned();
     if granted.allows(Action::Read, None) {
-        let facts = [
-            (
-                "pending jobs",
-                format!(
-                    "{} <small>of {}</small>",
-                    count(held.jobs),
-                    count(limits.jobs)
-                ),
-            ),
-            (
-                "queue",
-                format!(
-                    "{} <small>of {}</small>",
-                    bytes(held.bytes),
-                    bytes(limits.bytes)
-                ),
-            ),
+        let of = |now: String, limit: String| format!("{now} <small>of {limit}</small>");
+        let mut figures = vec![
+            ("pending jobs", of(count(held.jobs), count(limits.jobs))),
+            ("queue", of(bytes(held.bytes), bytes(limits.bytes))),
         ];
-        let facts = facts.iter();
-        let facts: String = facts
-            .map(|(name, value)| format!("<div><dt>{name}</dt><dd>{value}</dd></div>\n"))
-            .collect();
-        body += &format!("<dl class=\"facts\">\n{facts}</dl>\n");
+        if let Some(runs) = &shared.runs {
+            let (queued, running) = runs.active().await?;
+            figures.push(("runs at work", count(running)));
+            figures.push(("queued runs", count(queued)));
+        }
+        body += &facts(&figures);
     }
     body += &table(&shown, &states);
     body += &next_page("/", next);
@@ -129,29 +124,93 @@ pub(super) async fn list(
     let page = Page {
         title: "Pipelines",
         entry: Some(Entry::Pipelines),
-        is_live: true,
+        live: Live::Refreshes,
         body,
     };
     Ok(page.answer())
 }
 
+/// Tables of the pipelines that take rows, and of the others.
 pub(super) fn table(shown: &[(&str, &Known)], states: &States) -> String {
-    let rows = shown.iter().map(|(name, known)| row(name, known, states));
-    let table = Table {
-        caption: "The pipelines of the server",
-        head: &[
-            "pipeline",
-            "state",
-            "source → destination",
-            "last run",
-            "oldest pending job",
-            "#dead jobs",
-            "problem",
-        ],
-        rows: rows.collect(),
-        none: "No pipeline. Put a pipeline file into the folder of the server: it reads new files within two seconds.",
+    let (takers, others): (Vec<_>, Vec<_>) =
+        shown.iter().partition(|(_, known)| known.reads_queue());
+    let mut tables = String::new();
+    if !others.is_empty() {
+        let rows = others
+            .iter()
+            .map(|(name, known)| run_row(name, known, states));
+        let table = Table {
+            caption: "Pipelines that run by a schedule or on request",
+            head: &[
+                "pipeline",
+                "state",
+                "source → destination",
+                "schedule and next run",
+                "last run",
+                "rows of the last runs",
+                "lag",
+                "problem",
+            ],
+            rows: rows.collect(),
+            none: "",
+        };
+        tables += &table.html();
+    }
+    if !takers.is_empty() || others.is_empty() {
+        let rows = takers.iter().map(|(name, known)| row(name, known, states));
+        let table = Table {
+            caption: "Pipelines that take rows over HTTP",
+            head: &[
+                "pipeline",
+                "state",
+                "source → destination",
+                "last run",
+                "oldest pending job",
+                "#dead jobs",
+                "problem",
+            ],
+            rows: rows.collect(),
+            none: "No pipeline. Put a pipeline file into the folder of the server: it reads new files within two seconds.",
+        };
+        tables += &table.html();
+    }
+    tables
+}
+
+fn run_row(name: &str, known: &Known, states: &States) -> Vec<String> {
+    let nothing = schedule::Standing::default();
+    let standing = states.runs.get(name).unwrap_or(&nothing);
+    let state = match known.problem {
+        Some(_) => badge("file is wrong", "bad"),
+        None => schedule::state(standing),
     };
-    table.html()
+    let failed = standing.last.iter().find(|run| run.state.is_end());
+    let problem = match &known.problem {
+        Some(failure) => Some(problem(&json!(failure))),
+        None => failed.and_then(reason),
+    };
+    let cron = known.pipeline.schedule().map(schedule::of_cron);
+    let next = standing
+        .next_ms
+        .map(|next_ms| format!("<br>{}", coming(next_ms)));
+    vec![
+        link_of_pipeline(name),
+        state,
+        stages(known),
+        cron.unwrap_or_default() + &next.unwrap_or_default(),
+        schedule::last_run(standing),
+        schedule::spark(&standing.last),
+        schedule::lag(standing),
+        problem.unwrap_or_default(),
+    ]
+}
+
+fn stages(known: &Known) -> String {
+    format!(
+        "{} → {}",
+        escape(known.pipeline.source()),
+        escape(known.pipeline.destination())
+    )
 }
 
 fn row(name: &str, known: &Known, states: &States) -> Vec<String> {
@@ -177,7 +236,6 @@ fn row(name: &str, known: &Known, states: &States) -> Vec<String> {
         () if failing.is_some() => badge("failing", "bad"),
         () if standings.iter().any(|standing| standing.is_running) => badge("running", "running"),
         () if oldest.is_some() => badge("waiting", "waiting"),
-        () if !known.reads_queue() => badge("takes no rows", ""),
         () => badge("idle", "ok"),
     };
     let shown = known.problem.as_ref().map(|failure| json!(failure));
@@ -185,11 +243,7 @@ fn row(name: &str, known: &Known, states: &States) -> Vec<String> {
     vec![
         link_of_pipeline(name),
         state,
-        format!(
-            "{} → {}",
-            escape(known.pipeline.source()),
-            escape(known.pipeline.destination())
-        ),
+        stages(known),
         last.map_or(String::new(), |last| when(last.ended_ms)),
         oldest.map_or(String::new(), ago),
         match dead {

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use rapidbyte_page::figures::{bytes, count, counted};
 
-use super::{Entry, Page, escape, properties};
+use super::{Entry, Live, Page, escape, properties};
 use crate::access::Granted;
 use crate::answer::Refusal;
 use crate::ingest::Shared;
@@ -22,7 +22,7 @@ pub(super) async fn show(
     let page = Page {
         title: "Settings",
         entry: Some(Entry::Settings),
-        is_live: false,
+        live: Live::No,
         body: content(&shared.settings, granted.has_token()),
     };
     Ok(page.answer())

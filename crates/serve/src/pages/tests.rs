@@ -1,5 +1,6 @@
 //! What pages do with names, messages and files that are hostile.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use super::pipelines::States;
 use super::*;
 use crate::agenda::Standing;
 use crate::registry::{Broken, Everything, Known, Reach};
+use crate::runs::{AtWork, Options, Run, RunState, Trigger};
 use crate::server::Settings;
 use crate::store::{Job, JobState, StreamState};
 
@@ -70,6 +72,61 @@ fn job(state: JobState) -> Job {
     }
 }
 
+fn run_of(state: RunState) -> Run {
+    let error = json!({
+        "code": HOSTILE, "message": HOSTILE, "hint": HOSTILE, "location": HOSTILE,
+        "failures": [{ "stream": HOSTILE, "code": HOSTILE, "message": HOSTILE }],
+    });
+    let stage = json!({ "wall_secs": 1.0, "parts": { HOSTILE: 1.0 } });
+    let report = json!({
+        "rows": 5, "bytes": 80, "total_secs": 2.0, "plan_secs": 0.5,
+        "warnings": [{ "stream": HOSTILE, "message": HOSTILE }],
+        "streams": [{
+            "name": HOSTILE, "location": HOSTILE, "rows": 5, "rejected": 1, "start_secs": 0.5, "wall_secs": 1.0,
+            "rejects": [{ "location": HOSTILE, "code": HOSTILE, "message": HOSTILE }],
+            "schema_changes": [HOSTILE], "source": stage, "destination": stage,
+        }],
+    });
+    Run {
+        id: 7,
+        pipeline: HOSTILE.into(),
+        trigger: Trigger::Manual,
+        scheduled_ms: Some(0),
+        state,
+        options: Options {
+            select: vec![HOSTILE.into()],
+            full_refresh: true,
+        },
+        attempt: 2,
+        resumes: Some(6),
+        queued_ms: 0,
+        started_ms: Some(0),
+        ended_ms: state.is_end().then_some(1),
+        rows: Some(5),
+        error: Some(error),
+        report: Some(report),
+        log: Some(
+            json!([{ "from": HOSTILE, "stream": HOSTILE, "level": HOSTILE, "message": HOSTILE }]),
+        ),
+    }
+}
+
+/// A pipeline of a source that is not the queue.
+fn scheduled() -> Known {
+    let text = format!(
+        "{}schedule: {{ cron: '30 2 * * *', timezone: Europe/Berlin, jitter_seconds: 5 }}\n",
+        rapidbyte::EXAMPLE.replace("[in]", "['<script>']")
+    );
+    let environment = Environment::from_fn(|_| None).without_env_file();
+    let pipeline = Pipeline::from_str(&text, std::path::Path::new("/"), &environment);
+    Known {
+        pipeline: pipeline.expect("a pipeline"),
+        file: None,
+        reach: Arc::default(),
+        problem: None,
+    }
+}
+
 fn states(stream: &str) -> States {
     let key = ("p".to_owned(), stream.to_owned());
     let problem = json!({ "code": HOSTILE, "message": HOSTILE, "hint": HOSTILE });
@@ -86,6 +143,20 @@ fn states(stream: &str) -> States {
     States {
         jobs: [(key.clone(), jobs)].into(),
         standings: [(key, standing)].into(),
+        runs: HashMap::new(),
+    }
+}
+
+fn of_runs() -> States {
+    let standing = schedule::Standing {
+        last: vec![run_of(RunState::Failed), run_of(RunState::Running)],
+        next_ms: Some(86_400_000),
+        lag_ms: Some(7_200_000),
+        ..schedule::Standing::default()
+    };
+    States {
+        runs: [("copy".to_owned(), standing)].into(),
+        ..States::default()
     }
 }
 
@@ -109,13 +180,29 @@ fn hostile_text_is_escaped_on_every_page() {
         pipeline::content("p", &known, &states, true),
         pipeline::content(HOSTILE, &known, &States::default(), false),
         jobs::table(&[job(JobState::Dead)]),
-        jobs::filters(
-            &jobs::Query {
+        runs::table("Runs", &[run_of(RunState::Failed)], true),
+        run::content(&run_of(RunState::Failed), &AtWork::default(), true),
+        run::content(
+            &Run {
+                log: None,
+                ..run_of(RunState::Running)
+            },
+            &AtWork {
+                progress: Some(json!({ "streams": [{ "name": HOSTILE, "state": HOSTILE }] })),
+                log: Some(json!([{ "message": HOSTILE }])),
+            },
+            true,
+        ),
+        pipeline::content("copy", &scheduled(), &of_runs(), true),
+        pipelines::table(&[("copy", &scheduled())], &of_runs()),
+        jobs::LIST.filters(
+            &list::Query {
                 pipeline: HOSTILE.into(),
                 state: HOSTILE.into(),
                 before: None,
             },
             &[HOSTILE],
+            [HOSTILE].into_iter(),
         ),
         job::content(&job(JobState::Pending), true),
         connectors::reach(&[("p", &known)]),
@@ -129,7 +216,7 @@ fn hostile_text_is_escaped_on_every_page() {
         Page {
             title: HOSTILE,
             entry: None,
-            is_live: false,
+            live: Live::No,
             body: String::new(),
         }
         .html(),
@@ -137,10 +224,10 @@ fn hostile_text_is_escaped_on_every_page() {
         assert_escaped(&html);
     }
     // In links, a name is one part of the path or one value of the query.
-    let links = jobs::pages(
-        &jobs::Query {
+    let links = jobs::LIST.pages(
+        &list::Query {
             pipeline: "a&b=\"c\"/../d".into(),
-            ..jobs::Query::default()
+            ..list::Query::default()
         },
         Some(3),
     );
@@ -172,6 +259,54 @@ fn buttons_are_those_that_the_state_and_the_scope_allow() {
         let html = pipeline::content("p", &known, &states, may_operate);
         let has = html.contains("action=\"/pipelines/p/retry\"");
         assert_eq!(has, may_operate, "{html}");
+    }
+}
+
+#[test]
+fn a_run_has_the_button_of_its_state() {
+    for (state, may_operate, expected) in [
+        (RunState::Queued, true, Some("cancel")),
+        (RunState::Running, true, Some("cancel")),
+        (RunState::Succeeded, true, Some("again")),
+        (RunState::Interrupted, true, Some("again")),
+        (RunState::Running, false, None),
+        (RunState::Failed, false, None),
+    ] {
+        let html = run::content(&run_of(state), &AtWork::default(), may_operate);
+        for action in ["cancel", "again"] {
+            let has = html.contains(&format!("action=\"/runs/7/{action}\""));
+            assert_eq!(has, expected == Some(action), "{state:?} {action}: {html}");
+        }
+    }
+    for may_operate in [true, false] {
+        let html = pipeline::content("copy", &scheduled(), &of_runs(), may_operate);
+        assert_eq!(
+            html.contains("/pipelines/copy/run\""),
+            may_operate,
+            "{html}"
+        );
+    }
+}
+
+#[test]
+fn a_scheduled_pipeline_shows_its_next_runs_its_lag_and_its_rows() {
+    let html = pipeline::content("copy", &scheduled(), &of_runs(), true);
+    for part in [
+        "<code class=\"cron\">30 2 * * *</code> Europe/Berlin",
+        "<span class=\"late\">2 hours</span>",
+        // The first fires after 1970-01-01T00:00:00Z.
+        "1970-01-01 01:30:00 UTC",
+        "1970-01-01 02:30 CET",
+        "1970-01-05 02:30 CET",
+        "up to 5 seconds later",
+        "aria-label=\"The last runs, the newest at the end: 5 rows, running; 5 rows, failed\"",
+        "href=\"/runs?pipeline=copy\"",
+    ] {
+        assert!(html.contains(part), "{part}: {html}");
+    }
+    let listed = pipelines::table(&[("copy", &scheduled())], &of_runs());
+    for part in ["<rect class=\"bad\"", "1970-01-02 00:00:00 UTC", "failing"] {
+        assert!(listed.contains(part), "{part}: {listed}");
     }
 }
 

@@ -14,7 +14,7 @@ use http_body_util::channel::{Channel, Sender};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::live::Live;
@@ -77,7 +77,7 @@ async fn list(
     granted.may(Action::Read, asked.pipeline.as_deref())?;
     let limit = asked.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
     let filter = Filter {
-        pipeline: asked.pipeline,
+        pipelines: asked.pipeline.map(|pipeline| vec![pipeline]),
         state: asked.state,
         before: asked.before,
         limit,
@@ -96,7 +96,7 @@ async fn one(
     Place(id): Place<String>,
     granted: Granted,
 ) -> Result<Json<Value>, Refusal> {
-    let run = find(&runs.shared, &id, &granted).await?;
+    let run = find(&runs, &id, &granted).await?;
     Ok(Json(
         json!({ "status": "ok", "run": shown(&runs.shared, &run) }),
     ))
@@ -108,14 +108,24 @@ async fn cancel(
     Place(id): Place<String>,
     granted: Granted,
 ) -> Result<Response, Refusal> {
-    let run = find(&runs.shared, &id, &granted).await?;
+    let run = end_early(&runs, &id, &granted).await?;
+    Ok(answer(StatusCode::ACCEPTED, &runs.shared, &run))
+}
+
+/// Cancels a run, and returns it as it is then.
+pub(crate) async fn end_early(
+    runs: &Arc<Runs>,
+    id: &str,
+    granted: &Granted,
+) -> Result<Run, Refusal> {
+    let run = find(runs, id, granted).await?;
     granted.may(Action::Operate, Some(&run.pipeline))?;
-    let (cancels, id) = (Arc::clone(&runs), run.id);
+    let (cancels, id) = (Arc::clone(runs), run.id);
     let cancelled = spawn_blocking(move || cancels.cancel(id)).await;
     let cancelled = cancelled.map_err(|_| RunsError::Closed)??;
-    let run = find(&runs.shared, &id.to_string(), &granted).await?;
+    let run = find(runs, &id.to_string(), granted).await?;
     match cancelled {
-        Cancelled::Yes => Ok(answer(StatusCode::ACCEPTED, &runs.shared, &run)),
+        Cancelled::Yes => Ok(run),
         Cancelled::NotActive => Err(Refusal::new(
             StatusCode::CONFLICT,
             "run_ended",
@@ -134,7 +144,7 @@ struct Waits {
     wait: bool,
 }
 
-/// Queues a run of a pipeline.
+/// Queues a run of a pipeline, and waits for its end if the client asks for it.
 async fn begin(
     State(runs): State<Arc<Runs>>,
     Place(name): Place<String>,
@@ -142,9 +152,35 @@ async fn begin(
     Asked(asked): Asked<Waits>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    granted.may(Action::Operate, Some(&name))?;
+    let (run, told) = queue(&runs, &name, &granted, || options(&body)).await?;
     let shared = &runs.shared;
-    let Some(pipeline) = shared.pipelines.pipeline(&name) else {
+    if !asked.wait {
+        return Ok(answer(StatusCode::ACCEPTED, shared, &run));
+    }
+    let _ = told.await;
+    match timeout(shared.settings.wait, end_of(shared, run.id)).await {
+        Ok(Some(run)) => {
+            let status = match run.state {
+                RunState::Succeeded => StatusCode::OK,
+                _ => StatusCode::UNPROCESSABLE_ENTITY,
+            };
+            Ok(answer(status, shared, &run))
+        }
+        // The run is stored: an error here must not make the client ask again.
+        Ok(None) | Err(_) => Ok(answer(StatusCode::ACCEPTED, shared, &run)),
+    }
+}
+
+/// Queues a run of a pipeline. The task tells the threads that it waits; nobody has to wait for the task.
+pub(crate) async fn queue(
+    runs: &Arc<Runs>,
+    name: &str,
+    granted: &Granted,
+    options: impl FnOnce() -> Result<Options, Refusal>,
+) -> Result<(Run, JoinHandle<()>), Refusal> {
+    granted.may(Action::Operate, Some(name))?;
+    let shared = &runs.shared;
+    let Some(pipeline) = shared.pipelines.pipeline(name) else {
         let text = format!("the server has no pipeline {name:?}, or cannot read its file");
         let hint = "look at the names in the pipeline files of the server";
         return Err(Refusal::new(
@@ -165,73 +201,63 @@ async fn begin(
             hint,
         ));
     }
-    let options = options(&body)?;
+    let options = options()?;
     let now_ms = shared.now_ms();
     let submitted = shared
         .store
-        .submit(name.clone(), options, pipeline.when_running(), now_ms)
+        .submit(name.to_owned(), options, pipeline.when_running(), now_ms)
         .await?;
-    let (run, replaces) = match submitted {
-        Submitted::Queued { run, replaces } => (run, replaces),
+    match submitted {
+        Submitted::Queued { run, replaces } => {
+            // The run is stored: a client that is gone must not leave it unnoticed.
+            let notes = Arc::clone(runs);
+            let told = spawn_blocking(move || {
+                notes.shared.replace(replaces);
+                notes.shared.queued();
+            });
+            Ok((*run, told))
+        }
         Submitted::Active(run) => {
             let text = format!("the run {run} of the pipeline {name:?} is active");
             let hint =
                 "wait for its end, cancel it, or set when_running: wait in the pipeline file";
-            return Err(Refusal::new(
+            Err(Refusal::new(
                 StatusCode::CONFLICT,
                 "already_running",
                 text,
                 hint,
-            ));
+            ))
         }
         Submitted::Full => {
             let text = format!("too many runs of the pipeline {name:?} wait");
             let hint = "ask again after the seconds of Retry-After";
-            return Err(Refusal::new(
+            Err(Refusal::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too_many_runs",
                 text,
                 hint,
-            ));
+            ))
         }
-    };
-    // The run is stored: a client that is gone must not leave it unnoticed.
-    let notes = Arc::clone(&runs);
-    let told = spawn_blocking(move || {
-        notes.shared.replace(replaces);
-        notes.shared.queued();
-    });
-    if !asked.wait {
-        return Ok(answer(StatusCode::ACCEPTED, shared, &run));
-    }
-    let _ = told.await;
-    match timeout(shared.settings.wait, end_of(shared, run.id)).await {
-        Ok(Some(run)) => {
-            let status = match run.state {
-                RunState::Succeeded => StatusCode::OK,
-                _ => StatusCode::UNPROCESSABLE_ENTITY,
-            };
-            Ok(answer(status, shared, &run))
-        }
-        // The run is stored: an error here must not make the client ask again.
-        Ok(None) | Err(_) => Ok(answer(StatusCode::ACCEPTED, shared, &run)),
     }
 }
 
 fn options(body: &[u8]) -> Result<Options, Refusal> {
-    let refused = |text: String| {
-        let hint =
-            "send nothing, or JSON such as {\"select\": [\"orders\"], \"full_refresh\": false}";
-        Refusal::new(StatusCode::BAD_REQUEST, "invalid_options", text, hint)
-    };
     if body.is_empty() {
         return Ok(Options::default());
     }
-    let options: Options =
-        serde_json::from_slice(body).map_err(|error| refused(format!("the body: {error}")))?;
-    options
-        .problem()
-        .map_or(Ok(options), |problem| Err(refused(problem)))
+    let options = serde_json::from_slice(body);
+    checked(options.map_err(|error| invalid_options(format!("the body: {error}")))?)
+}
+
+/// The options of a request, within their limits.
+pub(crate) fn checked(options: Options) -> Result<Options, Refusal> {
+    let problem = options.problem();
+    problem.map_or(Ok(options), |problem| Err(invalid_options(problem)))
+}
+
+fn invalid_options(text: String) -> Refusal {
+    let hint = "send nothing, or JSON such as {\"select\": [\"orders\"], \"full_refresh\": false}";
+    Refusal::new(StatusCode::BAD_REQUEST, "invalid_options", text, hint)
 }
 
 /// Waits for the end of a run. `None` if the server ends before.
@@ -252,9 +278,9 @@ async fn end_of(shared: &Shared, id: i64) -> Option<Run> {
 }
 
 /// A run that the token may see. It does not learn which other runs there are.
-async fn find(shared: &Shared, id: &str, granted: &Granted) -> Result<Run, Refusal> {
+pub(crate) async fn find(runs: &Runs, id: &str, granted: &Granted) -> Result<Run, Refusal> {
     let run = match id.parse() {
-        Ok(id) => shared.store.get(id).await?,
+        Ok(id) => runs.shared.store.get(id).await?,
         Err(_) => None,
     };
     let run = run.filter(|run: &Run| granted.allows(Action::Read, Some(&run.pipeline)));
@@ -300,7 +326,7 @@ pub(super) async fn events(
     granted: Granted,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let run = find(&runs.shared, &id, &granted).await?;
+    let run = find(&runs, &id, &granted).await?;
     let last = headers
         .get(LAST_EVENT)
         .and_then(|last| last.to_str().ok()?.parse().ok());

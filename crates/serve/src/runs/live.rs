@@ -15,6 +15,11 @@ const MAX_BYTES: usize = 1 << 20;
 /// Bytes of a message; the rest is cut off.
 const MAX_MESSAGE: usize = 8 << 10;
 
+/// Lines of a run that stay when it has ended.
+const MAX_LAST: usize = 200;
+/// Bytes of their messages.
+const MAX_LAST_BYTES: usize = 64 << 10;
+
 /// A line of the log of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct LogLine {
@@ -119,6 +124,20 @@ impl Live {
         }
     }
 
+    /// The last lines as JSON, within the limits of lines that stay. `None` without lines.
+    pub(super) fn last(&self) -> Option<Value> {
+        let lines = self.lines();
+        let mut bytes = 0;
+        let newest = lines.kept.iter().rev().take(MAX_LAST);
+        let newest = newest.take_while(|line| {
+            bytes += line.message.len();
+            bytes <= MAX_LAST_BYTES
+        });
+        let mut last: Vec<&LogLine> = newest.collect();
+        last.reverse();
+        (!last.is_empty()).then(|| json!(last))
+    }
+
     /// Changes with each line.
     pub(super) fn told(&self) -> watch::Receiver<u64> {
         self.told.subscribe()
@@ -197,6 +216,24 @@ mod tests {
                 next: 1010
             }
         );
+    }
+
+    #[test]
+    fn the_last_lines_stay_within_their_limits() {
+        let live = Live::new();
+        assert_eq!(live.last(), None);
+        (0..=MAX_LAST).for_each(|number| live.push(line(number.to_string())));
+        let last = live.last().expect("lines");
+        let last = last.as_array().expect("a list");
+        let message = |at: usize| last[at]["message"].as_str().expect("a text");
+        assert_eq!(
+            (last.len(), message(0), message(MAX_LAST - 1)),
+            (MAX_LAST, "1", "200")
+        );
+        (0..MAX_LAST).for_each(|_| live.push(line("a".repeat(MAX_MESSAGE))));
+        let last = live.last().expect("lines");
+        let lines = last.as_array().map(Vec::len);
+        assert_eq!(lines, Some(MAX_LAST_BYTES / MAX_MESSAGE));
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub enum RunState {
 impl Trigger {
     const ALL: [Self; 2] = [Self::Schedule, Self::Manual];
 
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Schedule => "schedule",
             Self::Manual => "manual",
@@ -57,7 +57,7 @@ impl Trigger {
 }
 
 impl RunState {
-    const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Queued,
         Self::Running,
         Self::Succeeded,
@@ -67,7 +67,7 @@ impl RunState {
         Self::Interrupted,
     ];
 
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Queued => "queued",
             Self::Running => "running",
@@ -79,7 +79,7 @@ impl RunState {
         }
     }
 
-    pub(super) fn of(name: &str) -> Option<Self> {
+    pub(crate) fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name() == name)
     }
 
@@ -143,6 +143,9 @@ pub struct Run {
     /// The report, as `rapidbyte run --output json` prints it; of a failed run the streams that it committed. A report of
     /// more than 256 KiB has counts alone.
     pub report: Option<Value>,
+    /// Its last lines, when it has ended: at most 200, each with `from`, `level` and `message`, and its `stream` if it has
+    /// one.
+    pub log: Option<Value>,
 }
 
 /// The outcome of a run.
@@ -152,6 +155,7 @@ pub(super) struct Outcome {
     pub rows: Option<u64>,
     pub error: Option<Value>,
     pub report: Option<Value>,
+    pub log: Option<Value>,
 }
 
 impl Outcome {
@@ -161,6 +165,7 @@ impl Outcome {
             rows: Some(report.rows),
             error: None,
             report: Some(bounded(json!(report))),
+            log: None,
         }
     }
 
@@ -184,6 +189,7 @@ impl Outcome {
             rows: Some(rows),
             error: Some(error),
             report: (!is_empty).then(|| bounded(report)),
+            log: None,
         }
     }
 
@@ -194,6 +200,7 @@ impl Outcome {
             rows: None,
             error: Some(error),
             report: None,
+            log: None,
         }
     }
 }

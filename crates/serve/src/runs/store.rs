@@ -2,6 +2,9 @@
 //!
 //! One thread has the file. A call is one transaction.
 
+mod standing;
+mod tables;
+
 use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -24,40 +27,6 @@ const KEPT: i64 = 1000;
 const MAX_QUEUED: i64 = 1100;
 /// Attempts of a run during which the process of the server ended: a run that takes the server down stops doing so.
 pub(super) const MAX_ATTEMPTS: u32 = 5;
-/// Changes with the tables.
-const VERSION: i64 = 1;
-
-const TABLES: &str = r#"
--- Times are milliseconds since 1970.
-CREATE TABLE run (
-    -- In the order in which they were recorded; never used again.
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    pipeline TEXT NOT NULL,
-    "trigger" TEXT NOT NULL,
-    scheduled_ms INTEGER,
-    state TEXT NOT NULL,
-    options TEXT NOT NULL,
-    attempt INTEGER NOT NULL,
-    resumes INTEGER,
-    queued_ms INTEGER NOT NULL,
-    started_ms INTEGER,
-    ended_ms INTEGER,
-    rows INTEGER,
-    error TEXT,
-    report TEXT
-) STRICT;
-CREATE UNIQUE INDEX run_by_time ON run (pipeline, scheduled_ms) WHERE scheduled_ms IS NOT NULL;
-CREATE INDEX run_by_pipeline ON run (pipeline, id);
-CREATE INDEX run_queued ON run (pipeline, id) WHERE state = 'queued';
-CREATE INDEX run_running ON run (pipeline) WHERE state = 'running';
-CREATE TABLE schedule (
-    pipeline TEXT PRIMARY KEY,
-    -- The expression and its time zone: others begin at the moment at which they are seen first.
-    cron TEXT NOT NULL,
-    -- The last fire that is settled.
-    last_ms INTEGER NOT NULL
-) STRICT;
-"#;
 
 type Request = Box<dyn FnOnce(&mut Connection) + Send>;
 type Result<T> = std::result::Result<T, RunsError>;
@@ -99,10 +68,11 @@ pub(super) enum Submitted {
     Full,
 }
 
-/// The runs of a page, the newest first.
+/// The runs of a list, the newest first.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Filter {
-    pub pipeline: Option<String>,
+pub(crate) struct Filter {
+    /// Only runs of these pipelines.
+    pub pipelines: Option<Vec<String>>,
     pub state: Option<RunState>,
     /// Only runs that are older than the run with this id.
     pub before: Option<i64>,
@@ -117,7 +87,7 @@ impl Store {
         connection.pragma_update(None, "journal_mode", "WAL")?;
         // A commit is on the disk when it returns.
         connection.pragma_update(None, "synchronous", "FULL")?;
-        prepare(&mut connection)?;
+        tables::prepare(&mut connection)?;
         let (requests, requested) = bounded::<Request>(MAX_WAITING);
         let serve = move || {
             let each = |request: Request| request(&mut connection);
@@ -322,7 +292,8 @@ impl Store {
         let (id, pipeline, outcome) = (run.id, run.pipeline.clone(), outcome.clone());
         self.call(move |transaction| {
             let text = |value: &Option<serde_json::Value>| value.as_ref().map(ToString::to_string);
-            let sql = "UPDATE run SET state = ?2, ended_ms = ?3, rows = ?4, error = ?5, report = ?6 WHERE id = ?1";
+            let sql = "UPDATE run SET state = ?2, ended_ms = ?3, rows = ?4, error = ?5, report = ?6, log = ?7 \
+                       WHERE id = ?1";
             transaction.execute(
                 sql,
                 params![
@@ -332,18 +303,21 @@ impl Store {
                     outcome.rows,
                     text(&outcome.error),
                     text(&outcome.report),
+                    text(&outcome.log),
                 ],
             )?;
             trim(transaction, &pipeline)
         })
     }
 
-    /// Cancels a run that is queued. Returns false if it is not.
-    pub(super) fn cancel_queued(&self, id: i64, now_ms: i64) -> Result<bool> {
+    /// Cancels a run that is queued. Returns its pipeline, or `None` if it is not queued.
+    pub(super) fn cancel_queued(&self, id: i64, now_ms: i64) -> Result<Option<String>> {
         self.call(move |transaction| {
             let error = error("cancelled", "a client cancelled the run before it began", None).to_string();
-            let sql = "UPDATE run SET state = 'cancelled', ended_ms = ?2, error = ?3 WHERE id = ?1 AND state = 'queued'";
-            Ok(transaction.execute(sql, params![id, now_ms, error])? == 1)
+            let sql = "UPDATE run SET state = 'cancelled', ended_ms = ?2, error = ?3 WHERE id = ?1 AND state = 'queued' \
+                       RETURNING pipeline";
+            let cancelled = transaction.query_row(sql, params![id, now_ms, error], |row| row.get(0));
+            Ok(cancelled.optional()?)
         })
     }
 
@@ -380,21 +354,6 @@ fn transaction<T>(
     let done = work(&transaction)?;
     transaction.commit()?;
     Ok(done)
-}
-
-fn prepare(connection: &mut Connection) -> Result<()> {
-    transaction(connection, |transaction| {
-        let version: i64 =
-            transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
-        match version {
-            0 => {
-                transaction.execute_batch(TABLES)?;
-                Ok(transaction.pragma_update(None, "user_version", VERSION)?)
-            }
-            VERSION => Ok(()),
-            newer => Err(RunsError::Version(newer)),
-        }
-    })
 }
 
 /// What happens with a run that is due.
@@ -522,19 +481,22 @@ fn set_position(
     cron: &str,
     last_ms: i64,
 ) -> Result<()> {
-    let sql = "INSERT INTO schedule (pipeline, cron, last_ms) VALUES (?1, ?2, ?3) \
-               ON CONFLICT (pipeline) DO UPDATE SET cron = ?2, last_ms = ?3";
+    let sql = "INSERT INTO schedule (pipeline, cron, last_ms, since_ms) VALUES (?1, ?2, ?3, ?3) \
+               ON CONFLICT (pipeline) DO UPDATE SET cron = ?2, last_ms = ?3, \
+               since_ms = CASE WHEN cron = ?2 THEN since_ms ELSE ?3 END";
     transaction.execute(sql, params![pipeline, cron, last_ms])?;
     Ok(())
 }
 
-/// Forgets the oldest runs of a pipeline.
+/// Forgets the oldest runs of a pipeline, but for its last success.
 fn trim(transaction: &Transaction<'_>, pipeline: &str) -> Result<()> {
     let sql = "DELETE FROM run WHERE pipeline = ?1 AND state NOT IN ('queued', 'running') AND id <= \
-               (SELECT id FROM run WHERE pipeline = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)";
+               (SELECT id FROM run WHERE pipeline = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2) \
+               AND id IS NOT ?3";
+    let success = standing::last_success(transaction, pipeline)?.map(|success| success.id);
     transaction
         .prepare_cached(sql)?
-        .execute(params![pipeline, KEPT])?;
+        .execute(params![pipeline, KEPT, success])?;
     Ok(())
 }
 
@@ -547,30 +509,43 @@ fn get(transaction: &Transaction<'_>, id: i64) -> Result<Option<Run>> {
 }
 
 fn list(transaction: &Transaction<'_>, filter: &Filter) -> Result<Vec<Run>> {
-    // A page has many runs: their reports come one by one, and long errors as their message.
-    let columns = COLUMNS.replace("error, report", SHORT);
+    // A condition that is not there lets SQLite choose the index of another one.
+    let of_pipelines = match filter.pipelines.as_deref() {
+        None => "?2 IS NULL",
+        Some([_]) => "pipeline = ?2",
+        Some(_) => "pipeline IN (SELECT value FROM json_each(?2))",
+    };
+    let pipelines = filter
+        .pipelines
+        .as_deref()
+        .map(|pipelines| match pipelines {
+            [pipeline] => pipeline.clone(),
+            several => serde_json::json!(several).to_string(),
+        });
     let sql = format!(
-        "SELECT {columns} FROM run WHERE id < ?1 AND (?2 IS NULL OR pipeline = ?2) AND (?3 IS NULL OR state = ?3) \
-         ORDER BY id DESC LIMIT ?4"
+        "SELECT {} FROM run WHERE id < ?1 AND {of_pipelines} AND (?3 IS NULL OR state = ?3) ORDER BY id DESC LIMIT ?4",
+        short_columns()
     );
     let before = filter.before.unwrap_or(i64::MAX);
     let state = filter.state.map(RunState::name);
     let mut statement = transaction.prepare_cached(&sql)?;
-    let runs = statement.query_map(
-        params![before, filter.pipeline, state, filter.limit],
-        run_of,
-    )?;
+    let runs = statement.query_map(params![before, pipelines, state, filter.limit], run_of)?;
     Ok(runs.collect::<rusqlite::Result<_>>()?)
+}
+
+/// The columns of [`run_of`] for many runs: their reports come one by one, and long errors as their message.
+fn short_columns() -> String {
+    COLUMNS.replace("error, report, log", SHORT)
 }
 
 /// The columns of [`run_of`].
 const COLUMNS: &str = "id, pipeline, \"trigger\", scheduled_ms, state, options, attempt, resumes, queued_ms, started_ms, \
-                       ended_ms, rows, error, report";
+                       ended_ms, rows, error, report, log";
 
-/// In place of the last two of them, in a list.
+/// In place of the last three of them, in a list.
 const SHORT: &str = "CASE WHEN length(error) > 4096 THEN json_object('code', error->>'code', \
                      'message', substr(error->>'message', 1, 1000), 'hint', substr(error->>'hint', 1, 1000)) \
-                     ELSE error END, NULL";
+                     ELSE error END, NULL, NULL";
 
 fn run_of(row: &Row<'_>) -> rusqlite::Result<Run> {
     let (trigger, state): (String, String) = (row.get(2)?, row.get(4)?);
@@ -596,6 +571,7 @@ fn run_of(row: &Row<'_>) -> rusqlite::Result<Run> {
         rows: row.get(11)?,
         error: json(12)?,
         report: json(13)?,
+        log: json(14)?,
     })
 }
 

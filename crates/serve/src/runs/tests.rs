@@ -152,6 +152,54 @@ fn a_schedule_that_is_new_begins_with_its_next_time_and_overlaps_are_skipped() {
 }
 
 #[test]
+fn a_pipeline_is_behind_since_the_first_run_that_was_due_after_its_last_success() {
+    let test = Test::endless("");
+    let runs = test.start();
+    let pipeline = runs.shared.pipelines.pipeline("many").expect("a pipeline");
+    let lag = |pipeline: &Pipeline| {
+        let standings = runs.stand(std::slice::from_ref(pipeline), 1);
+        let standing = standings.expect("standings").remove("many");
+        let standing = standing.expect("the pipeline");
+        (
+            standing.lag_ms,
+            standing.next_ms.map(|next_ms| next_ms - NOON),
+        )
+    };
+    assert_eq!(lag(&pipeline), (Some(0), Some(MINUTE_MS)));
+    test.pass(&runs, MINUTE_MS);
+    until(&runs, |found| states(found) == [RunState::Running]);
+    // The run at work has not succeeded.
+    test.pass(&runs, 90_000);
+    assert_eq!(lag(&pipeline), (Some(90_000), Some(3 * MINUTE_MS)));
+    runs.cancel(1).expect("cancelled");
+    until(&runs, |found| found[0].state == RunState::Cancelled);
+    assert_eq!(lag(&pipeline).0, Some(90_000));
+    // A run that began at 12:02:10 and succeeded is of all fires up to 12:02.
+    let store = rusqlite::Connection::open(test.folder.path().join(STORE)).expect("a store");
+    store
+        .execute(
+            "UPDATE run SET state = 'succeeded', started_ms = ?1 WHERE id = 1",
+            [NOON + 130_000],
+        )
+        .expect("changed");
+    assert_eq!(lag(&pipeline).0, Some(0));
+    test.pass(&runs, 45_000);
+    assert_eq!(lag(&pipeline).0, Some(15_000));
+    // Without a schedule a pipeline is never behind.
+    let environment = Environment::from_fn(|_| None).without_env_file();
+    let text = rapidbyte::EXAMPLE_OF_MANY_ROWS;
+    let unscheduled = Pipeline::from_str(text, test.folder.path(), &environment);
+    assert_eq!(lag(&unscheduled.expect("a pipeline")), (None, None));
+    let ended = runs.ended();
+    assert_eq!(ended.get(&("many".to_owned(), "cancelled")), Some(&1));
+    assert!(
+        ended.get(&("many".to_owned(), "skipped")) >= Some(&1),
+        "{ended:?}"
+    );
+    runs.stop();
+}
+
+#[test]
 fn a_stop_keeps_the_queue_and_the_next_start_resumes() {
     let test = Test::endless("when_running: wait\n");
     let runs = test.start();

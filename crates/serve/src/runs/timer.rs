@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rapidbyte::{Catchup, Pipeline, WhenRunning};
 
 use super::store::NewFire;
-use super::{EndedBy, RunsError, Shared};
+use super::{EndedBy, RunState, RunsError, Shared};
 use crate::queue;
 use crate::schedule::{Fire, Timetable};
 
@@ -152,6 +152,8 @@ impl Schedules {
             let rule: WhenRunning = pipeline.when_running();
             let place = (&*cron, due.position_ms);
             let recorded = shared.store.record(name, place, fires, rule, now_ms)?;
+            let skipped = recorded.skipped as u64;
+            shared.ended.count(name, RunState::Skipped, skipped);
             shared.replace(recorded.replaces);
             shared.queued();
         }

@@ -87,7 +87,7 @@ impl Shared {
     fn run(&self, begun: &Begun) {
         let id = begun.run.id;
         let ended = catch_unwind(AssertUnwindSafe(|| self.outcome(begun)));
-        let outcome = ended.unwrap_or_else(|_| {
+        let mut outcome = ended.unwrap_or_else(|_| {
             let hint = "report it, with the log of the server";
             let error = error(
                 "internal",
@@ -96,12 +96,14 @@ impl Shared {
             );
             Outcome::of_error(RunState::Failed, error)
         });
+        outcome.log = begun.live.last();
         loop {
             let ended = match outcome.state {
                 RunState::Interrupted => self.store.interrupt(id, self.now_ms()),
                 _ => self.store.end(&begun.run, &outcome, self.now_ms()),
             };
             let Err(error) = ended else {
+                self.ended.count(&begun.run.pipeline, outcome.state, 1);
                 break;
             };
             // Until it is recorded, no run of the pipeline begins. The next start finds it interrupted.

@@ -4,6 +4,7 @@ mod access;
 mod ingest;
 mod multipart;
 mod pages;
+mod run_pages;
 mod runs;
 mod schedules;
 mod support;

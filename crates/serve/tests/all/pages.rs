@@ -13,8 +13,8 @@ use rapidbyte_testkit::postgres::shared;
 use crate::support::{Client, request};
 
 const JSON_LINES: &str = "Content-Type: application/x-ndjson\r\n";
-const HTML: &str = "Accept: text/html\r\n";
-const HOSTILE: &str = "<script>alert(1)</script>";
+pub const HTML: &str = "Accept: text/html\r\n";
+pub const HOSTILE: &str = "<script>alert(1)</script>";
 
 /// A server of the pipelines `orders` and `others` and of a broken file.
 fn start(folder: &Path, url: &str) -> Server {
@@ -39,10 +39,10 @@ fn start(folder: &Path, url: &str) -> Server {
     Server::run(settings, engine, pipelines, Log::default()).expect("a server")
 }
 
-struct Shown {
-    status: u16,
-    head: String,
-    text: String,
+pub struct Shown {
+    pub status: u16,
+    pub head: String,
+    pub text: String,
 }
 
 /// One request with a connection of its own.
@@ -60,13 +60,13 @@ fn send(address: SocketAddr, request: &str) -> Shown {
     }
 }
 
-fn get(address: SocketAddr, path: &str, headers: &str) -> Shown {
+pub fn get(address: SocketAddr, path: &str, headers: &str) -> Shown {
     let request =
         format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n");
     send(address, &request)
 }
 
-fn post(address: SocketAddr, path: &str, headers: &str, form: &str) -> Shown {
+pub fn post(address: SocketAddr, path: &str, headers: &str, form: &str) -> Shown {
     let headers = format!(
         "Connection: close\r\nContent-Type: application/x-www-form-urlencoded\r\n{headers}"
     );
@@ -74,7 +74,7 @@ fn post(address: SocketAddr, path: &str, headers: &str, form: &str) -> Shown {
     send(address, &String::from_utf8(request).expect("text"))
 }
 
-fn location(shown: &Shown) -> &str {
+pub fn location(shown: &Shown) -> &str {
     let place = shown
         .head
         .lines()
@@ -352,7 +352,7 @@ fn a_token_sees_the_pages_of_its_scopes() {
 }
 
 /// The samples of a text by name and labels, after a check of the format (version 0.0.4).
-fn samples(text: &str) -> BTreeMap<String, f64> {
+pub fn samples(text: &str) -> BTreeMap<String, f64> {
     let (mut samples, mut families) = (BTreeMap::new(), BTreeSet::new());
     let (mut help, mut family, mut kind) = ("", "", "");
     assert!(text.ends_with('\n'));
@@ -539,7 +539,7 @@ fn metrics_count_what_happened() {
 }
 
 /// The name of a browser that can draw a page without a screen.
-fn browser() -> Option<&'static str> {
+pub fn browser() -> Option<&'static str> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     names.into_iter().find(|name| {
         let version = Command::new(name).arg("--version").output();

@@ -206,8 +206,72 @@ fn the_last_thousand_runs_of_a_pipeline_are_kept() {
         (kept.len(), kept[0], kept[1].0),
         (1001, (1, RunState::Running), 501)
     );
-    end(&store, 1, RunState::Succeeded);
+    end(&store, 1, RunState::Failed);
     assert_eq!(states(&store).len(), 1000);
+}
+
+#[test]
+fn the_last_success_stays_among_a_thousand_failures() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(&folder);
+    record(&store, 1, WhenRunning::Refuse);
+    assert_eq!(begin(&store), Some(1));
+    end(&store, 1, RunState::Succeeded);
+    record(&store, 2, WhenRunning::Refuse);
+    assert_eq!(begin(&store), Some(2));
+    let fires = (3..=1500).map(fire).collect();
+    let recorded = store.record("p", (CRON, 1500), fires, WhenRunning::Refuse, 2000);
+    assert_eq!(recorded.expect("recorded").skipped, 1498);
+    end(&store, 2, RunState::Failed);
+    let kept = states(&store);
+    assert_eq!((kept.len(), kept[0]), (1001, (1, RunState::Succeeded)));
+}
+
+#[test]
+fn a_pipeline_stands_as_its_runs_say() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(&folder);
+    assert_eq!(store.position("p", CRON, 3).expect("a position"), 3);
+    let part = Options {
+        select: vec!["orders".into()],
+        ..Options::default()
+    };
+    for options in [Options::default(), part] {
+        let submitted = block(store.submit("p".into(), options, WhenRunning::Wait, 5));
+        let Submitted::Queued { run, .. } = submitted.expect("an answer") else {
+            panic!("it is not queued");
+        };
+        assert_eq!(begin(&store), Some(run.id));
+        end(&store, run.id, RunState::Succeeded);
+    }
+    record(&store, 10, WhenRunning::Wait);
+    assert_eq!(begin(&store), Some(3));
+    record(&store, 20, WhenRunning::Wait);
+    let names = vec!["p".to_owned(), "q".to_owned()];
+    let standings = store.stand(names, 2).expect("standings");
+    let [of_p, of_q] = &*standings else {
+        panic!("{standings:?}");
+    };
+    let ids: Vec<i64> = of_p.last.iter().map(|run| run.id).collect();
+    assert_eq!((ids, of_p.queued, of_p.running), (vec![4, 3], 1, 1));
+    // The second run moved a part of the pipeline. The schedule is as it was at 3.
+    let success = of_p.success.expect("a success");
+    assert_eq!(
+        (success.id, success.started_ms, success.ended_ms),
+        (1, 7, 9)
+    );
+    assert_eq!(of_p.since_ms, Some(3));
+    assert_eq!(
+        (of_q.last.len(), of_q.success, of_q.since_ms),
+        (0, None, None)
+    );
+    assert_eq!(block(store.active()).expect("counts"), (1, 1));
+    // Another expression is new.
+    store
+        .position("p", "1 * * * * UTC", 40)
+        .expect("a position");
+    let changed = store.stand(vec!["p".into()], 0).expect("standings");
+    assert_eq!(changed[0].since_ms, Some(40));
 }
 
 #[test]
@@ -236,7 +300,7 @@ fn pages_go_back_in_time_and_a_list_has_no_long_texts() {
     }
     let page = |state, before, limit| {
         let filter = Filter {
-            pipeline: Some("p".into()),
+            pipelines: Some(vec!["p".into()]),
             state,
             before,
             limit,
