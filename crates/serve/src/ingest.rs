@@ -23,6 +23,7 @@ use crate::metrics::Metrics;
 use crate::receive::{Content, Received, Receiver};
 use crate::registry::Pipelines;
 use crate::request::{Asked, Place};
+use crate::runs::Runs;
 use crate::server::Settings;
 use crate::spool::SpoolFile;
 use crate::store::{Admitted, Body as Kept, Job, JobState, NewJob, Store, StoreError};
@@ -65,6 +66,8 @@ pub(crate) struct Shared {
     pub settings: Arc<Settings>,
     /// The names of all connectors, ordered. Empty if nobody runs pipelines.
     pub connectors: Arc<[String]>,
+    /// The runs of other pipelines, and the messages of all. `None` if nobody runs pipelines.
+    pub runs: Option<Arc<Runs>>,
 }
 
 /// The query of a request.

@@ -223,6 +223,7 @@ impl Server {
                     retention: settings.retention,
                     runs: settings.runs,
                     metrics: metrics.clone(),
+                    messages: Arc::clone(&runs),
                 };
                 let work = Work::start(parts).map_err(system("cannot begin to run pipelines"))?;
                 (Some(work), Some(runs), Some((pipelines, inspect)))
@@ -242,6 +243,7 @@ impl Server {
             metrics: metrics.clone(),
             settings: Arc::new(settings.clone()),
             connectors: connectors.unwrap_or_default().into(),
+            runs: runs.clone(),
         };
         let (ends, ending) = bounded(0);
         let watch = Watch {
@@ -333,11 +335,10 @@ impl Server {
 }
 
 fn run_settings(settings: &Settings, log: &Log) -> RunSettings {
-    let log = log.clone();
     RunSettings {
         threads: settings.runs,
         wait: settings.wait,
-        tell: Arc::new(move |problem| log.warn(problem, json!({ "code": "store_failed" }))),
+        log: log.clone(),
         ..RunSettings::new(&settings.folder)
     }
 }

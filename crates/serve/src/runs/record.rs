@@ -152,15 +152,19 @@ pub(super) struct Outcome {
     pub rows: Option<u64>,
     pub error: Option<Value>,
     pub report: Option<Value>,
+    /// The statements that changed targets, for a message.
+    pub changes: Option<Value>,
 }
 
 impl Outcome {
-    pub(super) fn of_report(report: &rapidbyte::Report) -> Self {
+    /// `changes` are statements without secrets.
+    pub(super) fn of_report(report: &rapidbyte::Report, changes: Option<Value>) -> Self {
         Self {
             state: RunState::Succeeded,
             rows: Some(report.rows),
             error: None,
             report: Some(bounded(json!(report))),
+            changes,
         }
     }
 
@@ -184,6 +188,7 @@ impl Outcome {
             rows: Some(rows),
             error: Some(error),
             report: (!is_empty).then(|| bounded(report)),
+            changes: None,
         }
     }
 
@@ -194,6 +199,7 @@ impl Outcome {
             rows: None,
             error: Some(error),
             report: None,
+            changes: None,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod access;
 mod ingest;
+mod notify;
 mod pages;
 mod runs;
 mod schedules;
