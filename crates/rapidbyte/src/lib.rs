@@ -145,7 +145,7 @@ pub use rapidbyte_engine::document::schema::{
     Bundled as ConnectorSettings, json_schema as pipeline_schema,
 };
 pub use rapidbyte_engine::document::{
-    Catchup, Cron, Pages, Schedule, Share, Timezone, WhenRunning,
+    Catchup, Cron, Notify, NotifySecret, NotifyUrl, Pages, Schedule, Share, Timezone, WhenRunning,
 };
 pub use rapidbyte_engine::lock::{LOCK_FILE, Pin};
 pub use rapidbyte_engine::plan::{

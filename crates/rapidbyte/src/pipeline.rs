@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use rapidbyte_engine::document::{
-    ChangeDetection, Pages, Schedule, SyncMode, WhenRunning, WriteMode,
+    ChangeDetection, Notify, Pages, Schedule, SyncMode, WhenRunning, WriteMode,
 };
 use rapidbyte_engine::{Document, Environment, Failure};
 use serde_json::{Map, Value};
@@ -128,6 +128,11 @@ impl Pipeline {
     /// When a server runs it, if the file says so.
     pub fn schedule(&self) -> Option<&Schedule> {
         self.document.schedule.as_ref()
+    }
+
+    /// Where a server sends messages about its runs, if the file says so.
+    pub fn notify(&self) -> Option<&Notify> {
+        self.document.notify.as_ref()
     }
 
     /// What a run does while another run of the pipeline is at work.

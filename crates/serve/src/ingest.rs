@@ -78,7 +78,7 @@ pub(crate) struct Shared {
     pub catalogue: Arc<dyn Catalogue>,
     /// The pipelines that run. `None` if nobody runs pipelines.
     pub pipelines: Option<Arc<Pipelines>>,
-    /// The runs of pipelines with other sources. `None` if nobody runs pipelines.
+    /// The runs of pipelines with other sources, and the messages of all. `None` if nobody runs pipelines.
     pub runs: Option<Arc<Runs>>,
     pub store: Store,
     pub receiver: Receiver,

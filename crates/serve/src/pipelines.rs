@@ -56,7 +56,10 @@ pub(crate) async fn get(
     let known = all.as_ref().and_then(|all| all.known.get(&name));
     let known = known.ok_or_else(|| unknown_pipeline(&name))?;
     let states = states(&shared).await?;
-    let pipeline = document(&name, known, &states);
+    let mut pipeline = document(&name, known, &states);
+    if let Some(runs) = &shared.runs {
+        pipeline["notify"] = json!(runs.outbox(&known.pipeline).await?);
+    }
     Ok(Json(json!({ "status": "ok", "pipeline": pipeline })))
 }
 

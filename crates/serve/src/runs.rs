@@ -5,10 +5,16 @@
 //! another one resumes it: the engine reads on from the last commit.
 //!
 //! [`timer`] records the runs that schedules ask for, [`work`] runs what is queued, [`http`] shows and begins runs.
+//!
+//! [`messages`] has the messages of `notify`, which are rows of the same file ([`outbox`]). [`deliver`] sends them.
 
+mod deliver;
 mod http;
 mod live;
+mod messages;
+mod outbox;
 mod record;
+mod signature;
 mod standing;
 mod store;
 mod timer;
@@ -22,13 +28,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rapidbyte::{Cancel, Engine, Pipeline};
+use serde_json::{Value, json};
 use tokio::sync::watch;
+
+use crate::log::Log;
 
 pub use record::{Options, Run, RunState, Trigger};
 
 pub use http::routes;
 pub(crate) use http::{checked, end_early, find, queue};
 use live::Live;
+use messages::{Draft, Wanted, redacted};
+use outbox::Told;
 use standing::Ended;
 pub(crate) use standing::{AtWork, Standing};
 pub(crate) use store::Filter;
@@ -56,8 +67,8 @@ pub struct RunSettings {
     pub threads: usize,
     /// The longest wait of a request with `wait=true`.
     pub wait: Duration,
-    /// Receives a sentence about each problem that no run shows, such as a full disk.
-    pub tell: Arc<dyn Fn(&str) + Send + Sync>,
+    /// Receives each problem that no run shows, such as a full disk.
+    pub log: Log,
 }
 
 impl RunSettings {
@@ -67,7 +78,7 @@ impl RunSettings {
             folder: folder.to_owned(),
             threads: 4,
             wait: Duration::from_secs(60),
-            tell: Arc::new(|_| ()),
+            log: Log::default(),
         }
     }
 }
@@ -122,6 +133,8 @@ struct Shared {
     work: Condvar,
     /// Wakes the timer.
     timer: Condvar,
+    /// Wakes the thread that sends messages.
+    mail: Condvar,
     /// Changes whenever a run is queued, begins or ends; true at the end of the server.
     changed: watch::Sender<bool>,
 }
@@ -132,6 +145,8 @@ struct Agenda {
     active: HashMap<i64, Active>,
     /// Rises whenever a run may begin.
     queued: u64,
+    /// Rises whenever a message was recorded, or may be sent now.
+    messages: u64,
     /// Pipelines have changed since the timer looked.
     is_changed: bool,
     /// No run begins any more.
@@ -187,7 +202,10 @@ impl Runs {
         clock: Clock,
     ) -> Result<Arc<Self>, RunsError> {
         let store = Store::open(&settings.folder.join(STORE))?;
-        store.recover(clock())?;
+        let known = Arc::clone(&pipelines);
+        let told = store.recover(clock(), move |name| {
+            Wanted::of(known.pipeline(name).as_ref())
+        })?;
         let threads = settings.threads;
         let shared = Arc::new(Shared {
             engine,
@@ -200,6 +218,7 @@ impl Runs {
             agenda: Mutex::default(),
             work: Condvar::new(),
             timer: Condvar::new(),
+            mail: Condvar::new(),
             changed: watch::Sender::new(false),
         });
         let runs = Arc::new(Self {
@@ -210,6 +229,8 @@ impl Runs {
             runs.spawn(&format!("pipeline-{number}"), Shared::work)?;
         }
         runs.spawn(TIMER, Shared::keep_time)?;
+        runs.shared.told(told);
+        runs.spawn("notify", Shared::deliver)?;
         Ok(runs)
     }
 
@@ -228,8 +249,39 @@ impl Runs {
 
     /// Pipelines were added, removed or changed: their schedules count from now on.
     pub fn pipelines_changed(&self) {
-        self.shared.agenda().is_changed = true;
+        let mut agenda = self.shared.agenda();
+        agenda.is_changed = true;
+        agenda.messages += 1;
+        drop(agenda);
         self.shared.timer.notify_all();
+        self.shared.mail.notify_all();
+    }
+
+    /// A stream of the queue begins to fail: `error` says why. Waits for the disk.
+    pub(crate) fn queue_failed(&self, pipeline: &Pipeline, stream: &str, error: &Value) {
+        let error = redacted(pipeline, error);
+        let of = |now_ms| messages::of_stream(pipeline.name(), stream, &error, now_ms);
+        self.shared.tell_of_queue(pipeline, of);
+    }
+
+    /// A job of the queue is dead: `error` says why. Waits for the disk.
+    pub(crate) fn job_died(&self, pipeline: &Pipeline, stream: &str, job: i64, error: &Value) {
+        let error = redacted(pipeline, error);
+        let of = |now_ms| messages::of_dead(pipeline.name(), stream, job, &error, now_ms);
+        self.shared.tell_of_queue(pipeline, of);
+    }
+
+    /// The messages of a pipeline that wait, as JSON. `None` if it has no key `notify`.
+    pub(crate) async fn outbox(&self, pipeline: &Pipeline) -> Result<Option<Value>, RunsError> {
+        let Some(notify) = pipeline.notify() else {
+            return Ok(None);
+        };
+        let outbox = self.shared.store.outbox(pipeline.name().to_owned()).await?;
+        Ok(Some(json!({
+            "success": notify.success.is_some(), "failure": notify.failure.is_some(),
+            "schema_change": notify.schema_change.is_some(), "is_signed": notify.secret.is_some(),
+            "waiting": outbox.waiting, "oldest_ms": outbox.oldest_ms, "last_failure": outbox.last_failure,
+        })))
     }
 
     /// Cancels a run. Waits for the disk.
@@ -303,7 +355,41 @@ impl Shared {
     }
 
     fn tell(&self, what: &str, error: &RunsError) {
-        (self.settings.tell)(&format!("{what}: {error}"));
+        self.warn(&format!("{what}: {error}"), "store_failed", json!({}));
+    }
+
+    /// Something that the operator should look at.
+    fn warn(&self, text: &str, code: &str, mut facts: Value) {
+        facts["code"] = code.into();
+        self.settings.log.warn(text, facts);
+    }
+
+    /// Messages were recorded.
+    fn told(&self, told: Told) {
+        if told.dropped > 0 {
+            let text = format!(
+                "too many messages of notify wait: the oldest are dropped ({})",
+                told.dropped
+            );
+            self.warn(&text, "notify_dropped", json!({ "dropped": told.dropped }));
+        }
+        if told.recorded > 0 {
+            self.agenda().messages += 1;
+            self.mail.notify_all();
+        }
+    }
+
+    /// Records a message about the queue, if the pipeline wants to be told.
+    fn tell_of_queue(&self, pipeline: &Pipeline, draft: impl FnOnce(i64) -> Draft) {
+        if !Wanted::of(Some(pipeline)).failure {
+            return;
+        }
+        let now_ms = self.now_ms();
+        match self.store.add_message(draft(now_ms), now_ms) {
+            Ok(told) => self.told(told),
+            // The stream and the job show the same.
+            Err(error) => self.tell("a message of notify is not recorded", &error),
+        }
     }
 
     /// A run was queued.
@@ -369,6 +455,7 @@ impl Shared {
         cancels.iter().for_each(Cancel::cancel);
         self.work.notify_all();
         self.timer.notify_all();
+        self.mail.notify_all();
         self.changed.send_replace(true);
     }
 }

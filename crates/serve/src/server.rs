@@ -228,6 +228,7 @@ impl Server {
                     retention: settings.retention,
                     runs: settings.runs,
                     metrics: metrics.clone(),
+                    messages: Arc::clone(&runs),
                 };
                 let work = Work::start(parts).map_err(system("cannot begin to run pipelines"))?;
                 (Some(work), Some(runs), Some((pipelines, inspect)))
@@ -340,11 +341,10 @@ impl Server {
 }
 
 fn run_settings(settings: &Settings, log: &Log) -> RunSettings {
-    let log = log.clone();
     RunSettings {
         threads: settings.runs,
         wait: settings.wait,
-        tell: Arc::new(move |problem| log.warn(problem, json!({ "code": "store_failed" }))),
+        log: log.clone(),
         ..RunSettings::new(&settings.folder)
     }
 }

@@ -21,6 +21,7 @@ use crate::log::Log;
 use crate::metrics::{Ended, Metrics};
 use crate::queue::{READER, Reader, SCHEMA, SHARED, Segment, mark};
 use crate::registry::Pipelines;
+use crate::runs::Runs;
 use crate::spool::{Spool, make_private, write_private};
 use crate::store::{Body, Pending, Retention, Store, StoreError, Tried, now_ms};
 
@@ -45,6 +46,7 @@ struct Shared {
     folder: PathBuf,
     retention: Retention,
     metrics: Metrics,
+    messages: Arc<Runs>,
     cancel: Cancel,
     agenda: Mutex<Agenda>,
     changed: Condvar,
@@ -78,6 +80,8 @@ pub struct Parts {
     pub runs: usize,
     /// Counts runs.
     pub metrics: Metrics,
+    /// Records the messages of `notify`.
+    pub messages: Arc<Runs>,
 }
 
 /// The threads that run pipelines.
@@ -107,6 +111,7 @@ impl Work {
             retention,
             runs,
             metrics,
+            messages,
         } = parts;
         // What a process left that ended in the middle of a run.
         match fs::remove_dir_all(&folder) {
@@ -124,6 +129,7 @@ impl Work {
             folder,
             retention,
             metrics,
+            messages,
             cancel: Cancel::new(),
             agenda: Mutex::default(),
             changed: Condvar::new(),
@@ -268,12 +274,24 @@ impl Shared {
                     let text = format!("{}.{}: {problem}", key.0, key.1);
                     let facts = json!({ "pipeline": key.0, "stream": key.1, "error": told });
                     self.log.warn(text, facts);
+                    self.tell_failure(&key, &told);
                 }
                 Turn::Later(told)
             });
             self.agenda().ended(key, turn, Instant::now());
             // For a thread that waits for work, and for one that waits for the end.
             self.changed.notify_all();
+        }
+    }
+
+    /// Records a message about the first of several failures of a stream.
+    fn tell_failure(&self, key: &Key, error: &Value) {
+        let failures = self.agenda().streams().get(key).map(|one| one.failures);
+        if failures.unwrap_or(0) > 0 {
+            return;
+        }
+        if let Some(pipeline) = self.pipelines.get(&key.0) {
+            self.messages.queue_failed(&pipeline, &key.1, error);
         }
     }
 
@@ -395,6 +413,8 @@ impl Shared {
             // A run may fail behind its commit.
             self.reconcile(pipeline, key, tried.clone())?;
             let reason = reason(&failure, alone.id);
+            // Before the job is dead: a process that ends in between finds the job, and tells of it once more.
+            self.messages.job_died(pipeline, &key.1, alone.id, &reason);
             self.store.dead(alone.id, &reason)?;
             let text = format!(
                 "{}.{}: the job {} is dead: {}",

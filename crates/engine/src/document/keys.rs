@@ -18,6 +18,7 @@ use super::delivery::{Checkpoint, OnStreamFailure, Retry, Verify, WhenRunning, l
 use super::error::{Result, code};
 use super::kinds::{mapping, name, names, object, or_variable, variable, word};
 use super::node::{Entry, Node, NodeValue};
+use super::notify::{Notify, has_url};
 use super::pages::Pages;
 use super::permissions::permissions;
 use super::read::Spot;
@@ -90,6 +91,11 @@ keys! {
         /// No other command uses it.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub schedule: Option<Schedule> = mapping().optional(),
+        /// The URLs to which rapidbyte serve sends messages about runs (default: none).
+        ///
+        /// No other command uses them.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub notify: Option<Notify> = mapping().then(has_url).optional(),
         ;
         /// The folder of the file, absolute after [`Document::load`]: relative paths in a pipeline
         /// begin there.

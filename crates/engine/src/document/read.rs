@@ -150,6 +150,19 @@ impl<'a> Spot<'a> {
     }
 }
 
+// Secrets.
+impl Spot<'_> {
+    /// The value is a secret of the document, wherever it comes from.
+    pub(super) fn keep_secret(&self, value: &str) {
+        self.reader.secrets.add(value);
+    }
+
+    /// The user and the password of a URL are secrets of the document.
+    pub(super) fn keep_credentials(&self, url: &str) {
+        self.reader.secrets.add_credentials(url);
+    }
+}
+
 // Errors.
 impl Spot<'_> {
     pub(super) fn error(&self, code: &'static str, message: impl Into<String>) -> DocumentError {

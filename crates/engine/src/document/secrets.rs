@@ -136,6 +136,15 @@ impl Secrets {
         }
     }
 
+    /// Adds the user and the passwords of a URL: a token may stand in the place of the user.
+    pub fn add_credentials(&self, url: &str) {
+        self.add_value(url, false);
+        for part in user_of(url).into_iter().chain(password_of(url)) {
+            self.add(part);
+            self.add(&percent_decode_str(part).decode_utf8_lossy());
+        }
+    }
+
     /// Of a URL the passwords; a text without one as a whole, if it `is_whole`.
     fn add_value(&self, text: &str, is_whole: bool) {
         let mut has_password = false;
@@ -245,13 +254,27 @@ fn texts(value: &Value) -> impl Iterator<Item = &str> {
         .filter_map(Value::as_str)
 }
 
-/// The password in `scheme://user:password@…`, as it is written there.
-fn password_of(url: &str) -> Option<&str> {
+/// The part `user:password` of `scheme://user:password@…`, as it is written there.
+fn credentials_of(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     // A password may hold what should have been encoded: everything up to the last @ is it.
     let end = rest[..end].rfind('@').or_else(|| rest.rfind('@'))?;
-    rest[..end].split_once(':').map(|(_, password)| password)
+    Some(&rest[..end])
+}
+
+fn password_of(url: &str) -> Option<&str> {
+    let (_, password) = credentials_of(url)?.split_once(':')?;
+    Some(password)
+}
+
+fn user_of(url: &str) -> Option<&str> {
+    let credentials = credentials_of(url)?;
+    Some(
+        credentials
+            .split_once(':')
+            .map_or(credentials, |(user, _)| user),
+    )
 }
 
 /// The passwords in the parameters of a URL, by the names that libpq gives them.

@@ -156,16 +156,20 @@ pub(super) struct Outcome {
     pub error: Option<Value>,
     pub report: Option<Value>,
     pub log: Option<Value>,
+    /// The statements that changed targets, for a message.
+    pub changes: Option<Value>,
 }
 
 impl Outcome {
-    pub(super) fn of_report(report: &rapidbyte::Report) -> Self {
+    /// `changes` are statements without secrets.
+    pub(super) fn of_report(report: &rapidbyte::Report, changes: Option<Value>) -> Self {
         Self {
             state: RunState::Succeeded,
             rows: Some(report.rows),
             error: None,
             report: Some(bounded(json!(report))),
             log: None,
+            changes,
         }
     }
 
@@ -190,6 +194,7 @@ impl Outcome {
             error: Some(error),
             report: (!is_empty).then(|| bounded(report)),
             log: None,
+            changes: None,
         }
     }
 
@@ -201,6 +206,7 @@ impl Outcome {
             error: Some(error),
             report: None,
             log: None,
+            changes: None,
         }
     }
 }

@@ -15,6 +15,8 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehav
 use tokio::sync::oneshot;
 
 use super::RunsError;
+use super::messages::{Wanted, of_run};
+use super::outbox::{self, Told};
 use super::record::{Options, Outcome, Run, RunState, Trigger, error};
 
 /// Calls that wait for the thread.
@@ -104,7 +106,7 @@ impl Store {
     }
 
     /// One transaction, for a thread of its own.
-    fn call<T: Send + 'static>(
+    pub(super) fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
@@ -119,7 +121,7 @@ impl Store {
     }
 
     /// One transaction, for a request over HTTP.
-    async fn ask<T: Send + 'static>(
+    pub(super) async fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
@@ -136,26 +138,45 @@ impl Store {
         answered.await.unwrap_or(Err(RunsError::Closed))
     }
 
-    /// After a start: what was running when the process ended is interrupted, and queued once more.
-    pub(super) fn recover(&self, now_ms: i64) -> Result<()> {
+    /// After a start: what was running when the process ended is interrupted, and queued once more. `wanted` says what a
+    /// pipeline wants to be told about a run that had its last attempt.
+    pub(super) fn recover(
+        &self,
+        now_ms: i64,
+        wanted: impl Fn(&str) -> Wanted + Send + 'static,
+    ) -> Result<Told> {
         self.call(move |transaction| {
+            let mut told = Told::default();
             let sql = format!("SELECT {COLUMNS} FROM run WHERE state = 'running' ORDER BY id");
             let mut statement = transaction.prepare(&sql)?;
             let running = statement.query_map([], run_of)?;
             for run in running.collect::<rusqlite::Result<Vec<Run>>>()? {
-                interrupt(transaction, &run, run.attempt + 1, now_ms)?;
+                let error = interrupt(transaction, &run, run.attempt + 1, now_ms)?;
+                if let Some(error) = error {
+                    let outcome = Outcome::of_error(RunState::Interrupted, error);
+                    let drafts = of_run(&run, &outcome, wanted(&run.pipeline), now_ms);
+                    let more = outbox::add(transaction, &drafts, now_ms)?;
+                    told.recorded += more.recorded;
+                    told.dropped += more.dropped;
+                }
             }
-            Ok(())
+            Ok(told)
         })
     }
 
     /// The server ends during a run: it is interrupted, and queued once more.
-    pub(super) fn interrupt(&self, id: i64, now_ms: i64) -> Result<()> {
+    pub(super) fn interrupt(
+        &self,
+        run: &Run,
+        outcome: &Outcome,
+        wanted: Wanted,
+        now_ms: i64,
+    ) -> Result<Told> {
+        let (run, outcome) = (run.clone(), outcome.clone());
         self.call(move |transaction| {
             // The operator ended the server, and not the run.
-            get(transaction, id)?.map_or(Ok(()), |run| {
-                interrupt(transaction, &run, run.attempt, now_ms)
-            })
+            interrupt(transaction, &run, run.attempt, now_ms)?;
+            outbox::add(transaction, &of_run(&run, &outcome, wanted, now_ms), now_ms)
         })
     }
 
@@ -287,9 +308,15 @@ impl Store {
         })
     }
 
-    /// Records the end of a run.
-    pub(super) fn end(&self, run: &Run, outcome: &Outcome, now_ms: i64) -> Result<()> {
-        let (id, pipeline, outcome) = (run.id, run.pipeline.clone(), outcome.clone());
+    /// Records the end of a run, and the messages about it.
+    pub(super) fn end(
+        &self,
+        run: &Run,
+        outcome: &Outcome,
+        wanted: Wanted,
+        now_ms: i64,
+    ) -> Result<Told> {
+        let (run, outcome) = (run.clone(), outcome.clone());
         self.call(move |transaction| {
             let text = |value: &Option<serde_json::Value>| value.as_ref().map(ToString::to_string);
             let sql = "UPDATE run SET state = ?2, ended_ms = ?3, rows = ?4, error = ?5, report = ?6, log = ?7 \
@@ -297,7 +324,7 @@ impl Store {
             transaction.execute(
                 sql,
                 params![
-                    id,
+                    run.id,
                     outcome.state.name(),
                     now_ms,
                     outcome.rows,
@@ -306,7 +333,8 @@ impl Store {
                     text(&outcome.log),
                 ],
             )?;
-            trim(transaction, &pipeline)
+            trim(transaction, &run.pipeline)?;
+            outbox::add(transaction, &of_run(&run, &outcome, wanted, now_ms), now_ms)
         })
     }
 
@@ -435,8 +463,14 @@ fn insert(transaction: &Transaction<'_>, new: &New<'_>) -> Result<Option<i64>> {
     Ok((added == 1).then(|| transaction.last_insert_rowid()))
 }
 
-/// The run is interrupted. One that resumes it is queued, unless one with the same options is, or too many attempts were.
-fn interrupt(transaction: &Transaction<'_>, run: &Run, attempt: u32, now_ms: i64) -> Result<()> {
+/// The run is interrupted. One that resumes it is queued, unless one with the same options is, or too many attempts were:
+/// then returns the error.
+fn interrupt(
+    transaction: &Transaction<'_>,
+    run: &Run,
+    attempt: u32,
+    now_ms: i64,
+) -> Result<Option<serde_json::Value>> {
     let gives_up = attempt > MAX_ATTEMPTS;
     let error = match gives_up {
         false => error(
@@ -457,8 +491,11 @@ fn interrupt(transaction: &Transaction<'_>, run: &Run, attempt: u32, now_ms: i64
     let sql = "SELECT EXISTS (SELECT 1 FROM run WHERE state = 'queued' AND pipeline = ?1 AND options = ?2)";
     let waits: bool =
         transaction.query_row(sql, params![run.pipeline, options], |row| row.get(0))?;
-    if gives_up || waits {
-        return Ok(());
+    if gives_up {
+        return Ok(Some(error));
+    }
+    if waits {
+        return Ok(None);
     }
     let new = New {
         pipeline: &run.pipeline,
@@ -472,7 +509,7 @@ fn interrupt(transaction: &Transaction<'_>, run: &Run, attempt: u32, now_ms: i64
         now_ms,
     };
     insert(transaction, &new)?;
-    Ok(())
+    Ok(None)
 }
 
 fn set_position(

@@ -6,6 +6,7 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use rapidbyte::{Catchup, Pipeline, WhenRunning};
+use serde_json::json;
 
 use super::store::NewFire;
 use super::{EndedBy, RunState, RunsError, Shared};
@@ -42,7 +43,8 @@ impl Shared {
             // The pipelines are not of this module: schedules go on without one that panics.
             let looked = catch_unwind(AssertUnwindSafe(|| schedules.look(self, now_ms)));
             let wakes_ms = looked.unwrap_or_else(|_| {
-                (self.settings.tell)("the thread of the schedules panicked: the server has a bug");
+                let text = "the thread of the schedules panicked: the server has a bug";
+                self.warn(text, "internal", json!({}));
                 None
             });
             let deadline = self.cancel_late();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rapidbyte::{Cancel, Class, Control, Failure, History, Narrowing, Pipeline, RunOptions};
 
 use super::live::{Live, LogLine};
+use super::messages::{Wanted, changes_of};
 use super::record::{Outcome, Run, RunState, Trigger, error};
 use super::{Active, EndedBy, RunsError, Shared};
 use crate::queue;
@@ -97,14 +98,27 @@ impl Shared {
             Outcome::of_error(RunState::Failed, error)
         });
         outcome.log = begun.live.last();
+        let wanted = Wanted::of(self.pipelines.pipeline(&begun.run.pipeline).as_ref());
         loop {
+            let now_ms = self.now_ms();
             let ended = match outcome.state {
-                RunState::Interrupted => self.store.interrupt(id, self.now_ms()),
-                _ => self.store.end(&begun.run, &outcome, self.now_ms()),
+                RunState::Interrupted => {
+                    // Another run resumes it: that is not a failure.
+                    let wanted = Wanted {
+                        failure: false,
+                        ..wanted
+                    };
+                    self.store.interrupt(&begun.run, &outcome, wanted, now_ms)
+                }
+                _ => self.store.end(&begun.run, &outcome, wanted, now_ms),
             };
-            let Err(error) = ended else {
-                self.ended.count(&begun.run.pipeline, outcome.state, 1);
-                break;
+            let error = match ended {
+                Ok(told) => {
+                    self.ended.count(&begun.run.pipeline, outcome.state, 1);
+                    self.told(told);
+                    break;
+                }
+                Err(error) => error,
             };
             // Until it is recorded, no run of the pipeline begins. The next start finds it interrupted.
             self.tell(
@@ -156,7 +170,10 @@ impl Shared {
         };
         match self.move_rows(&pipeline, run, &control, live) {
             Ok(outcome) => outcome,
-            Err(failure) => self.failed(run, &pipeline.redacted(&failure)),
+            Err(failure) => Outcome {
+                changes: changes_of(&failure.streams.reports, &pipeline),
+                ..self.failed(run, &pipeline.redacted(&failure))
+            },
         }
     }
 
@@ -200,7 +217,12 @@ impl Shared {
             });
         }
         let mut outcome = None;
-        planned.run(|ended| outcome = ended.ok().map(Outcome::of_report))?;
+        planned.run(|ended| {
+            let of = |report: &rapidbyte::Report| {
+                Outcome::of_report(report, changes_of(&report.streams, pipeline))
+            };
+            outcome = ended.ok().map(of);
+        })?;
         outcome.ok_or_else(|| Failure::new(Class::Run, "internal", "a run without a report"))
     }
 

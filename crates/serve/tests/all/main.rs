@@ -3,6 +3,7 @@
 mod access;
 mod ingest;
 mod multipart;
+mod notify;
 mod pages;
 mod run_pages;
 mod runs;

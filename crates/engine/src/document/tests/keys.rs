@@ -58,6 +58,7 @@ report: { directory: reports, keep: 5 }
 when_running: replace
 verify: after_run
 schedule: { cron: '*/5 1-3 * * MON', timezone: Europe/Berlin, catchup: all, jitter_seconds: 0, timeout_seconds: 60 }
+notify: { success: 'https://hooks.example.com/a', failure: 'http://me:hunter22@127.0.0.1:9/b', secret: 0123456789abcdef-x }
 on_stream_failure: stop
 schema_changes: { new_column: ignore, dropped_column: drop, type_change: rewrite, backfill: true }
 deletes: { mode: compare }
@@ -120,6 +121,7 @@ resources:
         "verify": "after_run",
         "schedule": {"cron": "*/5 1-3 * * MON", "timezone": "Europe/Berlin", "catchup": "all", "jitter_seconds": 0,
             "timeout_seconds": 60},
+        "notify": {"success": "https://hooks.example.com/a", "failure": "http://me:hunter22@127.0.0.1:9/b", "secret": "***"},
         "on_stream_failure": "stop",
         "schema_changes": {"new_column": "ignore", "dropped_column": "drop", "type_change": "rewrite", "backfill": true},
         "deletes": {"mode": "compare", "action": "delete", "max_share": 0.1},
@@ -183,7 +185,7 @@ fn mistakes_in_keys_and_values_say_what_to_do() {
             with("banana: 1\n"),
             "p.yaml:8:1: unknown key \"banana\" (use one of these keys: version, pipeline, \
              source, defaults, destination, schema_changes, rejects, deletes, resources, checkpoint, retry, \
-             on_stream_failure, report, when_running, verify, schedule)",
+             on_stream_failure, report, when_running, verify, schedule, notify)",
         ),
         (
             source("  streams:\n    - name: a\n      having: x > 1\n"),
@@ -780,6 +782,57 @@ fn a_schedule_names_times_that_exist_and_a_time_zone() {
         ),
     ] {
         let error = schedule(text).expect_err(text).to_string();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+}
+
+#[test]
+fn notify_has_a_url_and_its_credentials_and_its_secret_are_not_shown() {
+    let notify = |text: &str| parse(&with(&format!("notify: {text}\n")));
+    assert_eq!(good(LEAST).notify, None);
+    let document = notify(
+        "{ failure: \"https://to%20ken:hunter22@hooks.example.com/x?y=1\", secret: 0123456789abcdef }",
+    );
+    let document = document.expect("a pipeline");
+    let shown = document.redact("to%20ken, to ken, hunter22, 0123456789abcdef, hooks.example.com");
+    assert_eq!(shown, "***, ***, ***, ***, hooks.example.com");
+    let read = document.notify.as_ref().expect("it is there");
+    let url = read.failure.as_ref().expect("a URL");
+    assert!(url.text().ends_with("@hooks.example.com/x?y=1"));
+    assert!(!format!("{read:?}").contains("hooks") && !format!("{read:?}").contains("0123"));
+    for (text, expected) in [
+        (
+            "{ secret: 0123456789abcdef }",
+            "p.yaml:8:1: notify has no URL (write success, failure or schema_change, such as failure: https://",
+        ),
+        ("{}", "notify has no URL"),
+        (
+            "{ failure: \"ftp://a/b\" }",
+            "p.yaml:8:20: notify.failure: the URL does not begin with http:// or https://",
+        ),
+        (
+            "{ failure: \"hooks.example.com/x\" }",
+            "notify.failure: the URL is not valid",
+        ),
+        (
+            "{ failure: \"https://a/b#c\" }",
+            "notify.failure: the URL has a fragment",
+        ),
+        (
+            "{ failure: \"https://a b/\" }",
+            "notify.failure: the URL is not valid",
+        ),
+        (
+            "{ failure: \"https:///x\" }",
+            "notify.failure: the URL is not valid",
+        ),
+        (
+            "{ failure: \"https://a/b\", secret: 0123456789abcde }",
+            "p.yaml:8:43: notify.secret has 15 characters (write a secret of 16 to 1024 characters",
+        ),
+        ("{ url: \"https://a/b\" }", "unknown key \"url\""),
+    ] {
+        let error = notify(text).expect_err(text).to_string();
         assert!(error.contains(expected), "{text}: {error}");
     }
 }

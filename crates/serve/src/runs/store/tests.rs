@@ -2,6 +2,7 @@
 
 use rusqlite::Connection;
 
+use super::super::outbox::Next;
 use super::*;
 
 const CRON: &str = "0 * * * * UTC";
@@ -30,7 +31,8 @@ fn begin(store: &Store) -> Option<i64> {
 fn end(store: &Store, id: i64, state: RunState) {
     let run = block(store.get(id)).expect("a store").expect("a run");
     let outcome = Outcome::of_error(state, error("c", "m", None));
-    store.end(&run, &outcome, 9).expect("ended");
+    let ended = store.end(&run, &outcome, Wanted::default(), 9);
+    assert_eq!(ended.expect("ended"), Told::default());
 }
 
 /// All runs of `p`, the oldest first.
@@ -160,9 +162,23 @@ fn a_run_that_the_end_of_the_process_interrupts_is_queued_once_more_but_not_for_
         let run = store.begin(7).expect("a store").expect("a run");
         assert_eq!((run.attempt, run.id), (attempt, i64::from(attempt)));
         assert_eq!(run.resumes, (attempt > 1).then_some(run.id - 1));
-        store.recover(9).expect("recovered");
+        let told = store.recover(9, |_| Wanted {
+            failure: true,
+            ..Wanted::default()
+        });
+        // A run that another one resumes is not a failure.
+        let messages = usize::from(attempt == MAX_ATTEMPTS);
+        assert_eq!(told.expect("recovered").recorded, messages);
     }
     assert_eq!(begin(&store), None);
+    let Next::Send(message) = store.take_message(9).expect("a store") else {
+        panic!("no message");
+    };
+    let body: serde_json::Value = serde_json::from_str(&message.body).expect("JSON");
+    assert_eq!(
+        (&body["run"]["state"], &body["run"]["id"]),
+        (&"interrupted".into(), &MAX_ATTEMPTS.into())
+    );
     assert!(
         states(&store)
             .iter()
@@ -173,7 +189,9 @@ fn a_run_that_the_end_of_the_process_interrupts_is_queued_once_more_but_not_for_
     for _ in 0..=MAX_ATTEMPTS {
         let run = store.begin(7).expect("a store").expect("a run");
         assert_eq!(run.attempt, 1);
-        store.interrupt(run.id, 9).expect("interrupted");
+        let outcome = Outcome::of_error(RunState::Interrupted, error("c", "m", None));
+        let told = store.interrupt(&run, &outcome, Wanted::default(), 9);
+        assert_eq!(told.expect("interrupted"), Told::default());
     }
 }
 
@@ -184,7 +202,7 @@ fn an_interrupted_run_is_not_queued_beside_one_that_does_the_same() {
     record(&store, 1, WhenRunning::Wait);
     assert_eq!(begin(&store), Some(1));
     record(&store, 2, WhenRunning::Wait);
-    store.recover(9).expect("recovered");
+    store.recover(9, |_| Wanted::default()).expect("recovered");
     assert_eq!(
         states(&store),
         [(1, RunState::Interrupted), (2, RunState::Queued)]
@@ -319,7 +337,8 @@ fn pages_go_back_in_time_and_a_list_has_no_long_texts() {
             error("c", &"x".repeat(10_000), Some("do")),
         )
     };
-    store.end(&run, &outcome, 9).expect("ended");
+    let ended = store.end(&run, &outcome, Wanted::default(), 9);
+    assert_eq!(ended.expect("ended"), Told::default());
     let listed = store
         .look(Filter {
             before: Some(2),
@@ -347,4 +366,26 @@ fn the_store_of_a_newer_program_is_refused() {
         .pragma_update(None, "user_version", 7)
         .expect("a version");
     assert!(matches!(Store::open(&file), Err(RunsError::Version(7))));
+}
+
+#[test]
+fn the_message_about_a_run_is_stored_with_its_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(&folder);
+    record(&store, 1, WhenRunning::Refuse);
+    let run = store.begin(7).expect("a store").expect("a run");
+    let wanted = Wanted {
+        success: true,
+        ..Wanted::default()
+    };
+    let outcome = Outcome {
+        rows: Some(5),
+        ..Outcome::of_error(RunState::Succeeded, serde_json::Value::Null)
+    };
+    let told = store.end(&run, &outcome, wanted, 9).expect("ended");
+    assert_eq!(told.recorded, 1);
+    drop(store);
+    let store = open(&folder);
+    let outbox = block(store.outbox("p".into())).expect("an outbox");
+    assert_eq!((outbox.waiting, outbox.oldest_ms), (1, Some(9)));
 }
