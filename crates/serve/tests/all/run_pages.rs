@@ -1,8 +1,10 @@
 //! Pages and metrics of runs, over real connections and with real connectors.
 
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rapidbyte::{Engine, Environment, Pipeline};
@@ -374,23 +376,34 @@ fn a_browser_follows_a_run_to_its_end() {
     until(address, "/runs/1", HTML, ">running<");
     let profile = folder.path().join("browser");
     // Its time does not pass while it waits for events: it writes the page that follows the end of the run.
-    let drawn = Command::new(browser)
+    let log = folder.path().join("browser.log");
+    let mut drawing = Command::new(browser)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"])
         .args(["--enable-logging=stderr", "--virtual-time-budget=10000"])
         .arg(format!("--user-data-dir={}", profile.display()))
         .arg(format!("http://{address}/runs/1"))
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stderr(std::fs::File::create(&log).expect("a file"))
         .spawn()
         .expect("a browser");
     let followed = "rapidbyte_http_requests_total{route=\"/v1/runs/{id}/events\",status=\"2xx\"} 1";
     until(address, "/metrics", "", followed);
     post(address, "/runs/1/cancel", "", "");
-    let drawn = drawn.wait_with_output().expect("a page");
-    let (page, log) = (
-        String::from_utf8_lossy(&drawn.stdout),
-        String::from_utf8_lossy(&drawn.stderr),
-    );
+    let mut output = drawing.stdout.take().expect("an output");
+    let (send, drawn) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let mut page = String::new();
+        let read = output.read_to_string(&mut page);
+        // Nobody listens if the test has failed.
+        let _ = send.send(read.map(|_| page));
+    });
+    let page = drawn.recv_timeout(LIMIT);
+    // A browser that follows a run for ever ends here.
+    let _ = drawing.kill();
+    drawing.wait().expect("an end");
+    let page = page.expect("a page within the limit").expect("text");
+    reader.join().expect("a reader");
+    let log = std::fs::read_to_string(log).expect("a log");
     for part in [
         "role=\"status\">The run has ended</span>",
         "Why the run was cancelled",
