@@ -47,6 +47,7 @@ mod query;
 mod questions;
 mod races;
 mod rejects;
+mod remote;
 mod repairs;
 mod repeats;
 mod replays;

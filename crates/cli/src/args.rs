@@ -68,14 +68,16 @@ Examples:
   rapidbyte run shop.yaml --exclude public.customers.email --limit 1000
   rapidbyte run shop.yaml --report report.html
   rapidbyte run shop.yaml --full-refresh --select public.orders
-  rapidbyte run shop.yaml --dry-run --output json")]
+  rapidbyte run shop.yaml --dry-run --output json
+  rapidbyte run shop --server https://rapidbyte.example.com")]
     Run(Run),
     /// List the runs of a pipeline, one line for each attempt.
     #[command(after_help = "\
 Examples:
   rapidbyte runs shop.yaml
   rapidbyte runs shop.yaml --page reports/index.html
-  rapidbyte runs shop.yaml --last 100 --output json")]
+  rapidbyte runs shop.yaml --last 100 --output json
+  rapidbyte runs shop --server https://rapidbyte.example.com")]
     Runs(Runs),
     /// Show and change the cursors of incremental streams.
     #[command(
@@ -214,11 +216,22 @@ pub struct Pipeline {
     pub file: PathBuf,
 }
 
+/// The server of a command.
+#[derive(Debug, Args)]
+pub struct OnServer {
+    /// Work on the server with this URL, where PIPELINE is the name of a pipeline (default: the variable
+    /// RAPIDBYTE_SERVER). The variable RAPIDBYTE_TOKEN has the token.
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub server: Option<String>,
+}
+
 /// `run`
 #[derive(Debug, Args)]
 pub struct Run {
     #[command(flatten)]
     pub pipeline: Pipeline,
+    #[command(flatten)]
+    pub on: OnServer,
     #[command(flatten)]
     pub narrow: Narrow,
     /// Show the plan and stop, as `plan` does.
@@ -347,6 +360,8 @@ pub struct History {
 pub struct Runs {
     #[command(flatten)]
     pub pipeline: Pipeline,
+    #[command(flatten)]
+    pub on: OnServer,
     #[command(flatten)]
     pub history: History,
     /// Show at most this many attempts, the newest.

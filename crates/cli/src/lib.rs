@@ -11,6 +11,7 @@ mod output;
 mod page;
 mod samples;
 mod screen;
+mod server;
 mod setup;
 mod watch;
 

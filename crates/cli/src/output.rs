@@ -218,39 +218,49 @@ impl Output {
         let output = self.clone();
         let pipeline = pipeline.cloned();
         Arc::new(move |event| {
-            let Some(line) = event.line() else { return };
-            let Line {
-                from: connector,
-                stream,
-                level,
-                message,
-            } = line;
-            let (name, color) = match level {
-                Level::Error => ("error", "31"),
-                Level::Warn => ("warn", "33"),
-                Level::Info => ("info", ""),
-                Level::Debug => ("debug", "2"),
-            };
-            let wanted = match level {
-                Level::Error | Level::Warn => !output.quiet,
-                Level::Info | Level::Debug => output.verbose,
-            };
-            if wanted {
-                let from = match &stream {
-                    Some(stream) => format!("{connector} {stream}"),
-                    None => connector.clone(),
-                };
-                // The source made up the stream's name.
-                let from = one_line(&from);
-                let head = output.paint(color, &format!("{name} [{from}]"));
-                let fields = json!({ "connector": connector, "stream": stream });
-                let message = match &pipeline {
-                    Some(pipeline) => pipeline.redact(&message),
-                    None => message,
-                };
-                output.message(name, &head, &message, fields);
+            let Some(mut line) = event.line() else { return };
+            if !output.shows(line.level) {
+                return;
             }
+            if let Some(pipeline) = &pipeline {
+                line.message = pipeline.redact(&line.message);
+            }
+            output.connector_line(&line);
         })
+    }
+
+    /// A message of a connector: with `-v` all of them, otherwise those that the operator should look at.
+    pub fn connector_line(&self, line: &Line) {
+        let Line {
+            from: connector,
+            stream,
+            level,
+            message,
+        } = line;
+        let (name, color) = match level {
+            Level::Error => ("error", "31"),
+            Level::Warn => ("warn", "33"),
+            Level::Info => ("info", ""),
+            Level::Debug => ("debug", "2"),
+        };
+        if self.shows(*level) {
+            let from = match stream {
+                Some(stream) => format!("{connector} {stream}"),
+                None => connector.clone(),
+            };
+            // The source made up the stream's name.
+            let from = one_line(&from);
+            let head = self.paint(color, &format!("{name} [{from}]"));
+            let fields = json!({ "connector": connector, "stream": stream });
+            self.message(name, &head, message, fields);
+        }
+    }
+
+    fn shows(&self, level: Level) -> bool {
+        match level {
+            Level::Error | Level::Warn => !self.quiet,
+            Level::Info | Level::Debug => self.verbose,
+        }
     }
 
     fn message(&self, level: &str, head: &str, message: &str, fields: Value) {

@@ -47,6 +47,13 @@ pub fn server(output: &Output, memory: Option<u64>) -> Result<(Engine, Cancel), 
     Ok((engine, cancel))
 }
 
+/// The end that a signal asks for, of a command without an engine.
+pub fn cancel() -> Result<Cancel, Failure> {
+    let cancel = Cancel::new();
+    watch_signals(&cancel)?;
+    Ok(cancel)
+}
+
 fn engine(output: &Output, memory: Option<u64>) -> Result<Engine, Failure> {
     let cache = open_cache(output);
     let (told, until) = (output.clone(), cache.as_ref().map_or("", |_| ", once"));

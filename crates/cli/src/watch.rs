@@ -11,12 +11,13 @@ use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use rapidbyte::{Progress, StreamProgress, StreamState};
 
 use crate::output::{Output, one_line};
-use line::{Limit, Seen};
+use line::Limit;
+pub use line::Seen;
 
 /// The interval of redraws on a terminal, and of samples.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 /// Lines elsewhere: a log should not fill up.
-const LINE_EVERY: Duration = Duration::from_secs(30);
+pub const LINE_EVERY: Duration = Duration::from_secs(30);
 /// Lines at a time on a terminal; further running streams are only counted at the end.
 const MAX_LINES: usize = 16;
 /// How far back the rate and the limiting stage look: 5 s of samples.
@@ -27,6 +28,17 @@ const FREE_COLUMNS: usize = 3;
 /// Columns and lines of a terminal that does not say how many it has.
 const WIDTH: usize = 80;
 const HEIGHT: usize = 24;
+
+/// The characters of a line on the terminal, and the lines at a time.
+pub fn size(output: &Output) -> (usize, usize) {
+    let size = match output.live {
+        true => console::Term::stderr().size_checked(),
+        false => None,
+    };
+    let (height, width) = size.map_or((HEIGHT, WIDTH), |(h, w)| (h.into(), w.into()));
+    let most = MAX_LINES.min(height.saturating_sub(1));
+    (width.saturating_sub(FREE_COLUMNS), most)
+}
 
 /// Watches until dropped.
 pub struct Watch {
@@ -108,12 +120,7 @@ impl View {
     fn look(&mut self) {
         let now = Instant::now();
         let is_due = self.is_due(now);
-        let size = match self.output.live {
-            true => console::Term::stderr().size_checked(),
-            false => None,
-        };
-        let (height, width) = size.map_or((HEIGHT, WIDTH), |(h, w)| (h.into(), w.into()));
-        let most = MAX_LINES.min(height.saturating_sub(1));
+        let (width, most) = size(&self.output);
         let longest = self.progress.streams.iter();
         let longest = longest.map(|s| console::measure_text_width(&one_line(&s.name)));
         let longest = longest.max().unwrap_or_default();
@@ -130,7 +137,7 @@ impl View {
             };
             if self.output.live {
                 if lines.len() < most {
-                    lines.push(seen.line(width.saturating_sub(FREE_COLUMNS)));
+                    lines.push(seen.line(width));
                 }
             } else if is_due {
                 let secs = self.start.elapsed().as_secs_f64();

@@ -9,6 +9,7 @@
 mod access;
 mod agenda;
 mod answer;
+mod client;
 mod connections;
 mod ingest;
 mod jobs;
@@ -31,6 +32,7 @@ mod store;
 mod tokens;
 mod work;
 
+pub use client::{Client, ClientError, Counts, RunEvent};
 pub use connections::TlsFiles;
 pub use ingest::{Catalogue, Ingest};
 pub use log::{Log, Message};

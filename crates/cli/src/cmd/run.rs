@@ -1,5 +1,6 @@
 //! `rapidbyte run PIPELINE`
 
+mod remote;
 mod summary;
 
 use std::time::SystemTime;
@@ -14,11 +15,15 @@ use crate::cmd::plan::Saved;
 use crate::output::Output;
 use crate::page::{Facts, Page, Paper, Shelf};
 use crate::samples::Sampler;
+use crate::server;
 use crate::setup::{self, Session};
 use crate::watch::Watch;
 use rapidbyte_page::clock::utc;
 
 pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
+    if let Some(client) = server::client(&arguments.on, output)? {
+        return remote::run(arguments, common, &client, output);
+    }
     let narrowing = Narrowing {
         full_refresh: arguments.full_refresh,
         ..arguments.narrow.narrowing()

@@ -1,16 +1,26 @@
 //! `rapidbyte runs PIPELINE`
 
 use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
 
 use rapidbyte::{AttemptRecord, Failure, PastRuns, Runs};
+use rapidbyte_page::clock::utc;
+use rapidbyte_serve::Client;
 use serde_json::{Map, Value, json};
 
 use crate::args::{self, Common};
-use crate::output::{Output, bytes, count, table};
+use crate::output::{Output, bytes, count, one_line, table};
 use crate::page::{Index, Paper};
+use crate::server;
 use crate::setup;
 
+/// Runs of an answer of a server.
+const MAX_OF_SERVER: u32 = 1000;
+
 pub fn run(arguments: &args::Runs, common: &Common, output: &Output) -> Result<(), Failure> {
+    if let Some(client) = server::client(&arguments.on, output)? {
+        return of_server(arguments, common, &client, output);
+    }
     let file = &arguments.pipeline.file;
     let history = setup::history(&arguments.history);
     let past = PastRuns::of_file(file, &setup::environment(common), &history)?;
@@ -40,6 +50,66 @@ pub fn run(arguments: &args::Runs, common: &Common, output: &Output) -> Result<(
     });
     output.document(&Value::Object(known));
     Ok(())
+}
+
+/// The runs of a pipeline of a server.
+fn of_server(
+    arguments: &args::Runs,
+    common: &Common,
+    client: &Client,
+    output: &Output,
+) -> Result<(), Failure> {
+    let options = [
+        ("--state", arguments.history.state.is_some()),
+        ("--page", arguments.page.is_some()),
+    ];
+    server::refuse(&options, common)?;
+    let name = server::name(&arguments.pipeline)?;
+    // The server keeps no more than this.
+    let runs = client.runs(name, arguments.last.min(MAX_OF_SERVER));
+    let runs = runs.map_err(server::failure)?;
+    output.text(&match runs.is_empty() {
+        true => format!("{} has no run of {name}", client.url()),
+        false => table_of_server(&runs, output),
+    });
+    output.document(&json!({ "status": "ok", "pipeline": name, "runs": runs }));
+    Ok(())
+}
+
+/// A table with a line for each run of a server.
+fn table_of_server(runs: &[Value], output: &Output) -> String {
+    let head = [
+        "run", "attempt", "state", "trigger", "started", "ended", "rows", "code",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for run in runs {
+        let text = |value: &Value| value.as_str().map_or_else(|| "-".to_owned(), one_line);
+        let number = |value: &Value| value.as_u64().map_or_else(|| "-".to_owned(), count);
+        let time = |value: &Value| value.as_i64().map_or_else(|| "-".to_owned(), utc_of_ms);
+        let color = match run["state"].as_str() {
+            Some("succeeded") => "32",
+            Some("queued" | "running" | "skipped") => "1",
+            _ => "31",
+        };
+        rows.push(vec![
+            run["id"].to_string(),
+            number(&run["attempt"]),
+            output.paint_result(color, &text(&run["state"])),
+            text(&run["trigger"]),
+            time(&run["started_ms"]),
+            time(&run["ended_ms"]),
+            number(&run["rows"]),
+            text(&run["error"]["code"]),
+        ]);
+    }
+    table(&rows, "")
+}
+
+/// Milliseconds since 1970-01-01 UTC as text.
+fn utc_of_ms(ms: i64) -> String {
+    let since = Duration::from_millis(ms.max(0).unsigned_abs());
+    let time = UNIX_EPOCH.checked_add(since);
+    time.map_or_else(|| "-".to_owned(), utc)
 }
 
 /// A table with a line for each attempt.

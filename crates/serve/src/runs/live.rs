@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rapidbyte::{Event, Level, Progress, StreamState};
+use rapidbyte::{Event, Level, Pipeline, Progress, StreamState};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -70,14 +70,14 @@ impl Live {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an event of the engine. Never waits for a reader.
-    pub(super) fn take(&self, event: &Event<'_>) {
+    /// Takes an event of the engine, without the secrets of the pipeline. Never waits for a reader.
+    pub(super) fn take(&self, event: &Event<'_>, pipeline: &Pipeline) {
         if let Some(line) = event.line() {
             self.push(LogLine {
                 from: line.from,
                 stream: line.stream,
                 level: level(line.level),
-                message: line.message,
+                message: pipeline.redact(&line.message),
             });
         }
     }

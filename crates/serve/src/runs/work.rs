@@ -163,10 +163,10 @@ impl Shared {
             self.limit(run.id, Duration::from_secs(seconds));
         }
         let control = {
-            let live = Arc::clone(live);
+            let (live, pipeline) = (Arc::clone(live), pipeline.clone());
             Control::default()
                 .cancel(cancel)
-                .on_event(move |event| live.take(event))
+                .on_event(move |event| live.take(event, &pipeline))
         };
         match self.move_rows(&pipeline, run, &control, live) {
             Ok(outcome) => outcome,

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -108,28 +109,42 @@ fn receive(listener: &TcpListener, sender: &Sender<Received>) {
     }
 }
 
-/// Checks a signature as a receiver does, with another implementation of HMAC.
+/// A code block of the guide.
+fn guide(language: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/serve-notify.md");
+    let guide = std::fs::read_to_string(path).expect("a guide");
+    let (_, rest) = guide
+        .split_once(&format!("\n```{language}\n"))
+        .expect("a block");
+    rest.split_once("\n```").expect("its end").0.to_owned()
+}
+
+/// Whether the programs of the guide take a message, which both do or neither does.
+fn is_genuine(signature: &str, body: &str) -> bool {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("body.json"), body).expect("a file");
+    let run = |program: &str, flags: &[&str], text: String| {
+        let mut command = Command::new(program);
+        let command = command.args(flags).arg(text).current_dir(folder.path());
+        let command = command
+            .env("NOTIFY_SECRET", SECRET)
+            .env("signature", signature);
+        command.status().expect("a program").success()
+    };
+    let check = "import os, sys\n\
+                 body = open('body.json', 'rb').read()\n\
+                 sys.exit(not is_genuine(os.environ['NOTIFY_SECRET'], os.environ['signature'], body))\n";
+    let python = run("python3", &["-c"], format!("{}\n{check}", guide("python")));
+    let shell = run("bash", &["-euo", "pipefail", "-c"], guide("bash"));
+    assert_eq!(python, shell, "{signature} {body}");
+    python
+}
+
 fn ensure_signed(received: &Received) {
-    let signature = received.header("rapidbyte-signature").expect("a signature");
-    let (seconds, digest) = signature.split_once(",v1=").expect("two parts");
-    let seconds = seconds.strip_prefix("t=").expect("a time");
-    let signed = format!("{seconds}.{}", received.body);
-    let mut openssl = std::process::Command::new("openssl")
-        .args(["dgst", "-sha256", "-hmac", SECRET, "-r"])
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .expect("openssl");
-    let mut input = openssl.stdin.take().expect("an input");
-    input.write_all(signed.as_bytes()).expect("written");
-    drop(input);
-    let output = openssl.wait_with_output().expect("openssl");
-    let output = String::from_utf8(output.stdout).expect("UTF-8");
-    assert_eq!(output.split(' ').next(), Some(digest), "{output}");
-    let seconds: u64 = seconds.parse().expect("a number");
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let now = now.expect("after 1970").as_secs();
-    assert!(now.abs_diff(seconds) <= LIMIT.as_secs(), "{seconds} {now}");
+    let signature = received.header("rapidbyte-signature");
+    let signature = signature.expect("a signature");
+    assert!(is_genuine(signature, &received.body), "{signature}");
+    assert!(!is_genuine(signature, &received.body.replacen('1', "2", 1)));
 }
 
 /// Everything that a server logs.

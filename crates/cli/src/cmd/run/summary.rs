@@ -12,7 +12,8 @@ const MOST_STREAMS: usize = 10;
 
 /// The result of a run for people.
 pub fn text(report: &Report, output: &Output) -> String {
-    let mut lines = vec![streams(&report.streams)];
+    let moved = report.streams.iter().map(Moved::of).collect();
+    let mut lines = vec![streams(moved)];
     if let Some(limit) = report.limit {
         lines.push(format!(
             "limited to {} of each stream by --limit: the source may have more",
@@ -35,41 +36,143 @@ pub fn text(report: &Report, output: &Output) -> String {
     lines.join("\n")
 }
 
-/// The streams that a failed run committed, for people.
-pub fn partial(reports: &[StreamReport]) -> String {
-    let sum = reports.iter().map(|stream| stream.rows).sum();
-    let count = counted(reports.len(), "stream");
-    format!("{}\ncommitted: {} of {count}", streams(reports), rows(sum))
+/// The result of a run of a server, for people: its report as JSON.
+pub fn of_json(report: &Value, output: &Output) -> String {
+    let number = |key: &str| report[key].as_u64().unwrap_or(0);
+    let moved = moved_of_json(report);
+    let mut lines = Vec::new();
+    if !moved.is_empty() {
+        lines.push(streams(moved));
+    }
+    let secs = report["total_secs"].as_f64().unwrap_or(0.0);
+    lines.push(format!(
+        "{} {} in {}, {}",
+        output.paint("1;32", "done:"),
+        rows(number("rows")),
+        seconds(secs),
+        rate(number("rows"), secs),
+    ));
+    lines.join("\n")
 }
 
-/// A line for each stream; where there are many, for the slowest.
-fn streams(reports: &[StreamReport]) -> String {
-    let mut streams: Vec<_> = reports.iter().collect();
-    if streams.len() > MOST_STREAMS {
-        streams.sort_by(|a, b| b.wall_secs.total_cmp(&a.wall_secs));
-    }
-    let row = |stream: &&StreamReport| {
+/// The streams that a failed run committed, for people.
+pub fn partial(reports: &[StreamReport]) -> String {
+    committed(reports.iter().map(Moved::of).collect())
+}
+
+/// The same of a run of a server. `None` if it committed no stream.
+pub fn partial_of_json(report: &Value) -> Option<String> {
+    let moved = moved_of_json(report);
+    (!moved.is_empty()).then(|| committed(moved))
+}
+
+fn committed(moved: Vec<Moved>) -> String {
+    let sum = moved.iter().map(|stream| stream.rows).sum();
+    let count = counted(moved.len(), "stream");
+    format!("{}\ncommitted: {} of {count}", streams(moved), rows(sum))
+}
+
+/// The lines about a stream.
+struct Moved {
+    name: String,
+    rows: u64,
+    /// The text behind the rows.
+    more: String,
+    bytes: u64,
+    wall_secs: f64,
+    location: String,
+    changes: Vec<String>,
+}
+
+impl Moved {
+    fn of(stream: &StreamReport) -> Self {
         let limited = match (stream.limited, stream.committed_before) {
             (true, _) => " (limit)",
-            (_, true) => " (committed by an earlier attempt of this run)",
+            (_, true) => COMMITTED_BEFORE,
             _ => "",
         };
-        let rejected = match stream.rejected {
-            0 => String::new(),
-            rejected => format!(", {} rejected", count(rejected)),
-        };
+        let rejected = rejected(stream.rejected);
         let deleted = stream.deleted.filter(|deleted| deleted.rows > 0);
         let deleted = deleted.map(|deleted| format!(", {deleted}"));
         let deleted = deleted.unwrap_or_default();
         let verified = stream.verified.as_ref();
         let verified = verified.map(|verified| format!(", {verified}"));
         let verified = verified.unwrap_or_default();
+        Self {
+            name: stream.name.clone(),
+            rows: stream.rows,
+            more: format!("{deleted}{rejected}{verified}{limited}"),
+            bytes: stream.bytes,
+            wall_secs: stream.wall_secs,
+            location: stream.location.clone(),
+            changes: stream.schema_changes.clone(),
+        }
+    }
+
+    /// The same of a report of a server, which may be shortened.
+    fn of_json(stream: &Value) -> Self {
+        let text = |key: &str| stream[key].as_str().map_or_else(String::new, one_line);
+        let number = |value: &Value| value.as_u64().unwrap_or(0);
+        let deleted = match number(&stream["deleted"]["rows"]) {
+            0 => String::new(),
+            deleted if stream["deleted"]["action"] == "mark" => {
+                format!(", {} marked as deleted", rows(deleted))
+            }
+            deleted => format!(", {} deleted", rows(deleted)),
+        };
+        let verified = match stream["verified"]["equal"].as_bool() {
+            Some(true) => ", equal to the source",
+            Some(false) => ", differs from the source",
+            None => "",
+        };
+        let before = match stream["committed_before"].as_bool() {
+            Some(true) => COMMITTED_BEFORE,
+            _ => "",
+        };
+        let rejected = rejected(number(&stream["rejected"]));
+        let changes = stream["schema_changes"].as_array().into_iter().flatten();
+        let changes = changes.filter_map(|change| change.as_str().map(one_line));
+        Self {
+            name: text("name"),
+            rows: number(&stream["rows"]),
+            more: format!("{deleted}{rejected}{verified}{before}"),
+            bytes: number(&stream["bytes"]),
+            wall_secs: stream["wall_secs"].as_f64().unwrap_or(0.0),
+            location: text("location"),
+            changes: changes.collect(),
+        }
+    }
+}
+
+const COMMITTED_BEFORE: &str = " (committed by an earlier attempt of this run)";
+
+fn rejected(records: u64) -> String {
+    match records {
+        0 => String::new(),
+        records => format!(", {} rejected", count(records)),
+    }
+}
+
+fn moved_of_json(report: &Value) -> Vec<Moved> {
+    let streams = report["streams"].as_array().into_iter().flatten();
+    streams.map(Moved::of_json).collect()
+}
+
+/// A line for each stream; where there are many, for the slowest.
+fn streams(moved: Vec<Moved>) -> String {
+    let changes = moved.iter().flat_map(|stream| {
+        let change = |statement| format!("\n{}: the target was changed: {statement}", stream.name);
+        stream.changes.iter().map(change)
+    });
+    let changes: Vec<String> = changes.collect();
+    let mut streams = moved;
+    if streams.len() > MOST_STREAMS {
+        streams.sort_by(|a, b| b.wall_secs.total_cmp(&a.wall_secs));
+    }
+    let row = |stream: &Moved| {
         vec![
             stream.name.clone(),
-            format!(
-                "{}{deleted}{rejected}{verified}{limited}",
-                rows(stream.rows)
-            ),
+            format!("{}{}", rows(stream.rows), stream.more),
             bytes(stream.bytes),
             seconds(stream.wall_secs),
             stream.location.clone(),
@@ -82,11 +185,6 @@ fn streams(reports: &[StreamReport]) -> String {
             "\nand {more} more streams, which were faster: see --output json or --report for all"
         ));
     }
-    let changes = reports.iter().flat_map(|stream| {
-        let change = |statement| format!("\n{}: the target was changed: {statement}", stream.name);
-        stream.schema_changes.iter().map(change)
-    });
-    let changes: Vec<String> = changes.collect();
     text.extend(changes.iter().take(MOST_STREAMS).map(String::as_str));
     if let Some(more @ 1..) = changes.len().checked_sub(MOST_STREAMS) {
         text.push_str(&format!(
