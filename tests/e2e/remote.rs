@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -14,9 +14,9 @@ use crate::support::{Ended, Folder};
 /// A test that waits longer fails.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A server of a folder. A test that fails leaves none.
+/// A server of a folder.
 struct Server {
-    child: Child,
+    _program: Ends,
     url: String,
 }
 
@@ -40,15 +40,21 @@ impl Server {
         };
         // Nobody reads the rest, and the server must not wait for a reader.
         std::thread::spawn(move || std::io::copy(&mut messages, &mut std::io::sink()));
-        Self { child, url }
+        Self {
+            _program: Ends(child),
+            url,
+        }
     }
 }
 
-impl Drop for Server {
+/// A program that a test which fails does not leave.
+struct Ends(Child);
+
+impl Drop for Ends {
     fn drop(&mut self) {
         // It has ended already, unless the test failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -191,17 +197,24 @@ fn a_run_on_a_server_ends_as_a_run_on_this_machine() {
 fn a_signal_cancels_the_run_on_the_server() {
     let folder = folder();
     let server = Server::start(&folder, &["--listen", "127.0.0.1:0"]);
-    let mut child = folder
+    let command = folder
         .command(&["run", "-v", "many", "--server", &server.url])
-        .stdout(Stdio::piped())
+        .stdout(Stdio::null())
         .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut messages = BufReader::new(child.stderr.take().expect("messages"));
+        .spawn();
+    let mut client = Ends(command.expect("the program starts"));
+    let messages = BufReader::new(client.0.stderr.take().expect("messages"));
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in messages.lines() {
+            // Nobody listens after a test that failed.
+            let _ = sender.send(line.expect("UTF-8"));
+        }
+    });
     let mut told = String::new();
     // A message of the engine, which comes as an event.
     while !told.contains("started") {
-        assert_ne!(messages.read_line(&mut told).expect("UTF-8"), 0, "{told}");
+        told += &lines.recv_timeout(LIMIT).expect("a message");
     }
     let busy = folder.rapidbyte(&["run", "many", "--server", &server.url]);
     assert_eq!(busy.code, Some(5), "{}", busy.stderr);
@@ -210,14 +223,21 @@ fn a_signal_cancels_the_run_on_the_server() {
         "{}",
         busy.stderr
     );
-    kill_process(Pid::from_child(&child), Signal::INT).expect("a signal");
-    messages.read_to_string(&mut told).expect("UTF-8");
-    let code = child.wait().expect("ended").code();
+    kill_process(Pid::from_child(&client.0), Signal::INT).expect("a signal");
+    let until = Instant::now() + LIMIT;
+    // Its end ends its messages.
+    let ended = loop {
+        match lines.recv_timeout(LIMIT) {
+            Ok(line) => told += &line,
+            Err(error) => break error,
+        }
+        assert!(Instant::now() < until, "{told}");
+    };
+    assert_eq!(ended, RecvTimeoutError::Disconnected, "{told}");
+    let code = client.0.wait().expect("ended").code();
     assert_eq!(code, Some(130), "{told}");
-    assert!(
-        told.contains("cancelling run 1") && told.contains("error[cancelled]"),
-        "{told}"
-    );
+    assert!(told.contains("cancelling run 1"), "{told}");
+    assert!(told.contains("error[cancelled]"), "{told}");
     let runs =
         json(&folder.rapidbyte(&["runs", "many", "--server", &server.url, "--output", "json"]));
     assert_eq!(runs["runs"][0]["state"], "cancelled", "{runs:#}");

@@ -183,6 +183,10 @@ fn shown(stream: &rapidbyte::StreamProgress) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use rapidbyte::Environment;
+
     use super::*;
 
     fn line(message: String) -> LogLine {
@@ -251,5 +255,25 @@ mod tests {
                 .sum::<usize>()
         );
         assert_eq!(lines.kept[0].message.len(), MAX_MESSAGE + '…'.len_utf8());
+    }
+
+    #[test]
+    fn a_message_of_the_engine_has_no_secret_of_the_pipeline() {
+        let environment = Environment::from_fn(|_| None).without_env_file();
+        let text = format!(
+            "{}notify: {{ failure: \"https://a/b\", secret: 0123456789abcdef }}\n",
+            rapidbyte::EXAMPLE
+        );
+        let pipeline = Pipeline::from_str(&text, Path::new("."), &environment);
+        let event = Event::Log {
+            from: "rapidbyte",
+            stream: None,
+            level: Level::Warn,
+            message: "cannot open 0123456789abcdef.csv",
+        };
+        let live = Live::new();
+        live.take(&event, &pipeline.expect("a pipeline"));
+        let unseen = live.unseen(0, 1);
+        assert_eq!(unseen.lines[0].message, "cannot open ***.csv");
     }
 }
