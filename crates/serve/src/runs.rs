@@ -25,13 +25,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use rapidbyte::{Cancel, Engine, Pipeline};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::log::Log;
+use crate::store::now_ms;
 
 pub use record::{Options, Run, RunState, Trigger};
 
@@ -458,13 +459,6 @@ impl Shared {
         self.mail.notify_all();
         self.changed.send_replace(true);
     }
-}
-
-fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-    })
 }
 
 #[cfg(test)]

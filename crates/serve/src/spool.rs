@@ -143,8 +143,8 @@ impl Spool {
     }
 }
 
-/// The mode of files with bodies, which are nobody else's.
-const PRIVATE_FILE: u32 = 0o600;
+/// The mode of files with bodies or tokens: only the user of the server reads them.
+pub const PRIVATE_FILE: u32 = 0o600;
 /// The mode of their folders.
 const PRIVATE_FOLDER: u32 = 0o700;
 

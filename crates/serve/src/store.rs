@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 
 pub use admit::{Admitted, Outcome, Refused};
 pub use clean::Retention;
-pub use job::{Body, Job, JobState, NewJob, Pending};
+pub use job::{Body, Job, JobState, NewJob, Pending, hexadecimal};
 pub use shown::{MAX_COUNTED, Shown, StreamState};
 pub use writer::Held;
 

@@ -10,7 +10,8 @@ use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 
-use crate::spool::make_private;
+use crate::spool::{PRIVATE_FILE, make_private};
+use crate::store::{hexadecimal, now_ms};
 
 /// Tokens of a server.
 const MAX_TOKENS: usize = 10_000;
@@ -154,10 +155,6 @@ pub fn sha256(secret: &str) -> String {
     hexadecimal(digest(&SHA256, secret.as_bytes()).as_ref())
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// The file of the tokens, in the folder of a server.
 #[derive(Debug, Clone)]
 pub struct TokenFile {
@@ -231,7 +228,7 @@ impl TokenFile {
             scopes: new.scopes,
             requests_per_second: new.requests_per_second,
             bytes_per_second: new.bytes_per_second,
-            created_ms: crate::store::now_ms(),
+            created_ms: now_ms(),
         };
         tokens.push(token.clone());
         self.write(tokens)?;
@@ -277,7 +274,11 @@ impl TokenFile {
 
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o600);
+    options
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(PRIVATE_FILE);
     options
 }
 
