@@ -46,6 +46,8 @@ pub enum Event<'a> {
         rows: u64,
         /// Bytes of Arrow data of these rows.
         bytes: u64,
+        /// The cursor that was committed with them. `None` for a full refresh.
+        cursor: Option<&'a str>,
     },
     /// A transient failure: the work is retried after a pause.
     Retrying {

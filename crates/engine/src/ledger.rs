@@ -200,6 +200,7 @@ impl Ledger<'_> {
             stream,
             rows,
             bytes,
+            cursor: progress.cursor.as_deref(),
         });
         if let Some(history) = self.history {
             let runs = (self.run.id.as_str(), self.run_of(stream).id.as_str());

@@ -303,6 +303,13 @@ impl Engine {
         report.ok_or_else(|| Failure::new(Class::Run, "internal", "a run without a report"))
     }
 
+    /// Whether a run waits for memory that others have. Always false without a limit of memory for all runs.
+    pub fn is_memory_wanted(&self) -> bool {
+        self.memory
+            .as_ref()
+            .is_some_and(|memory| memory.is_wanted())
+    }
+
     /// Takes the turn of a pipeline and plans its run, which [`PlannedRun::run`] then begins: for a caller that looks
     /// at the plan in between.
     ///
@@ -326,7 +333,7 @@ impl Engine {
         }
         let file = options.history.file(|| document.history());
         let narrowing = &options.narrowing;
-        let (prepared, turn) = match &file {
+        let (mut prepared, turn) = match &file {
             Some(file) => rapidbyte_engine::plan_alone(document, &host, narrowing, file)
                 .map_err(|unplanned| Unplanned::of(unplanned, pipeline))?,
             None => {
@@ -334,6 +341,7 @@ impl Engine {
                 (redacted(pipeline, prepared)?, None)
             }
         };
+        prepared.plan.commits_at_checkpoints = options.commit_at_checkpoints;
         Ok(PlannedRun {
             progress: rapidbyte_engine::progress(&prepared.plan),
             prepared,

@@ -1,5 +1,6 @@
 //! The memory that all runs of an engine may have together.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use rapidbyte_engine::{Class, Failure};
@@ -10,6 +11,8 @@ pub(crate) struct MemoryOfRuns {
     total: u64,
     taken: Mutex<u64>,
     changed: Condvar,
+    /// Runs that wait for memory.
+    waiting: AtomicUsize,
 }
 
 /// The memory that one run has taken.
@@ -24,7 +27,13 @@ impl MemoryOfRuns {
             total,
             taken: Mutex::new(0),
             changed: Condvar::new(),
+            waiting: AtomicUsize::new(0),
         }
+    }
+
+    /// Whether a run waits for memory.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// Waits until the other runs have given back enough.
@@ -48,7 +57,9 @@ impl MemoryOfRuns {
         });
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let waits = |taken: &mut u64| *taken + bytes > self.total && !cancel.is_cancelled();
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         let taken = self.changed.wait_while(taken, waits);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
         let mut taken = taken.unwrap_or_else(PoisonError::into_inner);
         if cancel.is_cancelled() {
             return Err(Failure::cancelled());
@@ -93,9 +104,13 @@ mod tests {
                 }
             });
             assert!(told.try_recv().is_err(), "there is no room yet");
+            while !all.is_wanted() {
+                std::thread::yield_now();
+            }
             drop(second);
             drop(first);
             assert!(told.recv().expect("an answer"));
+            assert!(!all.is_wanted());
         });
         let all_of_it = all.take(10, &cancel).expect("everything was given back");
         std::thread::scope(|scope| {

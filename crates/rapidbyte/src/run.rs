@@ -19,6 +19,9 @@ pub struct RunOptions {
     pub narrowing: Narrowing,
     /// The first stream that fails stops the run, whatever the pipeline says.
     pub fail_fast: bool,
+    /// Incremental streams commit at each checkpoint, whatever the key `checkpoint` of the pipeline says: for a source that
+    /// waits for the commit before it goes on. The limits of `rejects` then count since the last commit.
+    pub commit_at_checkpoints: bool,
     /// Where the run is recorded.
     pub history: History,
 }

@@ -18,7 +18,7 @@ use crate::bindings::types::{
 use crate::cursors::{self, Cursors};
 use crate::ended;
 use crate::session::{DestinationSession, Digests, Session, SourceSession, TransformSession};
-use crate::{Result, Sandbox};
+use crate::{Error, Result, Sandbox};
 
 /// Bytes of a config schema: as values of JSON it takes up to sixteen times as many. Ours have 20 KB.
 const MAX_CONFIG_SCHEMA: usize = 1 << 20;
@@ -210,6 +210,10 @@ impl Source {
         } = self;
         let session = session.as_mut();
         let mut event = session.next(wait_ms)?;
+        // A native session that waits for its own program does not see it.
+        if matches!(event, Event::Idle) && session.sandbox().cancel.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
         match &event {
             Event::Batch((_, batch)) if batch.rows > 0 => *empty_since = None,
             Event::Rejects((_, rejects)) if !rejects.is_empty() => *empty_since = None,

@@ -29,8 +29,12 @@ pub struct Agenda {
 #[derive(Debug, Clone, Default)]
 pub struct Standing {
     is_due: bool,
-    /// A run of it works.
-    pub is_running: bool,
+    /// A thread has it.
+    is_running: bool,
+    /// Its run waits for jobs.
+    rests: bool,
+    /// What the store knows of the destination became wrong while it ran.
+    is_distrusted: bool,
     /// A job came while the stream ran.
     is_due_again: bool,
     /// Runs that failed one after the other.
@@ -47,6 +51,13 @@ pub struct Standing {
     pub runs: u64,
     /// Rows of all of them.
     pub rows: u64,
+}
+
+impl Standing {
+    /// Whether a run of it has jobs.
+    pub fn works(&self) -> bool {
+        self.is_running && !self.rests
+    }
 }
 
 /// A run that committed.
@@ -116,7 +127,14 @@ impl Agenda {
     /// What was known about the destination of a stream is no longer so.
     pub fn distrust(&mut self, key: &Key) {
         if let Some(standing) = self.streams.get_mut(key) {
-            standing.is_reconciled = false;
+            (standing.is_reconciled, standing.is_distrusted) = (false, true);
+        }
+    }
+
+    /// The run of a stream waits for jobs, or has some again.
+    pub fn rests(&mut self, key: &Key, rests: bool) {
+        if let Some(standing) = self.streams.get_mut(key) {
+            standing.rests = rests;
         }
     }
 
@@ -153,6 +171,7 @@ impl Agenda {
         };
         let standing = self.streams.entry(key.clone()).or_default();
         (standing.is_due, standing.is_running) = (false, true);
+        (standing.rests, standing.is_distrusted) = (false, false);
         standing.again_at = None;
         let is_reconciled = standing.is_reconciled;
         self.running += 1;
@@ -185,7 +204,7 @@ impl Agenda {
                 self.later.entry(at).or_default().push(key);
             }
             Turn::Empty | Turn::More => {
-                (standing.failures, standing.is_reconciled) = (0, true);
+                (standing.failures, standing.is_reconciled) = (0, !standing.is_distrusted);
                 standing.problem = None;
                 if is_due_again || matches!(turn, Turn::More) {
                     standing.is_due = true;

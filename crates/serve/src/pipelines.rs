@@ -89,7 +89,7 @@ pub(crate) async fn rebind(
         let is_running = notice
             .streams()
             .iter()
-            .any(|(key, standing)| key.0 == pipeline && key.1 == stream && standing.is_running);
+            .any(|(key, standing)| key.0 == pipeline && key.1 == stream && standing.works());
         if is_running {
             let text = format!("a run of {pipeline}.{stream} works");
             let hint = "send it again when the stream waits: GET /v1/pipelines/PIPELINE shows it";
@@ -167,7 +167,7 @@ fn of_stream(pipeline: &str, stream: &str, states: &States) -> Value {
         "pending_jobs": backlog.map_or(0, |backlog| backlog.jobs),
         "pending_bytes": backlog.map_or(0, |backlog| backlog.bytes),
         "oldest_ms": backlog.map(|backlog| backlog.oldest_ms),
-        "running": standing.is_some_and(|standing| standing.is_running),
+        "running": standing.is_some_and(|standing| standing.works()),
         "failures": standing.map_or(0, |standing| standing.failures),
         "problem": of(|standing| json!(standing.problem)),
         "tried_again_in_seconds": again,

@@ -2,9 +2,12 @@
 //!
 //! The component `source-file` reads the bodies, so that hostile input stays in the sandbox. The cursor is the id of a
 //! job: the destination commits it together with the rows, so a job is done exactly if the committed cursor has passed it.
+//!
+//! A run goes on while its [`Feed`] has jobs: both sides stay open, and each segment is one commit.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rapidbyte::batches::{ConnectorError, ErrorKind};
 use rapidbyte::{
@@ -102,7 +105,45 @@ fn own_schema(mut schema: Value) -> Value {
     schema
 }
 
-/// The bodies of one run.
+/// Gives a run its bodies.
+pub trait Feed: Send + Sync {
+    /// The segment that the run reads, or reads again after a failure.
+    fn current(&self) -> Segment;
+
+    /// The segment behind the current one. Waits until the current one is committed and there are more jobs, at most for
+    /// this time.
+    fn next(&self, wait: Duration) -> Next;
+
+    /// The run cannot read the segment that `next` has given: another run does.
+    fn put_back(&self);
+}
+
+/// What a run does next.
+pub enum Next {
+    /// It reads this.
+    Segment(Segment),
+    /// Nothing came within the wait.
+    Nothing,
+    /// It ends.
+    End,
+}
+
+/// One segment and no other.
+struct Alone(Segment);
+
+impl Feed for Alone {
+    fn current(&self) -> Segment {
+        self.0.clone()
+    }
+
+    fn next(&self, _wait: Duration) -> Next {
+        Next::End
+    }
+
+    fn put_back(&self) {}
+}
+
+/// Bodies that are committed together.
 #[derive(Debug, Clone)]
 pub struct Segment {
     /// The name of the stream.
@@ -158,20 +199,9 @@ impl Segment {
         }
     }
 
-    /// A source that reads the bodies.
+    /// A source that reads the bodies, and ends.
     pub fn source(self, reader: &Arc<Reader>) -> NativeConnector {
-        let shared = Arc::new(Shared {
-            segment: self,
-            reader: Arc::clone(reader),
-        });
-        NativeConnector::source(NAME, move |native| {
-            Box::new(Queue {
-                sandbox: native.sandbox().clone(),
-                shared: Arc::clone(&shared),
-                reader: None,
-                ends: false,
-            })
-        })
+        source(Arc::new(Alone(self)), reader)
     }
 
     /// Why this segment may not follow this cursor, if it may not.
@@ -193,19 +223,63 @@ impl Segment {
     }
 }
 
+/// A source that reads what the feed gives.
+pub fn source(feed: Arc<dyn Feed>, reader: &Arc<Reader>) -> NativeConnector {
+    let shared = Arc::new(Shared {
+        feed,
+        reader: Arc::clone(reader),
+        columns: Mutex::default(),
+    });
+    NativeConnector::source(NAME, move |native| {
+        Box::new(Queue {
+            sandbox: native.sandbox().clone(),
+            shared: Arc::clone(&shared),
+            settings: Map::new(),
+            reader: None,
+            read: None,
+            phase: Step::Ends,
+            since: Instant::now(),
+        })
+    })
+}
+
 struct Shared {
-    segment: Segment,
+    feed: Arc<dyn Feed>,
     reader: Arc<Reader>,
+    /// The columns of the first segment, with which the run was planned.
+    columns: Mutex<Option<Vec<u8>>>,
 }
 
 /// A session of the source.
 struct Queue {
     sandbox: Sandbox,
     shared: Arc<Shared>,
+    /// Those of the reader.
+    settings: Map<String, Value>,
     /// The session that reads. `None` before `open`.
     reader: Option<Box<dyn SourceSession>>,
-    /// All rows have been given.
-    ends: bool,
+    /// How the stream is read. `None` before `read`.
+    read: Option<Read>,
+    phase: Step,
+    /// When the last segment was read to its end.
+    since: Instant,
+}
+
+/// How each segment is read.
+struct Read {
+    request: ReadRequest,
+    /// The columns that the reader gives.
+    schemas: Vec<Vec<u8>>,
+}
+
+/// Where a read is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// In the current segment.
+    Reads,
+    /// Behind it.
+    Waits,
+    Ends,
 }
 
 impl Queue {
@@ -218,7 +292,7 @@ impl Queue {
 
     /// The sandbox of the reader, which may read the bodies and nothing else.
     fn inner(&self, sandbox: Sandbox, config: &Map<String, Value>) -> Sandbox {
-        let folder = &self.shared.segment.folder;
+        let folder = &self.shared.feed.current().folder;
         Sandbox {
             grants: Arc::new(Grants::from_config(
                 &self.shared.reader.schema,
@@ -227,6 +301,65 @@ impl Queue {
             )),
             ..sandbox
         }
+    }
+
+    /// Opens a session of the reader.
+    fn open_reader(&mut self) -> Result<()> {
+        self.reader = None;
+        let inner = self.inner(self.sandbox.clone(), &self.settings);
+        let mut reader = self.shared.reader.described.source_session(inner)?;
+        reader.open(&Value::Object(self.settings.clone()).to_string())?;
+        self.reader = Some(reader);
+        Ok(())
+    }
+
+    /// Begins with the segment that the feed has given. Returns false if it has other columns than those of the plan.
+    fn go_on(&mut self, stream: &str) -> Result<bool> {
+        let is_open = self
+            .reader
+            .as_mut()
+            .is_some_and(|reader| reader.finish() && reader.is_usable());
+        if !is_open {
+            self.open_reader()?;
+        }
+        let Some(read) = self.read.take() else {
+            return Ok(false);
+        };
+        let reader = self.reader()?;
+        let found = reader.discover(&read.request.forms)?;
+        let found = found.into_iter().find(|one| one.name == stream);
+        let columns = found.map(|one| one.schema);
+        if columns != *self.shared.columns() {
+            return Ok(false);
+        }
+        let reader = self.reader()?;
+        let snapshot = reader.snapshot(&[selection(&read.request)])?;
+        let request = ReadRequest {
+            snapshot,
+            ..read.request
+        };
+        let schemas = reader.read(std::slice::from_ref(&request))?;
+        let is_same = schemas == read.schemas;
+        self.read = Some(Read { request, schemas });
+        Ok(is_same)
+    }
+}
+
+impl Shared {
+    fn columns(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
+        self.columns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a request reads, without a cursor.
+fn selection(request: &ReadRequest) -> Selection {
+    Selection {
+        stream: request.stream.clone(),
+        columns: request.columns.clone(),
+        filter: request.filter.clone(),
+        query: request.query.clone(),
+        increment: None,
+        cursor: None,
     }
 }
 
@@ -313,7 +446,7 @@ impl SourceSession for Queue {
             folder,
             format,
             ..
-        } = &self.shared.segment;
+        } = &self.shared.feed.current();
         let settings = serde_json::from_str(config).map_err(|error| {
             failed(
                 "open",
@@ -334,11 +467,8 @@ impl SourceSession for Queue {
         settings.insert("path".into(), pattern.into());
         settings.insert("stream".into(), stream.as_str().into());
         settings.insert("format".into(), format.as_str().into());
-        let inner = self.inner(self.sandbox.clone(), &settings);
-        let mut reader = self.shared.reader.described.source_session(inner)?;
-        reader.open(&Value::Object(settings).to_string())?;
-        self.reader = Some(reader);
-        Ok(())
+        self.settings = settings;
+        self.open_reader()
     }
 
     fn check(&mut self) -> Result<Vec<CheckItem>> {
@@ -346,7 +476,11 @@ impl SourceSession for Queue {
     }
 
     fn discover(&mut self, forms: &[String]) -> Result<Vec<Stream>> {
-        self.reader()?.discover(forms)
+        let found = self.reader()?.discover(forms)?;
+        let stream = self.shared.feed.current().stream;
+        let of_segment = found.iter().find(|one| one.name == stream);
+        *self.shared.columns() = of_segment.map(|one| one.schema.clone());
+        Ok(found)
     }
 
     fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
@@ -360,36 +494,65 @@ impl SourceSession for Queue {
     }
 
     fn read(&mut self, requests: &[ReadRequest]) -> Result<Vec<Vec<u8>>> {
-        let segment = &self.shared.segment;
+        let segment = self.shared.feed.current();
         let mut committed = requests
             .iter()
             .filter_map(|request| request.cursor.as_deref());
         if let Some(error) = committed.find_map(|cursor| segment.refuses(cursor)) {
             return Err(failed("session.read", error));
         }
-        self.ends = false;
         let plain = requests.iter().cloned().map(|request| ReadRequest {
             increment: None,
             cursor: None,
             ..request
         });
         let plain: Vec<ReadRequest> = plain.collect();
-        self.reader()?.read(&plain)
+        let schemas = self.reader()?.read(&plain)?;
+        let [request] = plain.as_slice() else {
+            let text = "the streams of a queue are read one by one";
+            return Err(failed("session.read", broken(text)));
+        };
+        self.read = Some(Read {
+            request: request.clone(),
+            schemas: schemas.clone(),
+        });
+        self.phase = Step::Reads;
+        Ok(schemas)
     }
 
     fn next(&mut self, wait_ms: u32) -> Result<Event> {
-        if self.ends {
-            return Ok(Event::End);
+        loop {
+            match self.phase {
+                Step::Ends => return Ok(Event::End),
+                Step::Reads => {
+                    let event = self.reader()?.next(wait_ms)?;
+                    if !matches!(event, Event::End) {
+                        return Ok(event);
+                    }
+                    (self.phase, self.since) = (Step::Waits, Instant::now());
+                    return Ok(Event::Checkpoint(Position {
+                        stream: 0,
+                        cursor: self.shared.feed.current().cursor(),
+                    }));
+                }
+                // The host stops a source that gives no row for too long.
+                Step::Waits if self.since.elapsed() > self.sandbox.limits.stall / 2 => {
+                    self.phase = Step::Ends;
+                }
+                Step::Waits => {
+                    let wait = Duration::from_millis(wait_ms.into());
+                    self.phase = match self.shared.feed.next(wait) {
+                        Next::Nothing => return Ok(Event::Idle),
+                        Next::End => Step::Ends,
+                        Next::Segment(segment) if self.go_on(&segment.stream)? => Step::Reads,
+                        Next::Segment(_) => {
+                            self.shared.feed.put_back();
+                            Step::Ends
+                        }
+                    };
+                }
+            }
         }
-        let event = self.reader()?.next(wait_ms)?;
-        if !matches!(event, Event::End) {
-            return Ok(event);
-        }
-        self.ends = true;
-        Ok(Event::Checkpoint(Position {
-            stream: 0,
-            cursor: self.shared.segment.cursor(),
-        }))
     }
 
     fn acknowledge(&mut self, _positions: &[Position]) -> Result<()> {

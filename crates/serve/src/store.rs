@@ -366,21 +366,27 @@ impl Store {
     }
 
     /// A run gets the jobs of a stream up to this one, which can no longer be cancelled. It must not begin before. Returns
-    /// the number of these jobs that are pending: fewer than were read if one has been cancelled since.
+    /// the number of these jobs that are pending, fewer than were read if one has been cancelled since, and the name of the queue.
     ///
     /// # Errors
     /// `Sqlite`, `Busy` and `Closed`.
-    pub fn try_through(&self, pipeline: &str, stream: &str, last: i64) -> Result<u64, StoreError> {
+    pub fn try_through(
+        &self,
+        pipeline: &str,
+        stream: &str,
+        last: i64,
+    ) -> Result<(u64, String), StoreError> {
         let (pipeline, stream) = (pipeline.to_owned(), stream.to_owned());
         self.change_now(move |transaction, _| {
             let these = params![pipeline, stream, last];
             let sql =
                 "UPDATE stream SET tried = max(tried, ?3) WHERE pipeline = ?1 AND stream = ?2";
             transaction.prepare_cached(sql)?.execute(these)?;
-            let sql = "SELECT count(*) FROM job \
-                       WHERE pipeline = ?1 AND stream = ?2 AND id <= ?3 AND state = 'pending'";
+            let sql = "SELECT (SELECT count(*) FROM job \
+                       WHERE pipeline = ?1 AND stream = ?2 AND id <= ?3 AND state = 'pending'), \
+                       (SELECT queue FROM stream WHERE pipeline = ?1 AND stream = ?2)";
             let mut statement = transaction.prepare_cached(sql)?;
-            Ok(statement.query_row(these, |row| row.get(0))?)
+            Ok(statement.query_row(these, |row| Ok((row.get(0)?, row.get(1)?)))?)
         })
     }
 

@@ -1,35 +1,39 @@
 //! The runs of the queue: pending jobs of one stream become one run.
 //!
-//! A stream has one run at a time, and several streams run at once. A run that fails because of its data is split by job,
+//! A stream has one run at a time, and several streams run at once. A run goes on while its stream has jobs ([`live`]). A run that fails because of its data is split by job,
 //! until the job that cannot be moved is alone: it is dead, and the others go on. Any other failure is tried again.
 
+mod live;
+
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rapidbyte::{Cancel, Class, Control, Engine, Failure, History, Pipeline, RunOptions};
+use rapidbyte::{Cancel, Class, Control, Engine, Failure, History, Pipeline, Report, RunOptions};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::agenda::{Agenda, Key, LastRun, Next, Standing, Turn};
+use crate::agenda::{Agenda, Key, Next, Standing, Turn};
 use crate::log::Log;
 use crate::metrics::{Ended, Metrics};
-use crate::queue::{READER, Reader, SCHEMA, SHARED, Segment, mark};
+use crate::queue::{self, READER, Reader, SCHEMA, SHARED, Segment, mark};
 use crate::registry::Pipelines;
 use crate::runs::Runs;
 use crate::spool::{Spool, make_private, write_private};
-use crate::store::{Body, Pending, Retention, Store, StoreError, Tried, now_ms};
+use crate::store::{Body, Pending, Retention, Store, StoreError, Tried};
+use live::{Left, Live};
 
-/// Jobs of one run.
+/// Jobs that are committed together.
 const MAX_JOBS: u32 = 1000;
-/// A run takes no more jobs after this many bytes.
+/// No more jobs are committed together after this many bytes.
 const MAX_BYTES: u64 = 64 << 20;
-/// Bytes of the small bodies of a run, which are in memory until they are files.
+/// Bytes of their small bodies, which are in memory until they are files.
 const MAX_INLINE: u64 = 4 << 20;
 /// The time between two looks at what can be forgotten.
 const KEEP_EVERY: Duration = Duration::from_secs(10);
@@ -52,6 +56,10 @@ struct Shared {
     changed: Condvar,
     /// For the thread that forgets, so that it takes no call from those that run.
     ending: Condvar,
+    /// Runs at a time.
+    threads: usize,
+    /// The runs at work.
+    live: Mutex<HashMap<Key, Arc<Live>>>,
     /// Runs so far.
     runs: AtomicU64,
     /// Changes whenever jobs are done or dead.
@@ -134,6 +142,8 @@ impl Work {
             agenda: Mutex::default(),
             changed: Condvar::new(),
             ending: Condvar::new(),
+            threads: runs,
+            live: Mutex::default(),
             runs: AtomicU64::new(0),
             ended: watch::Sender::new(()),
         });
@@ -151,7 +161,7 @@ impl Work {
         Ok(work)
     }
 
-    fn spawn(&mut self, name: String, work: fn(&Shared)) -> io::Result<()> {
+    fn spawn(&mut self, name: String, work: fn(&Arc<Shared>)) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name(name);
         self.threads.push(thread.spawn(move || work(&shared))?);
@@ -234,10 +244,44 @@ impl Shared {
         self.agenda.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn live(&self) -> MutexGuard<'_, HashMap<Key, Arc<Live>>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn due(&self, key: Key) {
-        if self.agenda().due(key) {
-            self.changed.notify_one();
+        let mut agenda = self.agenda();
+        let is_ready = agenda.due(key.clone());
+        let has_thread = agenda.running() < self.threads;
+        drop(agenda);
+        match is_ready {
+            true if has_thread => self.changed.notify_one(),
+            true => {
+                // The run that has waited longest gives its thread.
+                let idle = self.live();
+                let idle = idle
+                    .values()
+                    .filter_map(|live| Some((live.idle_since()?, live)));
+                if let Some((_, live)) = idle.min_by_key(|(since, _)| *since) {
+                    live.end();
+                }
+            }
+            false => {
+                if let Some(live) = self.live().get(&key) {
+                    live.wake();
+                }
+            }
         }
+    }
+
+    /// Whether no run begins any more.
+    fn has_ended(&self) -> bool {
+        self.agenda().ends()
+    }
+
+    /// Whether streams wait for a thread.
+    fn needs_a_thread(&self) -> bool {
+        let agenda = self.agenda();
+        agenda.has_ready() && agenda.running() >= self.threads
     }
 
     fn drain(&self, drain: Duration) {
@@ -246,6 +290,9 @@ impl Shared {
         agenda.end();
         self.changed.notify_all();
         self.ending.notify_all();
+        drop(agenda);
+        self.wake_all();
+        let mut agenda = self.agenda();
         while agenda.running() > 0 {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -256,14 +303,20 @@ impl Shared {
         }
     }
 
+    /// The runs at work look whether they end.
+    fn wake_all(&self) {
+        self.live().values().for_each(|live| live.wake());
+    }
+
     fn end(&self) {
         self.agenda().end();
         self.cancel.cancel();
+        self.wake_all();
         self.changed.notify_all();
         self.ending.notify_all();
     }
 
-    fn work(&self) {
+    fn work(self: &Arc<Self>) {
         while let Some((key, is_reconciled)) = self.next() {
             // A stream that panics is tried again like one that fails.
             let turn = AssertUnwindSafe(|| self.turn(&key, is_reconciled));
@@ -321,7 +374,7 @@ impl Shared {
     }
 
     /// Moves the next jobs of a stream.
-    fn turn(&self, key: &Key, is_reconciled: bool) -> Result<Turn, Problem> {
+    fn turn(self: &Arc<Self>, key: &Key, is_reconciled: bool) -> Result<Turn, Problem> {
         let (pipeline, stream) = key;
         let known = self.pipelines.get(pipeline);
         let of_queue = known.and_then(|known| known.of_queue(stream));
@@ -331,22 +384,74 @@ impl Shared {
             true => tried,
             false => self.reconcile(&of_queue, key, tried)?,
         };
-        let jobs = (pipeline.as_str(), stream.as_str());
-        let jobs = self.store.pending(jobs, MAX_JOBS, MAX_BYTES, MAX_INLINE)?;
-        let Some(last) = jobs.last() else {
+        let Some((jobs, _)) = self.take(pipeline, stream)? else {
             return Ok(Turn::Empty);
         };
-        if self.store.try_through(pipeline, stream, last.id)? != jobs.len() as u64 {
-            // One was cancelled in between.
+        let Some(last) = jobs.last() else {
             return Ok(Turn::More);
-        }
+        };
         let tried = Tried {
             tried: tried.tried.max(last.id),
             ..tried
         };
-        match self.move_jobs(&of_queue, key, &tried, &jobs)? {
+        let (problem, left) = match self.run(&of_queue, key, &tried, &jobs, true) {
+            Ok(()) => return Ok(Turn::More),
+            Err(stopped) => stopped,
+        };
+        let Left { last, is_first } = left;
+        let tried = match is_first {
+            true => tried,
+            // Other jobs are committed since, by this run or by another queue.
+            false => match self.reconcile(&of_queue, key, tried) {
+                Ok(tried) => tried,
+                Err(shared @ (Problem::Foreign | Problem::Restored { .. })) => return Err(shared),
+                Err(_) => return Err(problem),
+            },
+        };
+        let (failure, last) = match (problem, last) {
+            (Problem::Run(failure), Some(last)) if is_of_bodies(&failure, &of_queue) => {
+                (failure, last)
+            }
+            (problem, _) => return Err(problem),
+        };
+        let jobs = match is_first {
+            true => jobs,
+            false => {
+                let pending = self.pending(pipeline, stream)?.into_iter();
+                pending.take_while(|job| job.id <= last).collect()
+            }
+        };
+        let moved = match is_first || failure.connector.as_deref() == Some(READER) {
+            true => self.split(&of_queue, key, &tried, &jobs, &failure)?,
+            // The target may have changed since the run was planned: another one plans anew.
+            false => self.move_jobs(&of_queue, key, &tried, &jobs)?,
+        };
+        match moved {
             Moved::All => Ok(Turn::More),
             Moved::Rest(problem) => Err(problem),
+        }
+    }
+
+    fn pending(&self, pipeline: &str, stream: &str) -> Result<Vec<Pending>, StoreError> {
+        let key = (pipeline, stream);
+        self.store.pending(key, MAX_JOBS, MAX_BYTES, MAX_INLINE)
+    }
+
+    /// The next jobs of a stream, which a run now has, and the name of the queue. `None` if it has no jobs. No jobs if some
+    /// were cancelled meanwhile.
+    fn take(
+        &self,
+        pipeline: &str,
+        stream: &str,
+    ) -> Result<Option<(Vec<Pending>, String)>, StoreError> {
+        let jobs = self.pending(pipeline, stream)?;
+        let Some(last) = jobs.last() else {
+            return Ok(None);
+        };
+        let (pending, queue) = self.store.try_through(pipeline, stream, last.id)?;
+        match pending == jobs.len() as u64 {
+            true => Ok(Some((jobs, queue))),
+            false => Ok(Some((Vec::new(), queue))),
         }
     }
 
@@ -397,22 +502,38 @@ impl Shared {
 
     /// Moves these jobs in one run; if their data stop it, in two.
     fn move_jobs(
-        &self,
+        self: &Arc<Self>,
         pipeline: &Pipeline,
         key: &Key,
         tried: &Tried,
         jobs: &[Pending],
     ) -> Result<Moved, Problem> {
-        let failure = match self.run(pipeline, key, tried, jobs) {
-            Ok(()) => return Ok(Moved::All),
-            Err(Problem::Run(failure)) if is_of_bodies(&failure, pipeline) => failure,
-            Err(problem @ Problem::Run(_)) => return Ok(Moved::Rest(problem)),
-            Err(other) => return Err(other),
-        };
+        if jobs.is_empty() {
+            return Ok(Moved::All);
+        }
+        match self.run(pipeline, key, tried, jobs, false) {
+            Ok(()) => Ok(Moved::All),
+            Err((Problem::Run(failure), _)) if is_of_bodies(&failure, pipeline) => {
+                self.split(pipeline, key, tried, jobs, &failure)
+            }
+            Err((problem @ Problem::Run(_), _)) => Ok(Moved::Rest(problem)),
+            Err((other, _)) => Err(other),
+        }
+    }
+
+    /// Moves jobs whose data have stopped a run: a single one is dead, others are moved in two runs.
+    fn split(
+        self: &Arc<Self>,
+        pipeline: &Pipeline,
+        key: &Key,
+        tried: &Tried,
+        jobs: &[Pending],
+        failure: &Failure,
+    ) -> Result<Moved, Problem> {
         if let [alone] = jobs {
             // A run may fail behind its commit.
             self.reconcile(pipeline, key, tried.clone())?;
-            let reason = reason(&failure, alone.id);
+            let reason = reason(failure, alone.id);
             // Before the job is dead: a process that ends in between finds the job, and tells of it once more.
             self.messages.job_died(pipeline, &key.1, alone.id, &reason);
             self.store.dead(alone.id, &reason)?;
@@ -436,80 +557,89 @@ impl Shared {
         }
     }
 
-    /// Moves these jobs in one run, after which they are done.
+    /// Moves these jobs in one run, after which they are done. With `goes_on`, the run then takes more jobs of the stream.
     fn run(
-        &self,
+        self: &Arc<Self>,
         pipeline: &Pipeline,
         key: &Key,
         tried: &Tried,
         jobs: &[Pending],
-    ) -> Result<(), Problem> {
-        let (Some(first), Some(last)) = (jobs.first(), jobs.last()) else {
-            return Ok(());
-        };
+        goes_on: bool,
+    ) -> Result<(), (Problem, Left)> {
+        let live = Live::new(self, key, tried, jobs);
+        let live = live.map_err(|problem| (problem, Left::nothing()))?;
+        self.live().insert(key.clone(), Arc::clone(&live));
         let begun = Instant::now();
-        let (name, stream) = key;
-        let files = self.files(jobs)?;
-        let segment = Segment {
-            stream: stream.clone(),
-            folder: files.0.clone(),
-            format: first.format.clone(),
-            first: first.id,
-            last: last.id,
-            queue: tried.queue.clone(),
-            seen: tried.seen.clone(),
+        let ran = self.move_rows(pipeline, &live, goes_on);
+        self.live().remove(key);
+        let failure = match ran {
+            Ok(report) => {
+                let ended = live.ended(report.rows);
+                return ended.map_err(|problem| (problem, live.left()));
+            }
+            Err(failure) => failure,
         };
-        let engine = self.engine.with_connectors([segment.source(&self.reader)]);
+        let ended = match failure.class {
+            Class::Cancelled => Ended::Cancelled,
+            _ => Ended::Failed,
+        };
+        self.metrics.ran((&key.0, &key.1), ended, begun.elapsed());
+        Err((failure.into(), live.left()))
+    }
+
+    fn move_rows(
+        &self,
+        pipeline: &Pipeline,
+        live: &Arc<Live>,
+        goes_on: bool,
+    ) -> Result<Report, Failure> {
+        let source = queue::source(live.clone(), &self.reader);
+        let engine = self.engine.with_connectors([source]);
         // The store is the history: streams of one pipeline run at once, and each resumes from its cursor.
         let options = RunOptions {
             history: History::Off,
+            commit_at_checkpoints: goes_on,
             ..RunOptions::default()
         };
-        let ran = engine.run(pipeline, &options, &self.control());
-        let ended = match &ran {
-            Ok(report) => Ended::Committed(report.rows),
-            Err(failure) if failure.class == Class::Cancelled => Ended::Cancelled,
-            Err(_) => Ended::Failed,
-        };
-        self.metrics.ran((name, stream), ended, begun.elapsed());
-        let report = ran?;
-        drop(files);
-        self.store.done_through(name, stream, last.id)?;
-        let run = LastRun {
-            ended_ms: now_ms(),
-            seconds: begun.elapsed().as_secs_f64(),
-            jobs: jobs.len() as u64,
-            rows: report.rows,
-        };
-        self.agenda().committed(key, run);
-        self.ended.send_replace(());
-        Ok(())
+        let told = Arc::clone(live);
+        let control = self.control().on_event(move |event| told.take_event(event));
+        let planned = engine.plan_run(pipeline, &options, &control);
+        let planned = planned.map_err(|unplanned| *unplanned.failure)?;
+        if goes_on && live::grows(planned.plan()) {
+            live.go_on();
+        }
+        let mut report = None;
+        let ended = planned.run(|ended| report = ended.ok().cloned());
+        ended.map_err(|failure| pipeline.redacted(&failure))?;
+        report.ok_or_else(|| Failure::new(Class::Run, "internal", "a run without a report"))
     }
 
-    /// The bodies of these jobs as the files of a new folder.
-    fn files(&self, jobs: &[Pending]) -> Result<Removed, Problem> {
+    /// A new folder for the bodies of a run.
+    fn new_folder(&self) -> io::Result<Removed> {
         // A folder of an earlier run that could not be removed is not read again.
         let number = self.runs.fetch_add(1, Ordering::Relaxed);
         let folder = Removed(self.folder.join(number.to_string()));
         make_private(&folder.0)?;
-        for job in jobs {
-            let path = folder.0.join(file_name(job));
-            match &job.body {
-                Body::Inline(bytes) => write_private(&path, bytes)?,
-                Body::Spooled(name) => {
-                    let spooled = self.spool.path(name);
-                    // Some file systems have no links, and a spool may have one of its own.
-                    if fs::hard_link(&spooled, &path).is_err() {
-                        fs::copy(spooled, path)?;
-                    }
-                }
-            }
-        }
         Ok(folder)
     }
 
+    /// Writes the body of a job as a file.
+    fn write_body(&self, job: &Pending, path: &Path) -> io::Result<()> {
+        match &job.body {
+            Body::Inline(bytes) => write_private(path, bytes),
+            Body::Spooled(name) => {
+                let spooled = self.spool.path(name);
+                // Some file systems have no links, and a spool may have one of its own.
+                if fs::hard_link(&spooled, path).is_err() {
+                    fs::copy(spooled, path)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
     /// Forgets what is old, until the end.
-    fn keep(&self) {
+    fn keep(self: &Arc<Self>) {
         let mut agenda = self.agenda();
         while !agenda.ends() {
             let waited = self.ending.wait_timeout(agenda, KEEP_EVERY);

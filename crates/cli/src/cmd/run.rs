@@ -233,6 +233,7 @@ fn plan(
             narrowing: narrowing.clone(),
             fail_fast: arguments.fail_fast,
             history: setup::history(&arguments.history),
+            ..RunOptions::default()
         };
         let planned = engine.plan_run(&pipeline, &options, &control);
         planned.inspect_err(|unplanned| {

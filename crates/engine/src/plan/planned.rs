@@ -41,6 +41,9 @@ pub struct Plan {
     pub limit: Option<u64>,
     /// Incremental streams begin again with their first row.
     pub full_refresh: bool,
+    /// Incremental streams commit at each checkpoint, whatever the pipeline says: their source waits for
+    /// the commit. The limits of rejects count since the last commit.
+    pub commits_at_checkpoints: bool,
 }
 
 /// One stream's way.

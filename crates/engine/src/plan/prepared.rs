@@ -243,6 +243,7 @@ impl Prepared {
             forms,
             limit: narrowing.limit,
             full_refresh: narrowing.full_refresh,
+            commits_at_checkpoints: false,
         };
         refuse_after_run(&plan)?;
         let sessions = Held {

@@ -487,6 +487,11 @@ impl<'a> Pump<'a> {
 
     /// Whether the rows so far are to become visible now.
     fn is_due(&self) -> bool {
+        if self.work.plan.commits_at_checkpoints {
+            // Without a row too: the source waits for the commit.
+            let mut grown = self.grown();
+            return self.grown().all(Written::is_covered) && grown.any(Written::has_news);
+        }
         let Checkpoint {
             every_bytes,
             every_rows,

@@ -209,7 +209,7 @@ fn row(name: &str, stream: &str, states: &States, may_operate: bool) -> Vec<Stri
     let standing = states.standings.get(&key);
     let is_waiting = jobs.is_some_and(|jobs| jobs.pending > 0);
     let state = match standing {
-        Some(standing) if standing.is_running => badge("running", "running"),
+        Some(standing) if standing.works() => badge("running", "running"),
         Some(standing) if standing.problem.is_some() => badge("failing", "bad"),
         _ if is_waiting => badge("waiting", "waiting"),
         _ => badge("idle", "ok"),

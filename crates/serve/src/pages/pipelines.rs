@@ -234,7 +234,7 @@ fn row(name: &str, known: &Known, states: &States) -> Vec<String> {
     let state = match () {
         () if known.problem.is_some() => badge("file is wrong", "bad"),
         () if failing.is_some() => badge("failing", "bad"),
-        () if standings.iter().any(|standing| standing.is_running) => badge("running", "running"),
+        () if standings.iter().any(|standing| standing.works()) => badge("running", "running"),
         () if oldest.is_some() => badge("waiting", "waiting"),
         () => badge("idle", "ok"),
     };

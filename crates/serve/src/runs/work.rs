@@ -201,9 +201,9 @@ impl Shared {
                 full_refresh: run.options.full_refresh,
                 ..Narrowing::default()
             },
-            fail_fast: false,
             // As of the command: a run of either resumes one of the other.
             history: History::Beside,
+            ..RunOptions::default()
         };
         let planned = self.engine.plan_run(pipeline, &options, control);
         let mut planned = planned.map_err(|unplanned| *unplanned.failure)?;

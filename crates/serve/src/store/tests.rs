@@ -206,7 +206,7 @@ fn a_job_is_cancelled_only_before_a_run_has_it_and_replayed_after_its_end() {
         opened.new_job(job(None, b"b")).id,
     );
     store.tried("p", "s").expect("an answer");
-    assert_eq!(store.try_through("p", "s", first).expect("stored"), 1);
+    assert_eq!(store.try_through("p", "s", first).expect("stored").0, 1);
     assert!(matches!(
         block(store.cancel(first)).expect("an answer"),
         Touched::Running(_)
@@ -214,7 +214,7 @@ fn a_job_is_cancelled_only_before_a_run_has_it_and_replayed_after_its_end() {
     let cancelled = block(store.cancel(second)).expect("an answer");
     assert!(matches!(cancelled, Touched::Done(job) if job.state == JobState::Cancelled));
     // A run that has read both jobs before learns that one is gone.
-    assert_eq!(store.try_through("p", "s", second).expect("stored"), 1);
+    assert_eq!(store.try_through("p", "s", second).expect("stored").0, 1);
     assert!(matches!(
         block(store.replay(first)).expect("an answer"),
         Touched::NotNow(_)

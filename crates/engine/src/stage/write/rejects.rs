@@ -77,7 +77,7 @@ pub(super) fn ensure_few(work: &Work<'_>, one: &Written<'_>, is_last: bool) -> R
     };
     let total = rejected(work, one);
     let records = records(work, one, &total);
-    let is_judged = is_last || records >= MIN_RECORDS;
+    let is_judged = is_last || records >= MIN_RECORDS || work.plan.commits_at_checkpoints;
     if is_judged && most.is_exceeded(total.rows, records) {
         let what = format!(
             "{} in {} so far, more than max_share: {most}",
@@ -89,16 +89,23 @@ pub(super) fn ensure_few(work: &Work<'_>, one: &Written<'_>, is_last: bool) -> R
     Ok(())
 }
 
-/// All rejects of a stream in this run.
+/// The rejects of a stream that count: those of this run, or since the last commit where the source waits for each commit.
 fn rejected(work: &Work<'_>, one: &Written<'_>) -> Rejected {
+    if work.plan.commits_at_checkpoints {
+        return one.open.rejected.clone();
+    }
     let mut total = work.ledger.of(&one.stream.name).rejected;
     total.add(one.open.rejected.clone());
     total
 }
 
-/// All records of a stream in this run.
+/// The records of a stream among which these rejects were.
 fn records(work: &Work<'_>, one: &Written<'_>, rejected: &Rejected) -> u64 {
-    work.ledger.of(&one.stream.name).rows + one.open.rows + rejected.rows
+    let committed = match work.plan.commits_at_checkpoints {
+        true => 0,
+        false => work.ledger.of(&one.stream.name).rows,
+    };
+    committed + one.open.rows + rejected.rows
 }
 
 fn above(work: &Work<'_>, one: &Written<'_>, total: &Rejected, what: String) -> Stopped {

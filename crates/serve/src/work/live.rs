@@ -1,0 +1,334 @@
+//! The jobs of a run that goes on while its stream has more.
+//!
+//! To plan a run and to open both sides takes longer than to move a few rows. So a run takes the next jobs of its stream as
+//! soon as the last ones are committed, and waits some seconds for new ones.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rapidbyte::{Event, Plan, WriteMode};
+
+use super::{Problem, Removed, Shared, file_name};
+use crate::agenda::{Key, LastRun};
+use crate::metrics::Ended;
+use crate::queue::{Feed, Next, Segment};
+use crate::registry::Everything;
+use crate::store::{Pending, Tried, now_ms};
+
+/// A run without jobs ends after this time.
+const IDLE: Duration = Duration::from_secs(5);
+/// A run with jobs ends after this time, if other streams wait for its thread.
+const TURN: Duration = Duration::from_millis(250);
+
+/// The jobs of one run.
+pub(super) struct Live {
+    work: Arc<Shared>,
+    key: Key,
+    tried: Tried,
+    /// The pipelines as they were at its begin.
+    pipelines: Arc<Everything>,
+    /// The folder of the bodies, which has those of the current segment and nothing else.
+    folder: Removed,
+    begun: Instant,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    /// The jobs that the run has, and has not committed.
+    current: Option<Taken>,
+    /// What the current segment is, or was.
+    segment: Segment,
+    /// It takes more jobs.
+    goes_on: bool,
+    /// The stream may have more jobs than the store was asked for.
+    is_due: bool,
+    /// The run has no jobs since then.
+    idle_since: Option<Instant>,
+    /// Segments that are committed.
+    committed: u64,
+    /// Why it takes no more jobs.
+    problem: Option<Problem>,
+}
+
+/// Jobs that a run has.
+struct Taken {
+    jobs: u64,
+    last: i64,
+    files: Vec<PathBuf>,
+    at: Instant,
+}
+
+/// What a run left when it failed.
+pub(super) struct Left {
+    /// The last of the jobs that it had. `None` if it had none.
+    pub last: Option<i64>,
+    /// They are the jobs that it began with.
+    pub is_first: bool,
+}
+
+impl Left {
+    /// A run that did not begin.
+    pub(super) fn nothing() -> Self {
+        Self {
+            last: None,
+            is_first: true,
+        }
+    }
+}
+
+impl Live {
+    /// A run that begins with these jobs, which are not none.
+    pub(super) fn new(
+        work: &Arc<Shared>,
+        key: &Key,
+        tried: &Tried,
+        jobs: &[Pending],
+    ) -> Result<Arc<Self>, Problem> {
+        let folder = work.new_folder()?;
+        let segment = Segment {
+            stream: key.1.clone(),
+            folder: folder.0.clone(),
+            format: jobs
+                .first()
+                .map(|job| job.format.clone())
+                .unwrap_or_default(),
+            first: jobs.first().map_or(0, |job| job.id),
+            last: jobs.last().map_or(0, |job| job.id),
+            queue: tried.queue.clone(),
+            seen: tried.seen.clone(),
+        };
+        let live = Self {
+            work: Arc::clone(work),
+            key: key.clone(),
+            tried: tried.clone(),
+            pipelines: work.pipelines.all(),
+            begun: Instant::now(),
+            state: Mutex::new(State {
+                current: None,
+                segment,
+                goes_on: false,
+                is_due: true,
+                idle_since: None,
+                committed: 0,
+                problem: None,
+            }),
+            folder,
+            changed: Condvar::new(),
+        };
+        let taken = live.taken(jobs)?;
+        live.state().current = Some(taken);
+        Ok(Arc::new(live))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the bodies of these jobs.
+    fn taken(&self, jobs: &[Pending]) -> Result<Taken, Problem> {
+        let path = |job| self.folder.0.join(file_name(job));
+        let files: Vec<PathBuf> = jobs.iter().map(path).collect();
+        for (job, path) in jobs.iter().zip(&files) {
+            self.work.write_body(job, path)?;
+        }
+        Ok(Taken {
+            jobs: jobs.len() as u64,
+            last: jobs.last().map_or(0, |job| job.id),
+            files,
+            at: Instant::now(),
+        })
+    }
+
+    /// The run takes more jobs when these are committed.
+    pub(super) fn go_on(&self) {
+        self.state().goes_on = true;
+    }
+
+    /// Its stream has a new job, or it is to look whether it ends.
+    pub(super) fn wake(&self) {
+        self.state().is_due = true;
+        self.changed.notify_all();
+    }
+
+    /// Since when it has no jobs.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        self.state().idle_since
+    }
+
+    /// It takes no more jobs.
+    pub(super) fn end(&self) {
+        self.state().goes_on = false;
+        self.changed.notify_all();
+    }
+
+    /// The destination has these rows with this cursor.
+    pub(super) fn take_event(&self, event: &Event<'_>) {
+        let Event::Committed { rows, cursor, .. } = event else {
+            return;
+        };
+        let job = cursor.and_then(|cursor| Segment::job_of(cursor, &self.tried.queue));
+        let is_all = |taken: &Taken| job == Some(taken.last);
+        if !self.state().current.as_ref().is_some_and(is_all) {
+            return;
+        }
+        let done = self.done(*rows);
+        let mut state = self.state();
+        // The jobs are not in the current segment any more: whoever asks for more gets those behind it.
+        if let Err(problem) = done {
+            (state.problem, state.goes_on) = (Some(problem), false);
+        }
+        (state.current, state.is_due) = (None, true);
+        state.committed += 1;
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// The jobs of the current segment are done.
+    fn done(&self, rows: u64) -> Result<(), Problem> {
+        let state = self.state();
+        let Some(Taken { jobs, last, at, .. }) = &state.current else {
+            return Ok(());
+        };
+        let (jobs, last, took) = (*jobs, *last, at.elapsed());
+        let files = state.current.as_ref().map(|taken| taken.files.clone());
+        drop(state);
+        let (pipeline, stream) = (self.key.0.as_str(), self.key.1.as_str());
+        self.work
+            .metrics
+            .ran((pipeline, stream), Ended::Committed(rows), took);
+        self.work.store.done_through(pipeline, stream, last)?;
+        let run = LastRun {
+            ended_ms: now_ms(),
+            seconds: took.as_secs_f64(),
+            jobs,
+            rows,
+        };
+        self.work.agenda().committed(&self.key, run);
+        self.work.ended.send_replace(());
+        // The next segment would have their rows, too.
+        for file in files.unwrap_or_default() {
+            fs::remove_file(file)?;
+        }
+        Ok(())
+    }
+
+    /// The run has ended well. What it committed without a word is done, too.
+    pub(super) fn ended(&self, rows: u64) -> Result<(), Problem> {
+        let mut state = self.state();
+        if let Some(problem) = state.problem.take() {
+            return Err(problem);
+        }
+        let is_left = state.current.is_some();
+        drop(state);
+        match is_left {
+            true => self.done(rows),
+            false => Ok(()),
+        }
+    }
+
+    /// The run has failed.
+    pub(super) fn left(&self) -> Left {
+        let state = self.state();
+        Left {
+            last: state.current.as_ref().map(|taken| taken.last),
+            is_first: state.committed == 0,
+        }
+    }
+
+    /// Whether the run ends before it takes more jobs.
+    fn ends(&self, state: &State) -> bool {
+        let is_idle = state.idle_since.is_some();
+        let is_over = state.idle_since.is_some_and(|since| since.elapsed() > IDLE);
+        let may_be_taken = is_idle || self.begun.elapsed() > TURN;
+        !state.goes_on
+            || is_over
+            || self.work.has_ended()
+            || may_be_taken && self.work.needs_a_thread()
+            || is_idle && self.work.engine.is_memory_wanted()
+            || !Arc::ptr_eq(&self.pipelines, &self.work.pipelines.all())
+    }
+
+    /// The next jobs of the stream. `None` if it has none.
+    fn more(&self) -> Result<Option<(Taken, Segment)>, Problem> {
+        let (pipeline, stream) = (self.key.0.as_str(), self.key.1.as_str());
+        let Some((jobs, queue)) = self.work.take(pipeline, stream)? else {
+            return Ok(None);
+        };
+        let (Some(first), Some(last)) = (jobs.first(), jobs.last()) else {
+            return Ok(None);
+        };
+        let segment = Segment {
+            first: first.id,
+            last: last.id,
+            ..self.state().segment.clone()
+        };
+        if first.format != segment.format || queue != segment.queue {
+            self.end();
+            return Ok(None);
+        }
+        let taken = self.taken(&jobs)?;
+        Ok(Some((taken, segment)))
+    }
+}
+
+impl Feed for Live {
+    fn current(&self) -> Segment {
+        self.state().segment.clone()
+    }
+
+    fn next(&self, wait: Duration) -> Next {
+        let until = Instant::now() + wait;
+        let mut state = self.state();
+        loop {
+            if state.current.is_none() || !state.goes_on {
+                if self.ends(&state) {
+                    return Next::End;
+                }
+                if std::mem::take(&mut state.is_due) {
+                    drop(state);
+                    let more = self.more();
+                    state = self.state();
+                    match more {
+                        Ok(Some((taken, segment))) => {
+                            (state.current, state.segment) = (Some(taken), segment.clone());
+                            state.idle_since = None;
+                            self.work.agenda().rests(&self.key, false);
+                            return Next::Segment(segment);
+                        }
+                        Ok(None) => {}
+                        Err(problem) => {
+                            state.problem = Some(problem);
+                            return Next::End;
+                        }
+                    }
+                    if state.idle_since.is_none() {
+                        state.idle_since = Some(Instant::now());
+                        self.work.agenda().rests(&self.key, true);
+                    }
+                    continue;
+                }
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Next::Nothing;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn put_back(&self) {
+        let mut state = self.state();
+        (state.current, state.goes_on) = (None, false);
+    }
+}
+
+/// Whether rows of a pipeline are committed while the run goes on. Rows that replace all others are committed at its end.
+pub(super) fn grows(plan: &Plan) -> bool {
+    plan.streams
+        .iter()
+        .all(|stream| stream.increment.is_some() && stream.target.write_mode != WriteMode::Replace)
+}
