@@ -211,7 +211,7 @@ impl Pipelines {
             files.insert(path, file);
         }
         if is_changed {
-            let everything = arrange(&files);
+            let everything = arrange(&files, &self.all());
             let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
             let old = std::mem::replace(&mut *known, Arc::new(everything));
             let now = Arc::clone(&known);
@@ -228,8 +228,10 @@ impl Pipelines {
         }
         // A reader of the message finds what it says.
         for path in &read_again {
+            let now = self.all();
+            let broken = now.broken.iter().find(|broken| broken.file == *path);
             if let Some(file) = files.get(path) {
-                tell(log, path, file);
+                tell(log, path, file, broken);
             }
         }
         Ok(changed.into_iter().collect())
@@ -289,10 +291,16 @@ fn refuse_of_queue(pipeline: &Pipeline) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The first file with a name has it.
-fn arrange(files: &BTreeMap<PathBuf, File>) -> Everything {
+/// Of several files with one name, the one that had it keeps it. Among new ones, the first has it.
+fn arrange(files: &BTreeMap<PathBuf, File>, before: &Everything) -> Everything {
     let mut everything = Everything::default();
-    for (path, file) in files {
+    let had_it = |(path, file): &(&PathBuf, &File)| {
+        let good = file.good.as_ref();
+        let known = good.and_then(|(pipeline, _)| before.known.get(pipeline.name()));
+        known.is_some_and(|known| known.file.as_ref() == Some(*path))
+    };
+    let (old, new): (Vec<_>, Vec<_>) = files.iter().partition(had_it);
+    for (path, file) in old.into_iter().chain(new) {
         let taken = |everything: &Everything, name: &str| {
             let first = everything.known.get(name)?.file.clone()?;
             let text = format!("{} has a pipeline {name:?}, too", first.display());
@@ -321,11 +329,18 @@ fn arrange(files: &BTreeMap<PathBuf, File>) -> Everything {
         }));
     }
     everything
+        .broken
+        .sort_by(|one, other| one.file.cmp(&other.file));
+    everything
 }
 
-fn tell(log: &Log, path: &Path, file: &File) {
+fn tell(log: &Log, path: &Path, file: &File, broken: Option<&Broken>) {
     let shown = path.display();
     match (&file.problem, &file.good) {
+        (None, _) if let Some(Broken { problem, .. }) = broken => log.warn(
+            format!("{shown} is not used: {problem}"),
+            json!({ "file": path, "error": problem }),
+        ),
         (None, Some((pipeline, _))) => {
             let name = pipeline.name();
             log.info(
@@ -457,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_file_with_a_name_has_it() {
+    fn the_first_file_with_a_name_has_it_and_keeps_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let pipelines = pipelines(folder.path());
         write(folder.path(), "b.yaml", "a", "append");
@@ -474,6 +489,12 @@ mod tests {
             .collect();
         assert_eq!(broken[0], "duplicate_pipeline");
         assert_eq!(broken.len(), 2);
+        // A copy that comes later does not take over what is at work.
+        write(folder.path(), "0.yaml", "a", "upsert, primary_key: [id]");
+        scan(&pipelines);
+        let file = pipelines.all().known["a"].file.clone().expect("a file");
+        assert!(file.ends_with("a.yaml"), "{file:?}");
+        fs::remove_file(folder.path().join("0.yaml")).expect("removed");
         fs::remove_file(folder.path().join("a.yaml")).expect("removed");
         scan(&pipelines);
         assert!(pipelines.all().known["a"].problem.is_none());

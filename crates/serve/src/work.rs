@@ -15,6 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rapidbyte::batches::ErrorKind;
 use rapidbyte::{Cancel, Class, Control, Engine, Failure, History, Pipeline, Report, RunOptions};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -701,9 +702,12 @@ const OF_TARGET: [&str; 4] = [
     "cursor_missing",
 ];
 
+/// A name that the destination cannot give to a column of a new table.
+const INVALID_NAME: &str = "invalid_name";
+
 /// Whether the bodies are to blame, and not the pipeline file, the destination or the way to it: the reader cannot read
-/// them, they have too many rejects, the destination refuses their rows while it writes them, or it refuses the columns
-/// that were inferred from them. Columns that the pipeline file declares are the same for all bodies.
+/// them, they have too many rejects, the destination refuses their rows while it writes or commits them, or it refuses the
+/// columns that were inferred from them. Columns that the pipeline file declares are the same for all bodies.
 fn is_of_bodies(failure: &Failure, pipeline: &Pipeline) -> bool {
     let passes = matches!(
         failure.class,
@@ -718,8 +722,13 @@ fn is_of_bodies(failure: &Failure, pipeline: &Pipeline) -> bool {
         return failure.class != Class::Config || !export.ends_with("open");
     }
     let is_inferred = !pipeline.source_config().contains_key(SCHEMA);
-    failure.class == Class::Contract
-        && (is_inferred || export.starts_with("writer.") || failure.code == TOO_MANY_REJECTS)
+    let of_rows = matches!(failure.kind, Some(ErrorKind::Data))
+        || export.starts_with("writer.")
+        || failure.code == TOO_MANY_REJECTS;
+    match failure.class {
+        Class::Contract => is_inferred || of_rows,
+        _ => is_inferred && failure.code == INVALID_NAME,
+    }
 }
 
 /// The reason of a dead job. Its place is a line of the body, and not a file.

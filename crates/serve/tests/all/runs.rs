@@ -226,8 +226,12 @@ fn start_with(
         "version: 1\npipeline: p\nsource: {{ use: ingest, config: {{ {config} }}, streams: [s] }}\n\
          destination: {{ use: dest-postgres, config: {{ url: \"{url}\" }}, write_mode: append }}\n{more}"
     );
+    start_text(folder, &text)
+}
+
+fn start_text(folder: &Path, text: &str) -> (Server, mpsc::Receiver<String>) {
     let environment = Environment::from_fn(|_| None).without_env_file();
-    let pipeline = Pipeline::from_str(&text, folder, &environment).expect("a pipeline");
+    let pipeline = Pipeline::from_str(text, folder, &environment).expect("a pipeline");
     let (told, tells) = mpsc::channel();
     let log = Log::new(move |message| {
         told.send(message.text.clone()).ok();
@@ -266,6 +270,74 @@ fn many_bad_jobs_among_good_ones_are_no_sign_of_a_backup() {
         "{told:?}"
     );
     assert!(told.iter().all(|text| !text.contains("backup")), "{told:?}");
+}
+
+#[test]
+fn a_body_with_a_name_that_no_new_table_can_have_is_dead_alone() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (server, _tells) = start_with(folder.path(), &database.url(), "", "");
+    let mut client = Client::new(server.address());
+    let long = format!("{{\"id\":1,\"{}\":1}}", "k".repeat(201));
+    for body in ["{\"id\":1,\"\":1}", "{\"id\":1,\"xmin\":1}", &long] {
+        let answer = client.post(P_AND_WAIT, JSON_LINES, body.as_bytes());
+        assert_eq!(answer.status, 422, "{body} {}", answer.body);
+    }
+    let answer = client.post(P_AND_WAIT, JSON_LINES, b"{\"id\":3}");
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    server.stop();
+}
+
+#[test]
+fn a_body_whose_rows_are_refused_by_their_commit_is_dead_alone() {
+    let database = shared().database();
+    database
+        .client()
+        .batch_execute(
+            "CREATE TABLE s (k text PRIMARY KEY, v int8 UNIQUE DEFERRABLE INITIALLY DEFERRED); \
+             INSERT INTO s VALUES ('a', 1)",
+        )
+        .expect("a table");
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = format!(
+        "version: 1\npipeline: p\nsource:\n  use: ingest\n  config: {{ schema: {{ k: string not null, v: int64 }} }}\n  \
+         streams: [s]\ndestination:\n  use: dest-postgres\n  config: {{ url: \"{}\" }}\n  write_mode: upsert\n  \
+         primary_key: [k]\n",
+        database.url()
+    );
+    let (server, _tells) = start_text(folder.path(), &text);
+    let mut client = Client::new(server.address());
+    // The rows of a second commit are refused like those of the first.
+    for (key, again) in [("b", 2), ("c", 3)] {
+        // No index takes it: its letters do not compress.
+        let mut seed = 1_u64;
+        let letter = |_| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            char::from(b'a' + (seed >> 59) as u8 % 26)
+        };
+        let long: String = (0..6000).map(letter).collect();
+        let long = format!("{{\"k\":\"{long}\",\"v\":9}}");
+        for body in [long.as_str(), "{\"k\":\"d\",\"v\":1}"] {
+            assert_eq!(client.post(P, JSON_LINES, body.as_bytes()).status, 202);
+        }
+        let good = format!("{{\"k\":\"{key}\",\"v\":{again}}}");
+        let answer = client.post(P_AND_WAIT, JSON_LINES, good.as_bytes());
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    }
+    let rows = database
+        .client()
+        .query("SELECT k FROM s ORDER BY k", &[])
+        .expect("rows");
+    let keys: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    assert_eq!(keys, ["a", "b", "c"]);
+    let dead = client.get("/v1/jobs?pipeline=p&state=dead");
+    assert_eq!(
+        dead.body["jobs"].as_array().map(Vec::len),
+        Some(4),
+        "{}",
+        dead.body
+    );
+    server.stop();
 }
 
 #[test]
