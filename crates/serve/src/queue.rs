@@ -315,22 +315,25 @@ impl Queue {
 
     /// Begins with the segment that the feed has given. Returns false if it has other columns than those of the plan.
     fn go_on(&mut self, stream: &str) -> Result<bool> {
-        let is_open = self
-            .reader
-            .as_mut()
-            .is_some_and(|reader| reader.finish() && reader.is_usable());
-        if !is_open {
-            self.open_reader()?;
-        }
         let Some(read) = self.read.take() else {
             return Ok(false);
         };
-        let reader = self.reader()?;
-        let found = reader.discover(&read.request.forms)?;
-        let found = found.into_iter().find(|one| one.name == stream);
-        let columns = found.map(|one| one.schema);
-        if columns != *self.shared.columns() {
-            return Ok(false);
+        // A session that has sampled bodies knows their columns, and does not look again.
+        let is_declared = self.settings.contains_key(SCHEMA);
+        let is_open = is_declared
+            && self
+                .reader
+                .as_mut()
+                .is_some_and(|reader| reader.finish() && reader.is_usable());
+        if !is_open {
+            self.open_reader()?;
+        }
+        if !is_declared {
+            let found = self.reader()?.discover(&read.request.forms)?;
+            let found = found.into_iter().find(|one| one.name == stream);
+            if found.map(|one| one.schema) != *self.shared.columns() {
+                return Ok(false);
+            }
         }
         let reader = self.reader()?;
         let snapshot = reader.snapshot(&[selection(&read.request)])?;

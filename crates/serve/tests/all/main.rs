@@ -2,6 +2,7 @@
 
 mod access;
 mod ingest;
+mod live;
 mod multipart;
 mod notify;
 mod pages;

@@ -1,0 +1,179 @@
+//! A run goes on while its stream has jobs.
+
+use std::path::Path;
+
+use rapidbyte::{Engine, Environment, Pipeline};
+use rapidbyte_serve::{Log, Pipelines, Server, Settings};
+use rapidbyte_testkit::postgres::{Database, shared};
+
+use crate::support::Client;
+
+const JSON_LINES: &str = "Content-Type: application/x-ndjson\r\n";
+
+/// The pipeline `p` with the streams `a`, `b` and `c`, and as many threads.
+fn start(folder: &Path, database: &Database<'_>, threads: usize, more: &str) -> Server {
+    start_with(folder, database, threads, ("", more))
+}
+
+/// The same with settings of the source.
+fn start_with(
+    folder: &Path,
+    database: &Database<'_>,
+    threads: usize,
+    (config, more): (&str, &str),
+) -> Server {
+    let text = format!(
+        "version: 1\npipeline: p\nsource: {{ use: ingest, config: {{ {config} }}, streams: [a, b, c] }}\n\
+         destination: {{ use: dest-postgres, config: {{ url: \"{}\" }}, write_mode: append }}\n{more}",
+        database.url()
+    );
+    let environment = Environment::from_fn(|_| None).without_env_file();
+    let pipeline = Pipeline::from_str(&text, folder, &environment).expect("a pipeline");
+    let pipelines = Pipelines::new([pipeline]).expect("a pipeline of the queue");
+    let settings = Settings {
+        runs: threads,
+        ..Settings::new(&folder.join("server"))
+    };
+    let engine = Engine::builder().cache(rapidbyte::user_cache().ok());
+    let engine = engine.build().expect("an engine");
+    Server::run(settings, engine, pipelines, Log::default()).expect("a server")
+}
+
+fn send(client: &mut Client, stream: &str, body: &str) {
+    let path = format!("/v1/ingest/p/{stream}?wait=true");
+    let answer = client.post(&path, JSON_LINES, body.as_bytes());
+    assert_eq!(answer.status, 200, "{body}: {}", answer.body);
+}
+
+/// The numbers in a column, in the order of the ids.
+fn column(database: &Database<'_>, stream: &str, column: &str) -> Vec<Option<i64>> {
+    let sql = format!("SELECT {column} FROM public.{stream} ORDER BY id");
+    let rows = database.client().query(&sql, &[]).expect("rows");
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+/// The processes of the server that have written, by the rows that each has in the table `log`.
+fn sessions(database: &Database<'_>) -> Vec<i64> {
+    let sql = "SELECT count(*) FROM public.log GROUP BY pid ORDER BY min(id)";
+    let rows = database.client().query(sql, &[]).expect("rows");
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+/// The table `a`, which notes the session that writes each row.
+fn watched(database: &Database<'_>) {
+    let sql = "CREATE TABLE log (id int8, pid int4); CREATE TABLE a (id int8); \
+               CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS \
+               $$ BEGIN INSERT INTO public.log VALUES (NEW.id, pg_backend_pid()); RETURN NEW; END $$; \
+               CREATE TRIGGER note BEFORE INSERT ON a FOR EACH ROW EXECUTE FUNCTION note()";
+    database.client().batch_execute(sql).expect("tables");
+}
+
+#[test]
+fn commits_of_a_stream_share_a_session_until_its_columns_change() {
+    let database = shared().database();
+    watched(&database);
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path(), &database, 2, "");
+    let mut client = Client::new(server.address());
+    for id in 1..=5 {
+        send(&mut client, "a", &format!("{{\"id\":{id}}}"));
+    }
+    send(&mut client, "a", "{\"id\":6}");
+    assert_eq!(sessions(&database), [6]);
+    send(&mut client, "a", "{\"id\":7,\"x\":70}");
+    send(&mut client, "a", "{\"id\":8,\"x\":80}");
+    assert_eq!(sessions(&database), [6, 2]);
+    let ids: Vec<_> = (1..=8).map(Some).collect();
+    assert_eq!(column(&database, "a", "id"), ids);
+    let x = column(&database, "a", "x");
+    assert_eq!(x[6..], [Some(70), Some(80)]);
+    server.stop();
+}
+
+#[test]
+fn a_body_that_cannot_be_read_is_dead_and_those_around_it_are_not() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path(), &database, 1, "");
+    let mut client = Client::new(server.address());
+    for round in 0..3 {
+        let id = 10 * round;
+        send(&mut client, "a", &format!("{{\"id\":{id}}}"));
+        for body in [format!("{{\"id\":{}}}", id + 1), "{".into()] {
+            let path = "/v1/ingest/p/a";
+            assert_eq!(client.post(path, JSON_LINES, body.as_bytes()).status, 202);
+        }
+        send(&mut client, "a", &format!("{{\"id\":{}}}", id + 2));
+    }
+    let expected = [0, 1, 2, 10, 11, 12, 20, 21, 22].map(Some);
+    assert_eq!(column(&database, "a", "id"), expected);
+    let dead = client.get("/v1/jobs?pipeline=p&state=dead");
+    assert_eq!(dead.body["jobs"].as_array().map(Vec::len), Some(3));
+    server.stop();
+}
+
+#[test]
+fn more_streams_than_threads_take_turns() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path(), &database, 1, "");
+    let address = server.address();
+    std::thread::scope(|scope| {
+        for stream in ["a", "b", "c"] {
+            scope.spawn(move || {
+                let mut client = Client::new(address);
+                for id in 0..20 {
+                    send(&mut client, stream, &format!("{{\"id\":{id}}}"));
+                }
+            });
+        }
+    });
+    let ids: Vec<_> = (0..20).map(Some).collect();
+    for stream in ["a", "b", "c"] {
+        assert_eq!(column(&database, stream, "id"), ids, "{stream}");
+    }
+    server.stop();
+}
+
+#[test]
+fn the_limit_of_rejects_is_of_each_commit() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let rejects = "rejects: { max_share: 0.5, to: rej.bad }\n";
+    let settings = ("schema: { id: int64 not null }", rejects);
+    let server = start_with(folder.path(), &database, 1, settings);
+    let mut client = Client::new(server.address());
+    send(&mut client, "a", "{\"id\":1}\n{\"id\":2}\n{\"id\":3}");
+    let body = b"{\"id\":4}\n{}\n{}\n";
+    let answer = client.post("/v1/ingest/p/a?wait=true", JSON_LINES, body);
+    let code = &answer.body["job"]["reason"]["code"];
+    assert_eq!((answer.status, code), (422, &"too_many_rejects".into()));
+    send(&mut client, "a", "{\"id\":5}\n{}\n");
+    // A body without a row is done, too.
+    send(&mut client, "a", "\n");
+    assert_eq!(column(&database, "a", "id"), [1, 2, 3, 5].map(Some));
+    server.stop();
+}
+
+#[test]
+fn a_server_that_loses_its_sessions_opens_others() {
+    let database = shared().database();
+    watched(&database);
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(
+        folder.path(),
+        &database,
+        1,
+        "retry: { backoff_seconds: 1 }\n",
+    );
+    let mut client = Client::new(server.address());
+    for id in 1..=4_i64 {
+        send(&mut client, "a", &format!("{{\"id\":{id}}}"));
+        let sql = "SELECT pg_terminate_backend(pid) FROM log WHERE id = $1";
+        let ended = database.client().query_one(sql, &[&id]).expect("an answer");
+        assert!(ended.get::<_, bool>(0));
+    }
+    assert_eq!(sessions(&database), [1, 1, 1, 1]);
+    assert_eq!(column(&database, "a", "id"), [1, 2, 3, 4].map(Some));
+    server.stop();
+}
