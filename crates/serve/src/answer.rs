@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use crate::runs::RunsError;
-use crate::store::StoreError;
+use crate::store::{Spent, StoreError};
 
 /// Seconds after which a client of a full queue tries again.
 const RETRY_SECONDS: u64 = 5;
@@ -87,6 +87,22 @@ impl Refusal {
         Self {
             retry_after: Some(seconds),
             ..Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", text, hint)
+        }
+    }
+
+    /// A token that has used up a limit of the store.
+    pub fn spent(spent: Spent) -> Self {
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        match spent {
+            Spent::OpenJobs(limit) => {
+                let text = format!("the token may have {limit} pending jobs, and has them");
+                let hint = "send it again when some of its jobs have ended, as fewer jobs if it has several parts";
+                Self::new(status, "too_many_open_jobs", text, hint)
+            }
+            Spent::Rows(seconds) => Self {
+                message: "the token has used up its rows a second".to_owned(),
+                ..Self::rate_limited(seconds)
+            },
         }
     }
 

@@ -214,6 +214,15 @@ impl Wanted {
         let taken = shared.catalogue.ingest(pipeline, stream);
         taken.ok_or_else(|| unknown(pipeline, stream))
     }
+
+    /// Refuses the body of a token that has used up a limit, before it is received.
+    pub(crate) async fn ensure_unspent(&self, shared: &Shared) -> Result<(), Refusal> {
+        let Some(limits) = self.granted.limits() else {
+            return Ok(());
+        };
+        let spent = shared.store.spent(limits).await?;
+        spent.map_or(Ok(()), |spent| Err(Refusal::spent(spent)))
+    }
 }
 
 async fn take(
@@ -228,6 +237,7 @@ async fn take(
     let encoding = encoding(headers, format)?;
     let form = Form { format, encoding };
     let key = key(headers)?;
+    wanted.ensure_unspent(shared).await?;
     let announced = headers.get(CONTENT_LENGTH);
     let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
     let pieces = BodyDataStream::new(body);
@@ -283,6 +293,7 @@ impl Arrived {
             sha256,
             key,
             is_known_by_content: rules.is_known_by_content,
+            token: wanted.granted.limits(),
             body,
         };
         Self { job, file, share }
@@ -339,6 +350,7 @@ pub(crate) fn refusal_of(refused: Refused) -> Refusal {
             "give each body a key of its own",
         ),
         Refused::Full => Refusal::queue_full(),
+        Refused::Spent(spent) => Refusal::spent(spent),
     }
 }
 

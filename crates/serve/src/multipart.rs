@@ -73,6 +73,7 @@ pub(crate) async fn take(
         coding(given.to_str().unwrap_or("?"), MEDIA_TYPE)?;
     }
     let key = key(headers)?;
+    wanted.ensure_unspent(shared).await?;
     let given = headers
         .get(CONTENT_TYPE)
         .and_then(|given| given.to_str().ok());

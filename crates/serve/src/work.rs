@@ -474,7 +474,8 @@ impl Shared {
         self.metrics.ran((name, stream), ended, begun.elapsed());
         let report = ran?;
         drop(files);
-        self.store.done_through(name, stream, last.id)?;
+        self.store
+            .done_with_rows(name, stream, last.id, report.rows)?;
         let run = LastRun {
             ended_ms: now_ms(),
             seconds: begun.elapsed().as_secs_f64(),

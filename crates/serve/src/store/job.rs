@@ -4,6 +4,8 @@ use rusqlite::Row;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::token::TokenLimits;
+
 /// The place of a job's body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
@@ -32,6 +34,8 @@ pub struct NewJob {
     pub key: Option<String>,
     /// A body that is known already is the same job.
     pub is_known_by_content: bool,
+    /// The token of the request, if it has limits that the store keeps.
+    pub token: Option<TokenLimits>,
     /// The body.
     pub body: Body,
 }

@@ -11,6 +11,9 @@ use super::{Place, size};
 use crate::output::{Output, table};
 use rapidbyte_page::clock::utc_ms;
 
+/// The largest limit of rows and jobs. A larger one limits nothing.
+const MAX_LIMIT: u64 = 1_000_000_000_000;
+
 /// `serve token`
 #[derive(Debug, Subcommand)]
 pub enum TokenVerb {
@@ -35,6 +38,12 @@ Examples:
         /// Allow bodies of this size a second.
         #[arg(long, value_name = "SIZE", value_parser = size)]
         bytes_per_second: Option<u64>,
+        /// Allow this many rows a second. They are counted when they are committed: a token waits for its last rows.
+        #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1..=MAX_LIMIT))]
+        rows_per_second: Option<u64>,
+        /// Allow this many pending jobs at the same time.
+        #[arg(long, value_name = "JOBS", value_parser = clap::value_parser!(u64).range(1..=MAX_LIMIT))]
+        open_jobs: Option<u64>,
         #[command(flatten)]
         of: OfServer,
     },
@@ -86,6 +95,8 @@ pub fn run(verb: &TokenVerb, output: &Output) -> Result<(), Failure> {
             name,
             rate,
             bytes_per_second,
+            rows_per_second,
+            open_jobs,
             of,
         } => {
             let new = NewToken {
@@ -93,6 +104,8 @@ pub fn run(verb: &TokenVerb, output: &Output) -> Result<(), Failure> {
                 scopes: scopes.clone(),
                 requests_per_second: *rate,
                 bytes_per_second: *bytes_per_second,
+                rows_per_second: *rows_per_second,
+                open_jobs: *open_jobs,
             };
             let (token, secret) = of.file().add(new).map_err(unusable)?;
             output
@@ -137,5 +150,6 @@ fn document(token: &Token) -> Value {
     json!({
         "id": token.id, "name": token.name, "scopes": token.scopes, "created_ms": token.created_ms,
         "requests_per_second": token.requests_per_second, "bytes_per_second": token.bytes_per_second,
+        "rows_per_second": token.rows_per_second, "open_jobs": token.open_jobs,
     })
 }
