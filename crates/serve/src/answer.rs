@@ -3,10 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use axum::Json;
-use axum::http::header::RETRY_AFTER;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::runs::RunsError;
@@ -14,6 +14,22 @@ use crate::store::{Spent, StoreError};
 
 /// Seconds after which a client of a full queue tries again.
 const RETRY_SECONDS: u64 = 5;
+
+/// An answer as JSON, with a newline at its end: the prompt of a shell is on a line of its own.
+pub struct Json<T>(pub T);
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        let mut body = match serde_json::to_vec(&self.0) {
+            Ok(body) => body,
+            // Values of our own types always are JSON.
+            Err(error) => return Refusal::spool_failed(&error.to_string()).into_response(),
+        };
+        body.push(b'\n');
+        let json = HeaderValue::from_static("application/json");
+        ([(CONTENT_TYPE, json)], body).into_response()
+    }
+}
 
 /// A request that was not taken.
 #[derive(Debug, Clone)]

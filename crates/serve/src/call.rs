@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use rapidbyte::{Cancel, Class, Control, Engine, Failure, Pipeline};
@@ -12,7 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::answer::Refusal;
+use crate::answer::{Json, Refusal};
 use crate::ingest::Shared;
 use crate::jobs::unknown_pipeline;
 use crate::queue;
@@ -133,6 +132,8 @@ impl IntoResponse for Problem {
 fn status_of(failure: &Failure) -> StatusCode {
     match failure.class {
         Class::Busy => StatusCode::CONFLICT,
+        // A run has moved the cursor since the client saw it.
+        _ if failure.code == "cursor_moved" => StatusCode::CONFLICT,
         Class::Config | Class::Contract => StatusCode::UNPROCESSABLE_ENTITY,
         _ if failure.code == "destination_timeout" => StatusCode::GATEWAY_TIMEOUT,
         Class::Environment | Class::Run | Class::Cancelled => StatusCode::BAD_GATEWAY,

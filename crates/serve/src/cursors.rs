@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -11,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::access::Granted;
-use crate::answer::Refusal;
+use crate::answer::{Json, Refusal};
 use crate::call::{Problem, body_of, call, known, known_without_queue};
 use crate::ingest::Shared;
 use crate::request::Place;

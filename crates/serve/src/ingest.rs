@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
@@ -18,12 +17,12 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::access::Granted;
-use crate::answer::Refusal;
+use crate::answer::{Json, Refusal};
 use crate::metrics::Metrics;
 use crate::multipart;
 use crate::receive::{Content, Received, Receiver, Share};
 use crate::registry::Pipelines;
-use crate::request::{Asked, Place};
+use crate::request::{Asked, Kind, Parameters, Place};
 use crate::runs::Runs;
 use crate::server::Settings;
 use crate::spool::SpoolFile;
@@ -103,6 +102,10 @@ pub(crate) struct Query {
     /// Answer when the job is done or dead.
     #[serde(default)]
     wait: bool,
+}
+
+impl Parameters for Query {
+    const ALL: &'static [(&'static str, Kind)] = &[("wait", Kind::Flag)];
 }
 
 /// Media types and the formats of their bodies.

@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::time::Duration;
 
-use axum::Json;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -17,10 +16,10 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::access::Granted;
-use crate::answer::Refusal;
+use crate::answer::{Json, Refusal};
 use crate::call::{Problem, body_of, call, known, known_without_queue};
 use crate::ingest::Shared;
-use crate::request::{Asked, Place};
+use crate::request::{Asked, Kind, MAX_NUMBER, Parameters, Place};
 use crate::tokens::Action;
 
 /// The longest time for which rejects are counted.
@@ -53,6 +52,10 @@ const HINT_OF_REPLAY: &str = "send JSON such as {\"stream\": \"orders\"}, with r
 pub(crate) struct OfStream {
     /// Only those of this stream.
     stream: Option<String>,
+}
+
+impl Parameters for OfStream {
+    const ALL: &'static [(&'static str, Kind)] = &[("stream", Kind::Text)];
 }
 
 /// The number of rejects by stream, column and code. The reason of the newest may quote a record: it needs `operate`.
@@ -95,6 +98,16 @@ pub(crate) struct Wanted {
     max_bytes: Option<u64>,
 }
 
+impl Parameters for Wanted {
+    const ALL: &'static [(&'static str, Kind)] = &[
+        ("stream", Kind::Text),
+        ("code", Kind::Text),
+        ("column", Kind::Text),
+        ("limit", Kind::Number(1, MAX_NUMBER)),
+        ("max_bytes", Kind::Number(0, MAX_NUMBER)),
+    ];
+}
+
 impl Wanted {
     fn filter(&self) -> RejectFilter<'_> {
         RejectFilter {
@@ -115,11 +128,6 @@ pub(crate) async fn records(
     granted: Granted,
 ) -> Result<Response, Problem> {
     granted.may(Action::Operate, Some(&name))?;
-    if wanted.limit == Some(0) {
-        let hint = "ask for 1 reject or more, or leave limit out";
-        let status = StatusCode::BAD_REQUEST;
-        return Err(Refusal::new(status, "invalid_query", "limit=0 shows nothing", hint).into());
-    }
     let (engine, pipeline) = known(&shared, &name)?;
     let turn = SHOWS.acquire().await;
     let (sender, lines) = mpsc::channel(FRAMES);

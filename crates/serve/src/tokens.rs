@@ -87,6 +87,11 @@ impl From<Scope> for String {
 }
 
 impl Scope {
+    /// The pipeline that it is for. `None`: it is for all.
+    pub fn pipeline(&self) -> Option<&str> {
+        self.pipeline.as_deref()
+    }
+
     fn allows(&self, action: Action, pipeline: Option<&str>) -> bool {
         let is_enough =
             self.action == action || self.action == Action::Operate && action == Action::Read;

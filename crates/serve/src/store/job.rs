@@ -58,8 +58,16 @@ impl JobState {
     /// All states.
     pub const ALL: [Self; 4] = [Self::Pending, Self::Done, Self::Dead, Self::Cancelled];
 
+    /// Their names.
+    pub const NAMES: [&'static str; 4] = [
+        Self::ALL[0].name(),
+        Self::ALL[1].name(),
+        Self::ALL[2].name(),
+        Self::ALL[3].name(),
+    ];
+
     /// Its name in the store and in answers.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Pending => "pending",
             Self::Done => "done",
