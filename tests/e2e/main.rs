@@ -48,6 +48,7 @@ mod questions;
 mod races;
 mod rejects;
 mod remote;
+mod remote_kept;
 mod repairs;
 mod repeats;
 mod replays;

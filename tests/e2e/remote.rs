@@ -12,16 +12,16 @@ use serde_json::Value;
 use crate::support::{Ended, Folder};
 
 /// A test that waits longer fails.
-const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// A server of a folder.
-struct Server {
+pub(crate) struct Server {
     _program: Ends,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl Server {
-    fn start(folder: &Folder, more: &[&str]) -> Self {
+    pub(crate) fn start(folder: &Folder, more: &[&str]) -> Self {
         let mut command = folder.command(&["serve", "pipelines", "--drain-seconds", "0"]);
         let mut child = command
             .args(more)
@@ -48,7 +48,7 @@ impl Server {
 }
 
 /// A program that a test which fails does not leave.
-struct Ends(Child);
+pub(crate) struct Ends(pub(crate) Child);
 
 impl Drop for Ends {
     fn drop(&mut self) {
@@ -73,13 +73,13 @@ fn folder() -> Folder {
     folder
 }
 
-fn run(folder: &Folder, variables: &[(&str, &str)], arguments: &[&str]) -> Ended {
+pub(crate) fn run(folder: &Folder, variables: &[(&str, &str)], arguments: &[&str]) -> Ended {
     let mut command = folder.command(arguments);
     command.envs(variables.iter().copied());
     command.output().expect("the program starts").into()
 }
 
-fn json(ended: &Ended) -> Value {
+pub(crate) fn json(ended: &Ended) -> Value {
     serde_json::from_str(&ended.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}{}", ended.stdout, ended.stderr))
 }

@@ -204,6 +204,11 @@ fn wrong_arguments_of_a_server_are_refused_before_it_starts() {
     }
     let made = folder.rapidbyte(&["serve", "token", "add", "--scope", "read:a", "--name", "me"]);
     assert_eq!(made.code, Some(0), "{}", made.stderr);
+    assert!(
+        made.stderr.contains("has a pipeline \"a\""),
+        "{}",
+        made.stderr
+    );
     let open = folder.rapidbyte(&["serve", ".", "--listen", "0.0.0.0:0"]);
     assert!(
         open.stderr.contains("error[certificate_required]"),
@@ -217,6 +222,36 @@ fn wrong_arguments_of_a_server_are_refused_before_it_starts() {
         folder.rapidbyte(&["serve", "token", "remove", id]).code,
         Some(0)
     );
+}
+
+#[test]
+fn a_token_for_a_pipeline_that_does_not_exist_is_made_with_a_warning() {
+    let folder = Folder::new();
+    let text = "version: 1\npipeline: orders\nsource: { use: ingest, streams: [orders] }\n\
+                destination: { use: dest-postgres, config: { url: \"${NO_VARIABLE}\" }, write_mode: append }\n";
+    folder.write("pipelines/file.yaml", text);
+    folder.write("pipelines/broken.yaml", "pipeline: [");
+    let add = |more: &[&str]| {
+        let made = folder.rapidbyte(&[&["serve", "token", "add"], more].concat());
+        assert_eq!(made.code, Some(0), "{}", made.stderr);
+        assert!(made.stdout.starts_with("rb_"), "{}", made.stdout);
+        made.stderr
+    };
+    let here = ["--pipelines", "pipelines"];
+    for scopes in [&["--scope", "ingest:orders"][..], &["--scope", "read"]] {
+        assert_eq!(add(&[&here, scopes].concat()), "");
+    }
+    let told = add(&[
+        &here[..],
+        &["--scope", "ingest:order", "--scope", "read:order"],
+    ]
+    .concat());
+    assert_eq!(
+        told,
+        "warning: no file of pipelines has a pipeline \"order\": the token is for this name only\n"
+    );
+    // With --data alone the folder of the pipelines may be any.
+    assert_eq!(add(&["--data", "data", "--scope", "ingest:order"]), "");
 }
 
 /// Each code with which the server refuses a request is in the page of the API, with its status.

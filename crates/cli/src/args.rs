@@ -380,6 +380,8 @@ pub enum RejectsVerb {
     List {
         #[command(flatten)]
         pipeline: Pipeline,
+        #[command(flatten)]
+        on: OnServer,
         /// Count only the rejects of this stream.
         #[arg(long, value_name = "STREAM")]
         stream: Option<String>,
@@ -392,6 +394,8 @@ Examples:
     Show {
         #[command(flatten)]
         pipeline: Pipeline,
+        #[command(flatten)]
+        on: OnServer,
         /// Show only the rejects of this stream.
         #[arg(long, value_name = "STREAM")]
         stream: Option<String>,
@@ -419,6 +423,8 @@ Examples:
     Replay {
         #[command(flatten)]
         pipeline: Pipeline,
+        #[command(flatten)]
+        on: OnServer,
         /// The stream.
         #[arg(long, value_name = "STREAM")]
         stream: String,
@@ -437,6 +443,8 @@ pub enum StateVerb {
         #[command(flatten)]
         pipeline: Pipeline,
         #[command(flatten)]
+        on: OnServer,
+        #[command(flatten)]
         history: History,
     },
     /// Print the cursor of a stream as JSON.
@@ -447,6 +455,8 @@ pub enum StateVerb {
         #[command(flatten)]
         of: OneStream,
         #[command(flatten)]
+        on: OnServer,
+        #[command(flatten)]
         history: History,
     },
     /// Set the cursor of a stream: JSON in the form that `get` prints.
@@ -456,6 +466,8 @@ Examples:
     Set {
         #[command(flatten)]
         of: OneStream,
+        #[command(flatten)]
+        on: OnServer,
         /// The cursor.
         #[arg(value_name = "CURSOR")]
         cursor: String,
@@ -470,6 +482,8 @@ Examples:
         #[command(flatten)]
         of: OneStream,
         #[command(flatten)]
+        on: OnServer,
+        #[command(flatten)]
         history: History,
         #[command(flatten)]
         consent: Consent,
@@ -483,6 +497,8 @@ Examples:
     Rebind {
         #[command(flatten)]
         pipeline: Pipeline,
+        #[command(flatten)]
+        on: OnServer,
         /// The stream.
         #[arg(value_name = "STREAM", required_unless_present = "all")]
         stream: Option<String>,
@@ -502,6 +518,8 @@ Examples:
     Clear {
         #[command(flatten)]
         pipeline: Pipeline,
+        #[command(flatten)]
+        on: OnServer,
         /// The stream.
         #[arg(value_name = "STREAM", required_unless_present = "all")]
         stream: Option<String>,

@@ -1,24 +1,35 @@
 //! A cursor for people. Only its source knows what it means.
 
 use rapidbyte::CURSOR_SOURCE;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::output::short;
 
 /// A cursor for people: `updated_at = 2026-01-31`. Only its source knows what the keys mean, so that keys of an unknown
 /// form are shown as they are; `state get` prints the whole.
 pub fn readable(cursor: &str) -> String {
-    let Value::Object(keys) = as_json(cursor) else {
-        return short(cursor);
+    match serde_json::from_str(cursor) {
+        Ok(cursor) => readable_json(&cursor),
+        Err(_) => short(cursor),
+    }
+}
+
+/// The same of a cursor that was read. One that is not JSON is a string.
+pub fn readable_json(cursor: &Value) -> String {
+    let keys = match cursor {
+        Value::Object(keys) => keys,
+        Value::String(text) => return short(text),
+        other => return short(&other.to_string()),
     };
-    let values = by_field(&keys);
+    let values = by_field(keys);
     let hidden: &[&str] = match &values {
         Some(_) => &["version", CURSOR_SOURCE, "mode", "fields", "values"],
         None => &["version", CURSOR_SOURCE],
     };
     let others = keys
-        .into_iter()
-        .filter(|(key, _)| !hidden.contains(&key.as_str()));
+        .iter()
+        .filter(|(key, _)| !hidden.contains(&key.as_str()))
+        .map(|(key, value)| (key.clone(), value.clone()));
     let pairs = values.into_iter().flatten().chain(others);
     let pairs = pairs.map(|(key, value)| match value {
         Value::String(text) => format!("{key} = {text}"),
@@ -26,11 +37,6 @@ pub fn readable(cursor: &str) -> String {
         other => format!("{key} = {other}"),
     });
     short(&pairs.collect::<Vec<_>>().join(", "))
-}
-
-/// A cursor is JSON; one that is not is shown as text.
-pub fn as_json(cursor: &str) -> Value {
-    serde_json::from_str(cursor).unwrap_or_else(|_| json!(cursor))
 }
 
 /// The values of the cursor's columns, in the form of sources that read by columns.

@@ -111,6 +111,11 @@ impl Output {
         }
     }
 
+    /// Whether the result is one JSON document.
+    pub fn has_documents(&self) -> bool {
+        self.json
+    }
+
     /// A line of a result that a program reads, in any mode.
     pub fn line(&self, document: &Value) {
         self.result(&escape::json(&document.to_string()));

@@ -90,6 +90,8 @@ pub fn failure(error: ClientError) -> Failure {
         }
         ClientError::Unexpected(..) => Failure::new(Class::Environment, "server_unknown", text)
             .hint("check the URL: it is the one that `rapidbyte serve` prints"),
+        // An error of the engine on the server is that of a run on this machine.
+        ClientError::Refused { error, .. } if error["class"].is_string() => failure_of(&error),
         ClientError::Refused {
             status, code, hint, ..
         } => {
@@ -197,6 +199,7 @@ mod tests {
                 code: code.into(),
                 message: "m".into(),
                 hint: Some("h".into()),
+                error: Value::Null,
             })
         };
         for (status, code, exit) in [

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use rapidbyte_engine::{Class, Failure, did_you_mean};
 use rapidbyte_runtime::Progress as TargetProgress;
 use rapidbyte_state::State;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::pipeline::Pipeline;
@@ -42,6 +43,94 @@ impl StreamCursor {
     pub fn cursor(&self) -> Option<&str> {
         self.progress.as_ref()?.cursor.as_deref()
     }
+}
+
+/// The progress of a stream, for people and programs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShownCursor {
+    /// The stream.
+    pub name: String,
+    /// Whether a run has begun it.
+    pub known: bool,
+    /// Runs that have fenced. `None` as long as no run has begun the stream.
+    pub epoch: Option<u64>,
+    /// Commits.
+    pub seq: Option<u64>,
+    /// The run that fenced last.
+    pub run_id: Option<String>,
+    /// Whether that run has committed everything.
+    pub complete: Option<bool>,
+    /// The cursor of the last commit, as JSON.
+    pub cursor: Option<Value>,
+}
+
+impl ShownCursor {
+    /// The progress of this stream.
+    pub fn of(stream: &str, progress: Option<&TargetProgress>) -> Self {
+        Self {
+            name: stream.to_owned(),
+            known: progress.is_some(),
+            epoch: progress.map(|progress| progress.epoch),
+            seq: progress.map(|progress| progress.seq),
+            run_id: progress.map(|progress| progress.run_id.clone()),
+            complete: progress.map(|progress| progress.complete),
+            cursor: progress
+                .and_then(|progress| progress.cursor.as_deref())
+                .map(json_of),
+        }
+    }
+}
+
+/// The progress of a stream, and why the next run refuses the stream.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CheckedCursor {
+    /// The progress.
+    #[serde(flatten)]
+    pub cursor: ShownCursor,
+    /// Why the next run refuses the stream. `None`: it does not.
+    pub refused: Option<RefusedNext>,
+}
+
+/// Why the next run refuses a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedNext {
+    /// A code from `docs/errors.md`.
+    pub code: String,
+    /// What happened.
+    pub message: String,
+    /// What to do next.
+    pub hint: Option<String>,
+}
+
+impl From<&StreamCursor> for CheckedCursor {
+    fn from(found: &StreamCursor) -> Self {
+        let refused = found.refused.as_ref();
+        Self {
+            cursor: ShownCursor::of(&found.stream, found.progress.as_ref()),
+            refused: refused.map(|failure| RefusedNext {
+                code: failure.code.clone(),
+                message: failure.message.clone(),
+                hint: failure.hint.clone(),
+            }),
+        }
+    }
+}
+
+impl StreamCursor {
+    /// The same for a list, from which nobody sets a cursor: its cursor does not have the secrets of the pipeline.
+    #[must_use]
+    pub fn redacted(self, pipeline: &Pipeline) -> Self {
+        let progress = self.progress.map(|progress| TargetProgress {
+            cursor: progress.cursor.map(|cursor| pipeline.redact(&cursor)),
+            ..progress
+        });
+        Self { progress, ..self }
+    }
+}
+
+/// A cursor is JSON; one that is not is shown as text.
+fn json_of(cursor: &str) -> Value {
+    serde_json::from_str(cursor).unwrap_or_else(|_| cursor.into())
 }
 
 /// A stream whose next run accepts another source or target.
@@ -169,17 +258,26 @@ impl Cursors {
     /// Moves the cursor of a stream, or sets the stream to its first row. Fences an active run of the stream.
     ///
     /// # Errors
-    /// `cursor_moved` where the stream has another commit than `shown`, and errors of the destination and of the
-    /// history.
+    /// `cursor_moved` where the stream has had another number of commits than `seq`, if that is given, and errors of the
+    /// destination and of the history.
     pub fn put(
         &mut self,
         stream: &str,
         cursor: Option<&str>,
-        shown: Option<&TargetProgress>,
+        seq: Option<u64>,
     ) -> Result<TargetProgress, Failure> {
         self.open_history()?;
         let history = self.history.as_ref().expect("it was opened");
-        let put = self.cursors.put(history, stream, cursor, shown);
+        // The engine compares the number of commits.
+        let shown = seq.map(|seq| TargetProgress {
+            epoch: 0,
+            seq,
+            cursor: None,
+            run_id: String::new(),
+            complete: false,
+            lost_rows: None,
+        });
+        let put = (self.cursors).put(history, stream, cursor, shown.as_ref());
         put.map_err(|failure| self.redacted(failure))
     }
 

@@ -131,13 +131,18 @@ mod run;
 pub use bundled::{ADAPTERS, CONNECTORS};
 pub use connector::{Compiled, Described, LockChange, Locked};
 pub use control::{Control, check_faults};
-pub use cursors::{CURSOR_SOURCE, Cursors, Rebound, StreamCursor};
+pub use cursors::{
+    CURSOR_SOURCE, CheckedCursor, Cursors, Rebound, RefusedNext, ShownCursor, StreamCursor,
+};
 pub use engine::{Engine, EngineBuilder, VerifyOptions};
 pub use files::{create_own_file, foreign_link, open_regular_file};
 pub use history::{History, PastRuns, Recorded, Runs};
 pub use pipeline::Pipeline;
 pub use places::{connector_dirs, user_cache};
-pub use rejects::Rejects;
+pub use rejects::{
+    NewestReject, RejectCounts, RejectFilter, RejectGroup, Rejects, ShownReject, ShownRejects,
+    Unreplayable,
+};
 pub use run::{PlannedRun, Preview, Refusals, RunOptions, Unplanned};
 
 pub use rapidbyte_batches as batches;

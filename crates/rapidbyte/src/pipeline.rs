@@ -56,6 +56,11 @@ impl Pipeline {
         &self.document.pipeline
     }
 
+    /// The file that it was read from, as it was named.
+    pub fn file(&self) -> &str {
+        &self.document.file
+    }
+
     /// Its directory, where relative paths start.
     pub fn folder(&self) -> &Path {
         &self.document.base_dir

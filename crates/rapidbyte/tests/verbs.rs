@@ -179,7 +179,8 @@ fn cursors_are_listed_moved_and_cleared() {
     drop(cursors);
     assert_eq!(run(), 3);
     // Somebody else has committed since `found`.
-    let stale = open(true).put("orders", Some(&cursor), found.progress.as_ref());
+    let seq = found.progress.as_ref().map(|progress| progress.seq);
+    let stale = open(true).put("orders", Some(&cursor), seq);
     assert_eq!(stale.expect_err("it moved").code, "cursor_moved");
     open(true)
         .put("orders", Some(&cursor), None)

@@ -16,6 +16,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use crate::answer::Refusal;
+use crate::store::TokenLimits;
 use crate::tokens::{Action, Token, TokenFile, sha256};
 
 /// Seconds of its rate that a token may use at once.
@@ -113,6 +114,11 @@ impl Granted {
     /// Whether the request has a token. Without one, the server has none.
     pub fn has_token(&self) -> bool {
         self.0.is_some()
+    }
+
+    /// The limits of the token that the store keeps.
+    pub fn limits(&self) -> Option<TokenLimits> {
+        self.0.as_ref()?.token.limits()
     }
 
     /// Counts the bytes of a body: the next request may have to wait for them.
@@ -341,6 +347,8 @@ mod tests {
             scopes: vec![scope],
             requests_per_second: None,
             bytes_per_second: None,
+            rows_per_second: None,
+            open_jobs: None,
         };
         let (token, _) = file.add(new).expect("a token");
         access.reload().expect("tokens");

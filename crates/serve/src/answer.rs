@@ -3,17 +3,33 @@
 use std::io;
 use std::time::Duration;
 
-use axum::Json;
-use axum::http::header::RETRY_AFTER;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::runs::RunsError;
-use crate::store::StoreError;
+use crate::store::{Spent, StoreError};
 
 /// Seconds after which a client of a full queue tries again.
 const RETRY_SECONDS: u64 = 5;
+
+/// An answer as JSON, with a newline at its end: the prompt of a shell is on a line of its own.
+pub struct Json<T>(pub T);
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        let mut body = match serde_json::to_vec(&self.0) {
+            Ok(body) => body,
+            // Values of our own types always are JSON.
+            Err(error) => return Refusal::spool_failed(&error.to_string()).into_response(),
+        };
+        body.push(b'\n');
+        let json = HeaderValue::from_static("application/json");
+        ([(CONTENT_TYPE, json)], body).into_response()
+    }
+}
 
 /// A request that was not taken.
 #[derive(Debug, Clone)]
@@ -87,6 +103,22 @@ impl Refusal {
         Self {
             retry_after: Some(seconds),
             ..Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", text, hint)
+        }
+    }
+
+    /// A token that has used up a limit of the store.
+    pub fn spent(spent: Spent) -> Self {
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        match spent {
+            Spent::OpenJobs(limit) => {
+                let text = format!("the token may have {limit} pending jobs, and has them");
+                let hint = "send it again when some of its jobs have ended, as fewer jobs if it has several parts";
+                Self::new(status, "too_many_open_jobs", text, hint)
+            }
+            Spent::Rows(seconds) => Self {
+                message: "the token has used up its rows a second".to_owned(),
+                ..Self::rate_limited(seconds)
+            },
         }
     }
 

@@ -1,6 +1,7 @@
-//! A client of the server: it begins runs, follows them and cancels them.
+//! A client of the server: it begins runs, follows them and cancels them, and shows and moves what destinations keep.
 
 mod events;
+mod kept;
 
 use std::fs;
 use std::io;
@@ -10,12 +11,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use ureq::http::{Response, Uri};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::typestate::WithBody;
 use ureq::{Agent, Body, RequestBuilder};
 
 pub use events::{Counts, RunEvent};
+pub use kept::{MovedCursors, Replayed, SetCursor};
 
 use crate::runs::Options;
 
@@ -63,6 +67,8 @@ pub enum ClientError {
         message: String,
         /// What to do next.
         hint: Option<String>,
+        /// The error as the server shows it: one of the engine also has a class, a place and the like.
+        error: Value,
     },
     /// Another program answers at this place.
     #[error("{0} does not answer as a server of Rapidbyte: {1}")]
@@ -170,18 +176,31 @@ impl Client {
     pub fn runs(&self, pipeline: &str, limit: u32) -> Result<Vec<Value>, ClientError> {
         let name = utf8_percent_encode(pipeline, PATH);
         let path = format!("/v1/runs?pipeline={name}&limit={limit}");
-        let request = self.authorized(self.agent.get(self.place(&path)));
-        let request = request.config().timeout_global(Some(TIMEOUT)).build();
-        let answer = self.answer(request.call())?;
+        let answer = self.get(&path, TIMEOUT)?;
         match self.member(answer, "runs")? {
             Value::Array(runs) => Ok(runs),
             _ => Err(self.unexpected("the runs are not a list")),
         }
     }
 
+    fn get(&self, path: &str, limit: Duration) -> Result<Value, ClientError> {
+        let request = self.authorized(self.agent.get(self.place(path)));
+        let request = request.config().timeout_global(Some(limit)).build();
+        self.answer(request.call())
+    }
+
     fn post(&self, path: &str, body: &str) -> Result<Value, ClientError> {
-        let request = self.authorized(self.agent.post(self.place(path)));
-        let request = request.config().timeout_global(Some(TIMEOUT)).build();
+        self.send(self.agent.post(self.place(path)), body, TIMEOUT)
+    }
+
+    fn send(
+        &self,
+        request: RequestBuilder<WithBody>,
+        body: &str,
+        limit: Duration,
+    ) -> Result<Value, ClientError> {
+        let request = self.authorized(request);
+        let request = request.config().timeout_global(Some(limit)).build();
         let request = request.header("content-type", "application/json");
         self.answer(request.send(body))
     }
@@ -211,22 +230,36 @@ impl Client {
         if status.is_success() {
             return body.ok_or_else(|| self.unexpected("the answer is not JSON"));
         }
-        let error = body.as_ref().map(|body| &body["error"]);
-        let text = |key: &str| Some(error?.get(key)?.as_str()?.to_owned());
+        Err(self.refused(status.as_u16(), &body.unwrap_or_default()))
+    }
+
+    /// The error of an answer.
+    fn refused(&self, status: u16, answer: &Value) -> ClientError {
+        let error = &answer["error"];
+        let text = |key: &str| error[key].as_str().map(str::to_owned);
         match (text("code"), text("message")) {
-            (Some(code), Some(message)) => Err(ClientError::Refused {
-                status: status.as_u16(),
+            (Some(code), Some(message)) => ClientError::Refused {
+                status,
                 code,
                 message,
                 hint: text("hint"),
-            }),
+                error: error.clone(),
+            },
             // A proxy in front of a server that is not there.
-            _ if matches!(status.as_u16(), 502..=504) => Err(ClientError::Unreachable(
-                self.base.clone(),
-                format!("the status is {}", status.as_u16()),
-            )),
-            _ => Err(self.unexpected(&format!("the status is {}", status.as_u16()))),
+            _ if matches!(status, 502..=504) => {
+                ClientError::Unreachable(self.base.clone(), format!("the status is {status}"))
+            }
+            _ => self.unexpected(&format!("the status is {status}")),
         }
+    }
+
+    /// An answer, or a member of it, as its type.
+    fn typed<T: DeserializeOwned>(&self, answer: Value) -> Result<T, ClientError> {
+        serde_json::from_value(answer).map_err(|error| {
+            self.unexpected(&format!(
+                "the answer is not what this program knows: {error}"
+            ))
+        })
     }
 
     fn member(&self, mut answer: Value, name: &str) -> Result<Value, ClientError> {

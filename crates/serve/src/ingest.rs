@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
@@ -18,12 +17,12 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::access::Granted;
-use crate::answer::Refusal;
+use crate::answer::{Json, Refusal};
 use crate::metrics::Metrics;
 use crate::multipart;
 use crate::receive::{Content, Received, Receiver, Share};
 use crate::registry::Pipelines;
-use crate::request::{Asked, Place};
+use crate::request::{Asked, Kind, Parameters, Place};
 use crate::runs::Runs;
 use crate::server::Settings;
 use crate::spool::SpoolFile;
@@ -103,6 +102,10 @@ pub(crate) struct Query {
     /// Answer when the job is done or dead.
     #[serde(default)]
     wait: bool,
+}
+
+impl Parameters for Query {
+    const ALL: &'static [(&'static str, Kind)] = &[("wait", Kind::Flag)];
 }
 
 /// Media types and the formats of their bodies.
@@ -214,6 +217,15 @@ impl Wanted {
         let taken = shared.catalogue.ingest(pipeline, stream);
         taken.ok_or_else(|| unknown(pipeline, stream))
     }
+
+    /// Refuses the body of a token that has used up a limit, before it is received.
+    pub(crate) async fn ensure_unspent(&self, shared: &Shared) -> Result<(), Refusal> {
+        let Some(limits) = self.granted.limits() else {
+            return Ok(());
+        };
+        let spent = shared.store.spent(limits).await?;
+        spent.map_or(Ok(()), |spent| Err(Refusal::spent(spent)))
+    }
 }
 
 async fn take(
@@ -228,6 +240,7 @@ async fn take(
     let encoding = encoding(headers, format)?;
     let form = Form { format, encoding };
     let key = key(headers)?;
+    wanted.ensure_unspent(shared).await?;
     let announced = headers.get(CONTENT_LENGTH);
     let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
     let pieces = BodyDataStream::new(body);
@@ -283,6 +296,7 @@ impl Arrived {
             sha256,
             key,
             is_known_by_content: rules.is_known_by_content,
+            token: wanted.granted.limits(),
             body,
         };
         Self { job, file, share }
@@ -339,6 +353,7 @@ pub(crate) fn refusal_of(refused: Refused) -> Refusal {
             "give each body a key of its own",
         ),
         Refused::Full => Refusal::queue_full(),
+        Refused::Spent(spent) => Refusal::spent(spent),
     }
 }
 

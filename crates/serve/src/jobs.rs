@@ -1,6 +1,5 @@
 //! `/v1/jobs`: which jobs there are, and what an operator does with one.
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -11,16 +10,12 @@ use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
 use crate::access::Granted;
-use crate::answer::Refusal;
+use crate::answer::{Json, Refusal};
 use crate::ingest::{Shared, answer, media_type};
-use crate::request::{Asked, Place};
+use crate::request::{Asked, Kind, LIMIT, MAX_NUMBER, PAGE, Parameters, Place};
 use crate::store::{Body as Kept, Job, JobFilter, JobState, Touched};
 use crate::tokens::Action;
 
-/// Jobs of a page, unless the client asks for fewer.
-const PAGE: u32 = 100;
-/// Jobs of a page at most.
-const MAX_PAGE: u32 = 1000;
 /// Bytes of a spooled body that are read at a time.
 const READ_BYTES: usize = 64 << 10;
 
@@ -38,6 +33,16 @@ pub(crate) struct Query {
     #[serde(default)]
     after: i64,
     limit: Option<u32>,
+}
+
+impl Parameters for Query {
+    const ALL: &'static [(&'static str, Kind)] = &[
+        ("pipeline", Kind::Text),
+        ("stream", Kind::Text),
+        ("state", Kind::OneOf(&JobState::NAMES)),
+        ("after", Kind::Number(0, MAX_NUMBER)),
+        LIMIT,
+    ];
 }
 
 /// A page of jobs, the oldest first, and where the next page begins.
@@ -58,16 +63,6 @@ pub(crate) async fn list(
         _ => {}
     }
     let limit = asked.limit.unwrap_or(PAGE);
-    if !(1..=MAX_PAGE).contains(&limit) {
-        let text = format!("limit={limit} is not from 1 to {MAX_PAGE}");
-        let hint = "ask for more jobs with after=NEXT";
-        return Err(Refusal::new(
-            StatusCode::BAD_REQUEST,
-            "invalid_query",
-            text,
-            hint,
-        ));
-    }
     let filter = JobFilter {
         pipeline: asked.pipeline,
         stream: asked.stream,

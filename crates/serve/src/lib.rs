@@ -9,8 +9,10 @@
 mod access;
 mod agenda;
 mod answer;
+mod call;
 mod client;
 mod connections;
+mod cursors;
 mod ingest;
 mod jobs;
 mod log;
@@ -22,6 +24,7 @@ mod pipelines;
 mod queue;
 mod receive;
 mod registry;
+mod rejects;
 mod request;
 mod routes;
 mod runs;
@@ -32,7 +35,7 @@ mod store;
 mod tokens;
 mod work;
 
-pub use client::{Client, ClientError, Counts, RunEvent};
+pub use client::{Client, ClientError, Counts, MovedCursors, Replayed, RunEvent, SetCursor};
 pub use connections::TlsFiles;
 pub use ingest::{Catalogue, Ingest};
 pub use log::{Log, Message};

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
-use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
@@ -16,7 +15,7 @@ use multer::{Field, Multipart, parse_boundary};
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::answer::Refusal;
+use crate::answer::{Json, Refusal};
 use crate::ingest::{
     Arrived, Form, Shared, Wanted, admit, coding, encoding, format, key, media_type_of, of_ended,
     of_state, refusal_of,
@@ -73,6 +72,7 @@ pub(crate) async fn take(
         coding(given.to_str().unwrap_or("?"), MEDIA_TYPE)?;
     }
     let key = key(headers)?;
+    wanted.ensure_unspent(shared).await?;
     let given = headers
         .get(CONTENT_TYPE)
         .and_then(|given| given.to_str().ok());

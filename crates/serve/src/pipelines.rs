@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::access::Granted;
 use crate::agenda::Standing;
-use crate::answer::Refusal;
+use crate::answer::{Json, Refusal};
 use crate::ingest::Shared;
 use crate::jobs::unknown_pipeline;
 use crate::registry::{Broken, Known};

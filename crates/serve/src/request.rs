@@ -29,24 +29,107 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Place<T
     }
 }
 
+/// A value that a query may have.
+#[derive(Debug, Clone, Copy)]
+pub enum Kind {
+    /// Any text.
+    Text,
+    /// `true` or `false`.
+    Flag,
+    /// A whole number from the first to the second.
+    Number(u64, u64),
+    /// One of these texts.
+    OneOf(&'static [&'static str]),
+}
+
+impl Kind {
+    /// Why the value is not allowed, if it is not.
+    fn refuses(self, value: &str) -> Option<String> {
+        match self {
+            Self::Text => None,
+            Self::Flag => Self::OneOf(&["true", "false"]).refuses(value),
+            Self::Number(first, last) => {
+                // A sign is no digit.
+                let is_digits = value.bytes().all(|byte| byte.is_ascii_digit());
+                let number = value.parse::<u64>().ok().filter(|_| is_digits);
+                let is_allowed = number.is_some_and(|number| (first..=last).contains(&number));
+                match last {
+                    _ if is_allowed => None,
+                    MAX_NUMBER => Some(format!("is not a whole number from {first} on")),
+                    last => Some(format!("is not a whole number from {first} to {last}")),
+                }
+            }
+            Self::OneOf(allowed) if allowed.contains(&value) => None,
+            Self::OneOf(allowed) => Some(format!("is not one of {}", allowed.join(", "))),
+        }
+    }
+}
+
+/// The largest number of a query that has no other limit: that of the store.
+pub const MAX_NUMBER: u64 = i64::MAX as u64;
+/// Jobs or runs of a page, unless the client asks for another number.
+pub const PAGE: u32 = 100;
+/// Jobs or runs of a page at most.
+pub const MAX_PAGE: u32 = 1000;
+/// The parameter `limit` of a page.
+pub const LIMIT: (&str, Kind) = ("limit", Kind::Number(1, MAX_PAGE as u64));
+/// Characters of a value that a message repeats.
+const MAX_SHOWN: usize = 100;
+
+/// The query of a route.
+pub trait Parameters {
+    /// The names, and the values that each may have.
+    const ALL: &'static [(&'static str, Kind)];
+}
+
 /// The query of a request.
 pub struct Asked<T>(pub T);
 
-impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Asked<T> {
+impl<S: Send + Sync, T: DeserializeOwned + Parameters + Send> FromRequestParts<S> for Asked<T> {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
-        let found = Query::from_request_parts(parts, state).await;
-        let Query(found) = found.map_err(|error| {
-            let hint = "correct the part of the URL after the question mark";
-            Refusal::new(
-                StatusCode::BAD_REQUEST,
-                "invalid_query",
-                error.body_text(),
-                hint,
-            )
-        })?;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        let given: Result<Query<Vec<(String, String)>>, _> = Query::try_from_uri(&parts.uri);
+        let Query(given) = given.map_err(|_| invalid_query("the query is not UTF-8".to_owned()))?;
+        ensure_allowed(T::ALL, &given).map_err(invalid_query)?;
+        // What remains are rules that the parameters do not tell.
+        let found = Query::try_from_uri(&parts.uri);
+        let Query(found) = found.map_err(|_| invalid_query("the query cannot be read".into()))?;
         Ok(Self(found))
+    }
+}
+
+fn invalid_query(text: String) -> Refusal {
+    let hint = "correct the part of the URL after the question mark";
+    Refusal::new(StatusCode::BAD_REQUEST, "invalid_query", text, hint)
+}
+
+/// Each parameter is one of the route, is there once, and has a value that it may have.
+fn ensure_allowed(all: &[(&str, Kind)], given: &[(String, String)]) -> Result<(), String> {
+    for (at, (name, value)) in given.iter().enumerate() {
+        let Some((_, kind)) = all.iter().find(|(known, _)| known == name) else {
+            let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+            return Err(format!(
+                "this path has no parameter {}: it has {}",
+                shown(name),
+                names.join(", ")
+            ));
+        };
+        if given[..at].iter().any(|(before, _)| before == name) {
+            return Err(format!("the parameter {name} is there twice"));
+        }
+        if let Some(why) = kind.refuses(value) {
+            return Err(format!("{name}={} {why}", shown(value)));
+        }
+    }
+    Ok(())
+}
+
+/// A text of a client, quoted and not too long.
+fn shown(text: &str) -> String {
+    match text.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+        None => format!("{text:?}"),
     }
 }
 
@@ -71,5 +154,81 @@ where
             )
         })?;
         Ok(Self(found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_refused_by_the_name_the_value_and_what_is_allowed() {
+        const ALL: &[(&str, Kind)] = &[
+            LIMIT,
+            ("after", Kind::Number(0, MAX_NUMBER)),
+            ("wait", Kind::Flag),
+            ("state", Kind::OneOf(&["done", "dead"])),
+            ("stream", Kind::Text),
+        ];
+        let long = "x".repeat(200);
+        let cut = format!(
+            "this path has no parameter \"{}\"…: it has limit, after, wait, state, stream",
+            "x".repeat(100)
+        );
+        for (name, value, expected) in [
+            ("limit", "1000", None),
+            (
+                "limit",
+                "0",
+                Some("limit=\"0\" is not a whole number from 1 to 1000"),
+            ),
+            (
+                "limit",
+                "1001",
+                Some("limit=\"1001\" is not a whole number from 1 to 1000"),
+            ),
+            (
+                "limit",
+                "+5",
+                Some("limit=\"+5\" is not a whole number from 1 to 1000"),
+            ),
+            (
+                "limit",
+                "",
+                Some("limit=\"\" is not a whole number from 1 to 1000"),
+            ),
+            ("after", "9223372036854775807", None),
+            (
+                "after",
+                "9223372036854775808",
+                Some("after=\"9223372036854775808\" is not a whole number from 0 on"),
+            ),
+            ("wait", "true", None),
+            (
+                "wait",
+                "yes",
+                Some("wait=\"yes\" is not one of true, false"),
+            ),
+            (
+                "state",
+                "Dead",
+                Some("state=\"Dead\" is not one of done, dead"),
+            ),
+            ("stream", "", None),
+            (&long, "", Some(&cut)),
+        ] {
+            let given = [(name.to_owned(), value.to_owned())];
+            assert_eq!(
+                ensure_allowed(ALL, &given).err().as_deref(),
+                expected,
+                "{name}={value}"
+            );
+        }
+        let twice = [
+            ("limit".to_owned(), "1".to_owned()),
+            ("limit".to_owned(), "2".to_owned()),
+        ];
+        let text = "the parameter limit is there twice";
+        assert_eq!(ensure_allowed(ALL, &twice).err().as_deref(), Some(text));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -13,7 +13,10 @@ use crate::access::{Access, check};
 use crate::answer::Refusal;
 use crate::ingest::{self, Shared};
 use crate::runs;
-use crate::{jobs, metrics, openapi, pages, pipelines};
+use crate::{cursors, jobs, metrics, openapi, pages, pipelines, rejects};
+
+/// Bytes of the body of a request that moves a cursor.
+const MAX_CURSOR: usize = 1 << 20;
 
 /// All paths. Each request is checked first.
 pub fn routes(shared: Shared, access: Access) -> Router {
@@ -35,6 +38,30 @@ pub fn routes(shared: Shared, access: Access) -> Router {
         .route(
             "/v1/pipelines/{pipeline}/streams/{stream}/rebind",
             post(pipelines::rebind),
+        )
+        .route("/v1/pipelines/{pipeline}/cursors", get(cursors::list))
+        .route(
+            "/v1/pipelines/{pipeline}/cursors/rebind",
+            post(cursors::rebind).layer(DefaultBodyLimit::max(MAX_CURSOR)),
+        )
+        .route(
+            "/v1/pipelines/{pipeline}/cursors/clear",
+            post(cursors::clear).layer(DefaultBodyLimit::max(MAX_CURSOR)),
+        )
+        .route(
+            "/v1/pipelines/{pipeline}/streams/{stream}/cursor",
+            get(cursors::get)
+                .put(cursors::put)
+                .layer(DefaultBodyLimit::max(MAX_CURSOR)),
+        )
+        .route("/v1/pipelines/{pipeline}/rejects", get(rejects::list))
+        .route(
+            "/v1/pipelines/{pipeline}/rejects/records",
+            get(rejects::records),
+        )
+        .route(
+            "/v1/pipelines/{pipeline}/rejects/replay",
+            post(rejects::replay).layer(DefaultBodyLimit::disable()),
         )
         .route("/v1/openapi.json", get(openapi::document))
         .route("/healthz", get(|| async { "ok\n" }))

@@ -7,6 +7,7 @@ mod clean;
 mod job;
 mod shown;
 mod tables;
+mod token;
 mod writer;
 
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub use admit::{Admitted, Outcome, Refused};
 pub use clean::Retention;
 pub use job::{Body, Job, JobState, NewJob, Pending, hexadecimal};
 pub use shown::{MAX_COUNTED, Shown, StreamState};
+pub use token::{Spent, TokenLimits};
 pub use writer::Held;
 
 use job::{COLUMNS, PENDING_COLUMNS, job_of, pending_of};
@@ -409,8 +411,25 @@ impl Store {
     /// # Errors
     /// `Sqlite`, `Busy` and `Closed`.
     pub fn done_through(&self, pipeline: &str, stream: &str, last: i64) -> Result<(), StoreError> {
+        self.done_with_rows(pipeline, stream, last, 0)
+    }
+
+    /// The same after a run that committed these rows, for which the tokens of the jobs have to wait.
+    ///
+    /// # Errors
+    /// `Sqlite`, `Busy` and `Closed`.
+    pub fn done_with_rows(
+        &self,
+        pipeline: &str,
+        stream: &str,
+        last: i64,
+        rows: u64,
+    ) -> Result<(), StoreError> {
         let (pipeline, stream) = (pipeline.to_owned(), stream.to_owned());
         self.change_now(move |transaction, held| {
+            if rows > 0 {
+                token::charge(transaction, (&pipeline, &stream), last, rows)?;
+            }
             let these = "pipeline = ?1 AND stream = ?2 AND id <= ?3 AND state = 'pending'";
             let sql = format!("SELECT count(*), coalesce(sum(bytes), 0) FROM job WHERE {these}");
             let mut statement = transaction.prepare_cached(&sql)?;

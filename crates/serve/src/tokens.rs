@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 
 use crate::spool::{PRIVATE_FILE, make_private};
-use crate::store::{hexadecimal, now_ms};
+use crate::store::{TokenLimits, hexadecimal, now_ms};
 
 /// Tokens of a server.
 const MAX_TOKENS: usize = 10_000;
@@ -87,6 +87,11 @@ impl From<Scope> for String {
 }
 
 impl Scope {
+    /// The pipeline that it is for. `None`: it is for all.
+    pub fn pipeline(&self) -> Option<&str> {
+        self.pipeline.as_deref()
+    }
+
     fn allows(&self, action: Action, pipeline: Option<&str>) -> bool {
         let is_enough =
             self.action == action || self.action == Action::Operate && action == Action::Read;
@@ -113,6 +118,12 @@ pub struct Token {
     /// Bytes of bodies a second at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_second: Option<u64>,
+    /// Rows a second at most. They are counted when a run has committed them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows_per_second: Option<u64>,
+    /// Pending jobs at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_jobs: Option<u64>,
     /// When it was made, in milliseconds since 1970-01-01.
     pub created_ms: i64,
 }
@@ -128,6 +139,10 @@ pub struct NewToken {
     pub requests_per_second: Option<u64>,
     /// Bytes of bodies a second at most.
     pub bytes_per_second: Option<u64>,
+    /// Rows a second at most. They are counted when a run has committed them.
+    pub rows_per_second: Option<u64>,
+    /// Pending jobs at most.
+    pub open_jobs: Option<u64>,
 }
 
 impl Token {
@@ -141,6 +156,16 @@ impl Token {
     /// Whether the secret with this hash is the token's. Takes the same time whatever the hash.
     pub fn is(&self, sha256: &str) -> bool {
         self.sha256.as_bytes().ct_eq(sha256.as_bytes()).into()
+    }
+
+    /// The limits that the store keeps. `None` for a token without them.
+    pub fn limits(&self) -> Option<TokenLimits> {
+        let is_limited = self.open_jobs.is_some() || self.rows_per_second.is_some();
+        is_limited.then(|| TokenLimits {
+            id: self.id.clone(),
+            open_jobs: self.open_jobs,
+            rows_per_second: self.rows_per_second,
+        })
     }
 
     /// Whether it allows this. Without a pipeline: for all of them.
@@ -228,6 +253,8 @@ impl TokenFile {
             scopes: new.scopes,
             requests_per_second: new.requests_per_second,
             bytes_per_second: new.bytes_per_second,
+            rows_per_second: new.rows_per_second,
+            open_jobs: new.open_jobs,
             created_ms: now_ms(),
         };
         tokens.push(token.clone());
@@ -324,6 +351,8 @@ mod tests {
             scopes: vec![scope("read")],
             requests_per_second: None,
             bytes_per_second: Some(7),
+            rows_per_second: None,
+            open_jobs: Some(3),
         };
         let (first, secret) = file.add(new()).expect("a token");
         let (second, _) = file.add(new()).expect("a token");

@@ -1,407 +1,338 @@
 //! `rapidbyte rejects list|show|replay PIPELINE`
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use rapidbyte::{Class, Failure, KeptReject, Pipeline, RejectOrigin, Rejects, Repaired, Replayed};
-use serde_json::{Map, Value, json};
+use rapidbyte::{
+    Class, Failure, NewestReject, Pipeline, RejectCounts, RejectFilter, Rejects, Repaired,
+    ShownReject, ShownRejects,
+};
+use rapidbyte_serve::{Client, Replayed};
+use serde_json::{Value, json};
 
-use crate::args::{self, Common, RejectsVerb as Verb};
+use crate::args::{self, Common, OnServer, RejectsVerb as Verb};
 use crate::output::{Output, count, one_line, rows as row_count, short, table};
+use crate::server;
 use crate::setup::{self, Session};
 
 /// Rejects that `show` prints unless the operator asks for more.
 const SHOWN: u64 = 20;
-/// Names of streams that [`none_of`] lists.
-const MAX_OTHERS: usize = 10;
 /// Bytes of the records in one JSON document. `--jsonl` has no such limit.
-const MAX_SHOWN_BYTES: usize = 16 << 20;
+const MAX_SHOWN_BYTES: u64 = 16 << 20;
 /// Bytes of a file of repaired records.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
 pub fn run(verb: &Verb, common: &Common, output: &Output) -> Result<(), Failure> {
     match verb {
-        Verb::List { pipeline, stream } => list(pipeline, stream.as_deref(), common, output),
+        Verb::List {
+            pipeline,
+            on,
+            stream,
+        } => {
+            let place = Place::of(pipeline, on, common, output)?;
+            list(&place, stream.as_deref(), output)
+        }
         Verb::Show {
             pipeline,
+            on,
             stream,
             code,
             column,
             limit,
             jsonl,
         } => {
-            let wanted = Wanted {
+            let place = Place::of(pipeline, on, common, output)?;
+            let wanted = RejectFilter {
                 stream: stream.as_deref(),
                 code: code.as_deref(),
                 column: column.as_deref(),
+                limit: limit.or((!jsonl).then_some(SHOWN)),
+                max_bytes: (!jsonl).then_some(MAX_SHOWN_BYTES),
             };
-            let limit = match jsonl {
-                true => limit.unwrap_or(u64::MAX),
-                false => limit.unwrap_or(SHOWN),
-            };
-            show(pipeline, &wanted, (limit, *jsonl), common, output)
+            show(&place, wanted, *jsonl, output)
         }
         Verb::Replay {
             pipeline,
+            on,
             stream,
             from,
-        } => replay_all(pipeline, stream, from.as_deref(), common, output),
+        } => {
+            let repaired = from.as_deref().map(read_repaired).transpose()?;
+            let place = Place::of(pipeline, on, common, output)?;
+            replay_all(&place, stream, repaired, output)
+        }
     }
 }
 
-/// The rejects that the operator asks for.
-struct Wanted<'a> {
-    stream: Option<&'a str>,
-    code: Option<&'a str>,
-    column: Option<&'a str>,
+/// Where the pipeline is.
+enum Place {
+    /// A file of this machine.
+    Here {
+        file: String,
+        pipeline: Box<Pipeline>,
+    },
+    /// A server, which knows it by its name.
+    Server { name: String, client: Client },
 }
 
-impl Wanted<'_> {
-    fn has(&self, kept: &KeptReject) -> bool {
-        let is = |wanted: Option<&str>, found| wanted.is_none_or(|wanted| Some(wanted) == found);
-        is(self.stream, Some(&kept.stream))
-            && is(self.code, Some(&kept.reject.code))
-            && is(self.column, kept.reject.column.as_deref())
+impl Place {
+    fn of(
+        pipeline: &args::Pipeline,
+        on: &OnServer,
+        common: &Common,
+        output: &Output,
+    ) -> Result<Self, Failure> {
+        if let Some(client) = server::client(on, output)? {
+            server::refuse(&[], common)?;
+            let name = server::name(pipeline)?.to_owned();
+            return Ok(Self::Server { name, client });
+        }
+        Ok(Self::Here {
+            file: pipeline.file.display().to_string(),
+            pipeline: Box::new(setup::pipeline(pipeline, common)?),
+        })
+    }
+
+    /// The pipeline as the next command names it.
+    fn named(&self) -> String {
+        match self {
+            Self::Here { file, .. } => file.clone(),
+            Self::Server { name, client } => format!("{name} --server {}", client.url()),
+        }
     }
 }
 
 /// Opens the destination, which has the rejects.
-fn with_rejects<T>(
-    pipeline: &args::Pipeline,
-    common: &Common,
-    output: &Output,
-    work: impl FnOnce(&Pipeline, &mut Rejects) -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    let pipeline = setup::pipeline(pipeline, common)?;
-    let Session { engine, control } = setup::session(output, Some(&pipeline))?;
-    let mut rejects = engine.rejects(&pipeline, &control)?;
-    work(&pipeline, &mut rejects)
+fn opened(pipeline: &Pipeline, output: &Output) -> Result<Rejects, Failure> {
+    let Session { engine, control } = setup::session(output, Some(pipeline))?;
+    engine.rejects(pipeline, &control)
 }
 
-/// Rejects with one stream, column and code.
-#[derive(Default)]
-struct Counted {
-    rejects: u64,
-    first: String,
-    last: String,
-    last_run: String,
-}
-
-impl Counted {
-    /// Counts one more. They come in any order of their times.
-    fn add(&mut self, time: &str, run: &str) {
-        if self.rejects == 0 || time < self.first.as_str() {
-            self.first = time.to_owned();
-        }
-        if time >= self.last.as_str() {
-            self.last = time.to_owned();
-            self.last_run = run.to_owned();
-        }
-        self.rejects += 1;
-    }
-}
-
-fn list(
-    pipeline: &args::Pipeline,
-    stream: Option<&str>,
-    common: &Common,
-    output: &Output,
-) -> Result<(), Failure> {
-    let file = pipeline.file.display();
-    with_rejects(pipeline, common, output, |pipeline, rejects| {
-        let mut counted: BTreeMap<(String, String, String), Counted> = BTreeMap::new();
-        let mut newest: Option<KeptReject> = None;
-        let mut others = BTreeSet::new();
-        rejects.each(false, |kept| {
-            if stream.is_some_and(|stream| stream != kept.stream) {
-                others.insert(kept.stream);
-                return true;
-            }
-            let column = kept.reject.column.clone().unwrap_or_default();
-            let key = (kept.stream.clone(), column, kept.reject.code.clone());
-            let one = counted.entry(key).or_default();
-            one.add(&kept.time, &kept.run_id);
-            if newest.as_ref().is_none_or(|one| kept.time >= one.time) {
-                newest = Some(kept);
-            }
-            true
-        })?;
-        let to = pipeline.rejects_to().unwrap_or_default();
-        output.text(&match (&newest, stream) {
-            (None, Some(stream)) => none_of(pipeline, stream, &others),
-            _ => list_text(pipeline, &file, &counted, newest.as_ref()),
-        });
-        let groups = counted.iter().map(|((stream, column, code), one)| {
-            json!({
-                "stream": stream,
-                "column": (!column.is_empty()).then_some(column),
-                "code": code,
-                "rejects": one.rejects,
-                "first": one.first,
-                "last": one.last,
-                "last_run": one.last_run,
-            })
-        });
-        output.document(&json!({
-            "status": "ok",
-            "pipeline": pipeline.name(),
-            "to": to,
-            "rejects": counted.values().map(|one| one.rejects).sum::<u64>(),
-            "groups": groups.collect::<Vec<_>>(),
-        }));
-        Ok(())
-    })
+fn list(place: &Place, stream: Option<&str>, output: &Output) -> Result<(), Failure> {
+    let counts = match place {
+        Place::Here { pipeline, .. } => opened(pipeline, output)?.counts(stream, usize::MAX)?,
+        Place::Server { name, client } => client.rejects(name, stream).map_err(server::failure)?,
+    };
+    output.text(&match (&counts.newest, stream) {
+        (None, Some(stream)) => none_of(&counts.to, stream, &counts.other_streams),
+        (None, None) => format!("{} has no rejects of {}", counts.to, counts.pipeline),
+        (Some(newest), _) => list_text(&counts, newest, &place.named()),
+    });
+    output.document(&json!({
+        "status": "ok",
+        "pipeline": counts.pipeline,
+        "to": counts.to,
+        "rejects": counts.rejects,
+        "groups": counts.groups,
+    }));
+    Ok(())
 }
 
 /// Says that a stream has no rejects, and names the streams that have some.
-fn none_of(pipeline: &Pipeline, stream: &str, others: &BTreeSet<String>) -> String {
-    let to = pipeline.rejects_to().unwrap_or_default();
+fn none_of(to: &str, stream: &str, others: &[String]) -> String {
     let mut text = format!("{to} has no rejects of {}", one_line(stream));
     if !others.is_empty() {
-        let others: Vec<String> = others
-            .iter()
-            .take(MAX_OTHERS)
-            .map(|other| one_line(other))
-            .collect();
+        let others = others.iter();
+        let others: Vec<String> = others.map(|other| one_line(other)).collect();
         text += &format!("; it has rejects of {}", others.join(", "));
     }
     text
 }
 
 /// Says what is wrong, and what to do.
-fn list_text(
-    pipeline: &Pipeline,
-    file: &dyn std::fmt::Display,
-    counted: &BTreeMap<(String, String, String), Counted>,
-    newest: Option<&KeptReject>,
-) -> String {
-    let to = pipeline.rejects_to().unwrap_or_default();
-    let Some(newest) = newest else {
-        return format!("{to} has no rejects of {}", pipeline.name());
-    };
-    let total: u64 = counted.values().map(|one| one.rejects).sum();
-    let rejects = match total {
+fn list_text(counts: &RejectCounts, newest: &NewestReject, named: &str) -> String {
+    let RejectCounts { pipeline, to, .. } = counts;
+    let rejects = match counts.rejects {
         1 => "1 reject".to_owned(),
-        _ => format!("{} rejects", count(total)),
+        rejects => format!("{} rejects", count(rejects)),
     };
     let head = [
         "stream", "column", "code", "rejects", "first", "last", "last run",
     ];
     let mut lines = vec![head.map(str::to_owned).to_vec()];
-    for ((stream, column, code), one) in counted {
+    for one in &counts.groups {
         lines.push(vec![
-            one_line(stream),
-            match column.is_empty() {
-                true => "-".into(),
-                false => one_line(column),
-            },
-            one_line(code),
+            one_line(&one.stream),
+            one.column.as_deref().map_or_else(|| "-".into(), one_line),
+            one_line(&one.code),
             count(one.rejects),
             one.first.clone(),
             one.last.clone(),
             one.last_run.clone(),
         ]);
     }
+    let mut groups = table(&lines, "");
+    if counts.unlisted > 0 {
+        groups += &format!("\nand {} of further groups", count(counts.unlisted));
+    }
     let stream = one_line(&newest.stream);
-    let next = match pipeline.ensure_replayable(&newest.stream) {
-        Ok(()) => format!("After a repair: rapidbyte rejects replay {file} --stream {stream}"),
-        Err(failure) => {
-            let hint = failure.hint.unwrap_or_default();
-            format!(
-                "They cannot be replayed, because {}: {hint}",
-                failure.message
-            )
-        }
+    let next = match &newest.unreplayable {
+        None => format!("After a repair: rapidbyte rejects replay {named} --stream {stream}"),
+        Some(why) => format!(
+            "They cannot be replayed, because {}: {}",
+            why.message,
+            why.hint.as_deref().unwrap_or_default()
+        ),
     };
     format!(
-        "{rejects} of {} in {to}; the newest: {}\n\n{}\n\nSee the records: rapidbyte rejects show {file} --stream \
-         {stream}\n{next}",
-        pipeline.name(),
-        short(&one_line(&pipeline.redact(&reason(newest)))),
-        table(&lines, ""),
+        "{rejects} of {pipeline} in {to}; the newest: {}\n\n{groups}\n\nSee the records: rapidbyte rejects show {named} \
+         --stream {stream}\n{next}",
+        short(&one_line(&reason(newest))),
     )
 }
 
 /// The place and the reason of a reject in one line.
-fn reason(kept: &KeptReject) -> String {
-    let place = kept.reject.location.as_deref();
+fn reason(newest: &NewestReject) -> String {
+    let place = newest.location.as_deref();
     let place = place.map_or(String::new(), |place| format!("{place}: "));
-    format!("{place}{} [{}]", kept.reject.message, kept.reject.code)
+    // A token that may not see values does not get the message.
+    let message = newest
+        .message
+        .as_deref()
+        .map_or_else(String::new, |message| format!("{message} "));
+    format!("{place}{message}[{}]", newest.code)
 }
 
 fn show(
-    pipeline: &args::Pipeline,
-    wanted: &Wanted<'_>,
-    (limit, jsonl): (u64, bool),
-    common: &Common,
+    place: &Place,
+    wanted: RejectFilter<'_>,
+    jsonl: bool,
     output: &Output,
 ) -> Result<(), Failure> {
-    with_rejects(pipeline, common, output, |pipeline, rejects| {
-        let (mut shown, mut bytes) = (0, 0);
-        let mut documents = Vec::new();
-        let mut is_all = true;
-        let mut others = BTreeSet::new();
-        rejects.each(true, |kept| {
-            if !wanted.has(&kept) {
-                others.insert(kept.stream);
-                return true;
+    let mut documents = Vec::new();
+    let print = |one: &ShownReject| match jsonl {
+        true => output.line(&json!(one)),
+        false => {
+            output.text(&text_of(one));
+            if output.has_documents() {
+                documents.push(json!(one));
             }
-            bytes += kept.reject.data.len() + kept.reject.message.len();
-            if shown == limit || (!jsonl && bytes > MAX_SHOWN_BYTES) {
-                is_all = false;
-                return false;
-            }
-            shown += 1;
-            let one = document_of(pipeline, &kept);
-            if jsonl {
-                output.line(&one);
-            } else {
-                output.text(&text_of(pipeline, &kept));
-                if common.output == crate::args::Format::Json {
-                    documents.push(one);
-                }
-            }
-            true
-        })?;
-        if jsonl {
-            return Ok(());
-        }
-        let to = pipeline.rejects_to().unwrap_or_default();
-        if shown == 0 {
-            output.text(&match wanted.stream {
-                Some(stream) if !others.contains(stream) => none_of(pipeline, stream, &others),
-                _ => format!("{to} has no such rejects of {}", pipeline.name()),
-            });
-        }
-        if !is_all {
-            output.text("More are kept: show them with --limit ROWS, or all of them with --jsonl.");
-        }
-        output.document(&json!({
-            "status": "ok",
-            "pipeline": pipeline.name(),
-            "to": to,
-            "complete": is_all,
-            "rejects": documents,
-        }));
-        Ok(())
-    })
-}
-
-fn origin_name(origin: RejectOrigin) -> &'static str {
-    match origin {
-        RejectOrigin::Source => "source",
-        RejectOrigin::Transform => "transform",
-        RejectOrigin::Destination => "destination",
-    }
-}
-
-fn text_of(pipeline: &Pipeline, kept: &KeptReject) -> String {
-    let reject = &kept.reject;
-    let place = reject.location.as_deref().unwrap_or("place unknown");
-    let column = match &reject.column {
-        Some(column) => format!(", column {}", one_line(column)),
-        None => String::new(),
-    };
-    let cut = if reject.is_cut { " (cut)" } else { "" };
-    let record = short(&one_line(&String::from_utf8_lossy(&reject.data)));
-    format!(
-        "{} {} {}{column} [{}] refused by the {}, {}, run {}\n  {}\n  record{cut}: {record}",
-        kept.id,
-        one_line(&kept.stream),
-        one_line(&pipeline.redact(place)),
-        one_line(&reject.code),
-        origin_name(kept.origin),
-        one_line(&kept.time),
-        one_line(&kept.run_id),
-        one_line(&pipeline.redact(&reject.message)),
-    )
-}
-
-/// A reject for programs. A record that is a JSON object, and that is written back unchanged, is an object here.
-fn document_of(pipeline: &Pipeline, kept: &KeptReject) -> Value {
-    let reject = &kept.reject;
-    let mut known = Map::new();
-    known.insert("id".into(), json!(kept.id));
-    known.insert("stream".into(), json!(kept.stream));
-    match std::str::from_utf8(&reject.data) {
-        Ok(text) => known.insert("record".into(), as_value(text)),
-        Err(_) => {
-            let hex: String = reject
-                .data
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect();
-            known.insert("record_hex".into(), json!(hex))
         }
     };
-    known.insert("is_cut".into(), json!(reject.is_cut));
-    known.insert("origin".into(), json!(origin_name(kept.origin)));
-    known.insert(
-        "location".into(),
-        json!(reject.location.as_deref().map(|text| pipeline.redact(text))),
-    );
-    known.insert("column".into(), json!(reject.column));
-    known.insert("code".into(), json!(reject.code));
-    known.insert("message".into(), json!(pipeline.redact(&reject.message)));
-    known.insert("time".into(), json!(kept.time));
-    known.insert("run_id".into(), json!(kept.run_id));
-    Value::Object(known)
-}
-
-fn as_value(text: &str) -> Value {
-    let object = serde_json::from_str(text).ok().filter(Value::is_object);
-    let written = object.as_ref().map(Value::to_string);
-    match object.filter(|_| written.as_deref() == Some(text)) {
-        Some(object) => object,
-        None => json!(text),
+    let shown = match place {
+        Place::Here { pipeline, .. } => {
+            let mut print = print;
+            opened(pipeline, output)?.show(wanted, |one| {
+                print(&one);
+                true
+            })?
+        }
+        Place::Server { name, client } => {
+            let mut print = print;
+            let read = client.records(name, wanted, |one| print(&one));
+            read.map_err(server::failure)?
+        }
+    };
+    if jsonl {
+        return Ok(());
     }
-}
-
-fn replay_all(
-    pipeline: &args::Pipeline,
-    stream: &str,
-    from: Option<&Path>,
-    common: &Common,
-    output: &Output,
-) -> Result<(), Failure> {
-    let repaired = from.map(read_repaired).transpose()?;
-    let pipeline = setup::pipeline(pipeline, common)?;
-    let Session { engine, control } = setup::session(output, Some(&pipeline))?;
-    let replayed = engine.replay(&pipeline, stream, repaired, &control)?;
-    if replayed.rejects > 0 {
-        output.committed();
+    let ShownRejects {
+        to, other_streams, ..
+    } = &shown;
+    if shown.rejects == 0 {
+        output.text(&match wanted.stream {
+            Some(stream) if !other_streams.iter().any(|other| other == stream) => {
+                none_of(to, stream, other_streams)
+            }
+            _ => format!("{to} has no such rejects of {}", shown.pipeline),
+        });
     }
-    output.text(&replayed_text(&pipeline, stream, &replayed));
+    if !shown.complete {
+        output.text("More are kept: show them with --limit ROWS, or all of them with --jsonl.");
+    }
     output.document(&json!({
         "status": "ok",
-        "pipeline": pipeline.name(),
-        "stream": stream,
-        "replayed": replayed.rejects,
-        "rows": replayed.rows,
-        "rejected": replayed.rejected,
-        "rejects": replayed.first,
-        "run_ids": replayed.runs,
+        "pipeline": shown.pipeline,
+        "to": to,
+        "complete": shown.complete,
+        "rejects": documents,
     }));
     Ok(())
 }
 
-fn replayed_text(pipeline: &Pipeline, stream: &str, replayed: &Replayed) -> String {
-    let to = pipeline.rejects_to().unwrap_or_default();
-    if replayed.rejects == 0 {
+fn text_of(one: &ShownReject) -> String {
+    let place = one.location.as_deref().unwrap_or("place unknown");
+    let column = match &one.column {
+        Some(column) => format!(", column {}", one_line(column)),
+        None => String::new(),
+    };
+    let cut = if one.is_cut { " (cut)" } else { "" };
+    format!(
+        "{} {} {}{column} [{}] refused by the {}, {}, run {}\n  {}\n  record{cut}: {}",
+        one.id,
+        one_line(&one.stream),
+        one_line(place),
+        one_line(&one.code),
+        one.origin,
+        one_line(&one.time),
+        one_line(&one.run_id),
+        one_line(&one.message),
+        short(&one_line(&one.record_text())),
+    )
+}
+
+fn replay_all(
+    place: &Place,
+    stream: &str,
+    repaired: Option<Vec<Repaired>>,
+    output: &Output,
+) -> Result<(), Failure> {
+    let replayed = match place {
+        Place::Here { pipeline, .. } => {
+            let Session { engine, control } = setup::session(output, Some(pipeline))?;
+            let replayed = engine.replay(pipeline, stream, repaired, &control)?;
+            Replayed {
+                pipeline: pipeline.name().to_owned(),
+                to: pipeline.rejects_to().unwrap_or_default().to_owned(),
+                replayed: replayed.rejects,
+                rows: replayed.rows,
+                rejected: replayed.rejected,
+                rejects: replayed.first.iter().map(|first| json!(first)).collect(),
+                run_ids: replayed.runs,
+            }
+        }
+        Place::Server { name, client } => {
+            let replayed = client.replay(name, stream, repaired.as_deref());
+            replayed.map_err(server::failure)?
+        }
+    };
+    if replayed.replayed > 0 {
+        output.committed();
+    }
+    output.text(&replayed_text(stream, &replayed));
+    output.document(&json!({
+        "status": "ok",
+        "pipeline": replayed.pipeline,
+        "stream": stream,
+        "replayed": replayed.replayed,
+        "rows": replayed.rows,
+        "rejected": replayed.rejected,
+        "rejects": replayed.rejects,
+        "run_ids": replayed.run_ids,
+    }));
+    Ok(())
+}
+
+fn replayed_text(stream: &str, replayed: &Replayed) -> String {
+    let to = &replayed.to;
+    if replayed.replayed == 0 {
         return format!("{to} has no rejects of {stream}: nothing was replayed");
     }
     let mut text = format!(
-        "{stream}: {} of {} replayed, {} in the target",
-        count(replayed.rejects),
-        to,
+        "{stream}: {} of {to} replayed, {} in the target",
+        count(replayed.replayed),
         row_count(replayed.rows),
     );
-    if let Some(first) = replayed.first.first() {
+    if let Some(first) = replayed.rejects.first() {
+        let part = |key: &str| first[key].as_str().unwrap_or_default();
+        let place = first["location"].as_str();
+        let place = place.map_or(String::new(), |place| format!("{place}: "));
         text += &format!(
-            "\n{} failed again and stay in {to}; the first: {}",
+            "\n{} failed again and stay in {to}; the first: {place}{} ({})",
             count(replayed.rejected),
-            first.shown()
+            part("message"),
+            part("code"),
         );
     }
     text
@@ -525,24 +456,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_of_a_group_is_the_newest_in_any_order() {
-        let mut counted = Counted::default();
-        for (time, run) in [("11:02", "b"), ("11:03", "c"), ("11:01", "a")] {
-            counted.add(time, run);
-        }
-        let Counted {
-            rejects,
-            first,
-            last,
-            last_run,
-        } = counted;
-        assert_eq!(
-            (rejects, &*first, &*last, &*last_run),
-            (3, "11:01", "11:03", "c")
-        );
-    }
-
-    #[test]
     fn a_repaired_record_keeps_its_text_or_is_refused() {
         let record = |line: &str| repaired_of(line).map(|(_, _, r)| String::from_utf8(r).unwrap());
         for (line, expected) in [
@@ -564,14 +477,6 @@ mod tests {
             (r#"{"id": "1"}"#, ""),
         ] {
             assert_eq!(record(line).unwrap_or_default(), expected, "{line}");
-        }
-    }
-
-    #[test]
-    fn a_record_is_shown_as_an_object_only_if_that_changes_nothing() {
-        assert!(as_value(r#"{"id":5,"x":"NaN","total":500.0}"#).is_object());
-        for text in ["x,b,2", "{broken", r#"{"a": 1}"#, r#"{"a":1.10}"#, "[1]"] {
-            assert_eq!(as_value(text), json!(text));
         }
     }
 }

@@ -111,7 +111,7 @@ fn size(text: &str) -> Result<u64, String> {
 
 pub fn run(arguments: &Serve, common: &Common, output: &Output) -> Result<(), Failure> {
     match &arguments.verb {
-        Some(ServeVerb::Token(verb)) => token::run(verb, output),
+        Some(ServeVerb::Token(verb)) => token::run(verb, common, output),
         None => serve(arguments, common, output),
     }
 }

@@ -3,229 +3,263 @@
 use std::io::{Read, Write};
 use std::process::Command;
 
-use rapidbyte::{Class, Cursors, Failure, Pipeline, StreamCursor, TargetProgress};
+use rapidbyte::{CheckedCursor, Class, Cursors, Failure, Pipeline, ShownCursor};
+use rapidbyte_serve::{Client, MovedCursors, SetCursor};
 use serde_json::{Value, json};
 
-use crate::args::{self, Common, Consent, History, OneStream, StateVerb as Verb};
-use crate::cursor::{as_json, readable};
+use crate::args::{self, Common, History, OnServer, OneStream, StateVerb as Verb};
+use crate::cursor::readable_json;
 use crate::output::{Output, count, table};
+use crate::server;
 use crate::setup::{self, Session};
 
 pub fn run(verb: &Verb, common: &Common, output: &Output) -> Result<(), Failure> {
+    let place = |pipeline, on, history| Place::of(pipeline, on, history, common, output);
     match verb {
-        Verb::List { pipeline, history } => list(pipeline, history, common, output),
-        Verb::Get { of, history } => get(of, history, common, output),
+        Verb::List {
+            pipeline,
+            on,
+            history,
+        } => list(&place(pipeline, on, history)?, output),
+        Verb::Get { of, on, history } => get(&place(&of.pipeline, on, history)?, of, output),
         Verb::Set {
             of,
+            on,
             cursor,
             history,
             consent,
-        } => set(of, cursor, (history, consent), common, output),
+        } => {
+            ensure_json(cursor, of)?;
+            let place = place(&of.pipeline, on, history)?;
+            let set = place.set(&of.stream, (cursor, None), consent.force, output)?;
+            told(&set, &of.stream, cursor, output);
+            Ok(())
+        }
         Verb::Edit {
             of,
+            on,
             history,
             consent,
-        } => edit(of, (history, consent), common, output),
+        } => edit(
+            &place(&of.pipeline, on, history)?,
+            of,
+            consent.force,
+            output,
+        ),
         Verb::Rebind {
             pipeline,
+            on,
             stream,
             all: _,
             history,
             consent,
-        } => rebind(
-            pipeline,
-            stream.as_deref(),
-            (history, consent),
-            common,
-            output,
-        ),
+        } => {
+            let place = place(pipeline, on, history)?;
+            rebind(&place, stream.as_deref(), consent.force, output)
+        }
         Verb::Clear {
             pipeline,
+            on,
             stream,
             all: _,
             history,
             consent,
-        } => clear(
-            pipeline,
-            stream.as_deref(),
-            (history, consent),
-            common,
-            output,
-        ),
+        } => {
+            let place = place(pipeline, on, history)?;
+            clear(&place, stream.as_deref(), consent.force, output)
+        }
     }
 }
 
-/// Reads the pipeline, opens its destination, and works on the cursors there. A destination that is only asked may
-/// not write files.
-fn with_cursors<T>(
-    pipeline: &args::Pipeline,
+/// Where the pipeline is.
+enum Place<'a> {
+    /// A file of this machine.
+    Here {
+        pipeline: Box<Pipeline>,
+        history: &'a History,
+        session: Session,
+    },
+    /// A server, which knows it by its name.
+    Server { name: String, client: Client },
+}
+
+impl<'a> Place<'a> {
+    fn of(
+        pipeline: &args::Pipeline,
+        on: &OnServer,
+        history: &'a History,
+        common: &Common,
+        output: &Output,
+    ) -> Result<Self, Failure> {
+        if let Some(client) = server::client(on, output)? {
+            server::refuse(&[("--state", history.state.is_some())], common)?;
+            let name = server::name(pipeline)?.to_owned();
+            return Ok(Self::Server { name, client });
+        }
+        let pipeline = Box::new(setup::pipeline(pipeline, common)?);
+        Ok(Self::Here {
+            session: setup::session(output, Some(&pipeline))?,
+            pipeline,
+            history,
+        })
+    }
+
+    /// Sets the cursor of a stream. `seq` is the number of commits that the operator has seen.
+    fn set(
+        &self,
+        stream: &str,
+        (cursor, seq): (&str, Option<u64>),
+        force: bool,
+        output: &Output,
+    ) -> Result<ShownCursor, Failure> {
+        match self {
+            Self::Here {
+                pipeline,
+                history,
+                session,
+            } => {
+                let mut cursors = opened(pipeline, history, session, true)?;
+                if let Some(who) = cursors.begin_move(force)? {
+                    fences(&who, output);
+                }
+                // A stream whose cursor was seen may have left the pipeline file.
+                if seq.is_none() {
+                    cursors.ensure_known(stream)?;
+                }
+                // A cursor that no run takes would end the next one.
+                if let Some(why) = cursors.refuse_unreadable(stream, cursor)? {
+                    unchecked(stream, (&why.code, &why.message), output);
+                }
+                let progress = cursors.put(stream, Some(cursor), seq)?;
+                Ok(ShownCursor::of(stream, Some(&progress)))
+            }
+            Self::Server { name, client } => {
+                let set = client.set_cursor((name, stream), cursor, seq, force);
+                let SetCursor {
+                    stream: shown,
+                    fences: who,
+                    unchecked: why,
+                } = set.map_err(server::failure)?;
+                if let Some(who) = who {
+                    fences(&who, output);
+                }
+                if let Some(why) = why {
+                    unchecked(stream, (&why.code, &why.message), output);
+                }
+                Ok(shown)
+            }
+        }
+    }
+}
+
+/// Opens the destination of a pipeline of this machine. One that is only asked may not write files.
+fn opened(
+    pipeline: &Pipeline,
     history: &History,
-    common: &Common,
-    output: &Output,
+    Session { engine, control }: &Session,
     changes: bool,
-    work: impl FnOnce(&Pipeline, &mut Cursors) -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    let pipeline = setup::pipeline(pipeline, common)?;
-    let Session { engine, control } = setup::session(output, Some(&pipeline))?;
-    let history = history.state.as_deref();
-    let mut cursors = engine.cursors(&pipeline, history, changes, &control)?;
-    work(&pipeline, &mut cursors)
+) -> Result<Cursors, Failure> {
+    engine.cursors(pipeline, history.state.as_deref(), changes, control)
 }
 
-fn list(
-    pipeline: &args::Pipeline,
-    history: &History,
-    common: &Common,
-    output: &Output,
-) -> Result<(), Failure> {
-    with_cursors(
-        pipeline,
-        history,
-        common,
-        output,
-        false,
-        |pipeline, cursors| {
-            let (mut rows, mut streams, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
-            rows.push(HEAD.map(str::to_owned).to_vec());
-            for found in cursors.list()? {
-                // The list redacts secrets, because nobody sets a cursor from it; `get` has the cursor as it is.
-                let progress = found.progress.map(|progress| TargetProgress {
-                    cursor: progress.cursor.map(|cursor| pipeline.redact(&cursor)),
-                    ..progress
-                });
-                let found = StreamCursor { progress, ..found };
-                rows.push(row(&found));
-                streams.push(looked_document(&found));
-                refusals.extend(found.refused);
-            }
-            output.text(&match streams.is_empty() {
-                true => "no stream is known yet: the pipeline names patterns, and has not run here"
-                    .into(),
-                false => table(&rows, ""),
-            });
-            for refused in &refusals {
-                output.text(&refusal(refused));
-            }
-            let pipeline = pipeline.name();
-            output.document(&json!({ "status": "ok", "pipeline": pipeline, "streams": streams }));
-            Ok(())
-        },
-    )
+fn fences(who: &str, output: &Output) {
+    output.warn(&format!("{who} is running, and this command fences it"));
 }
 
-/// The same for people.
-fn refusal(failure: &Failure) -> String {
-    let Failure {
-        stream,
-        code,
-        message,
-        hint,
-        ..
-    } = failure;
-    let hint = hint.as_deref().map(|hint| format!("\n  hint: {hint}"));
-    format!(
-        "{}: the next run is refused with {code}: {message}{}",
-        stream.as_deref().unwrap_or_default(),
+fn unchecked(stream: &str, (code, message): (&str, &str), output: &Output) {
+    output.warn(&format!(
+        "{stream}: the source could not check the cursor ({code}: {message}), and the next run may refuse it"
+    ));
+}
+
+fn list(place: &Place<'_>, output: &Output) -> Result<(), Failure> {
+    let (name, streams) = match place {
+        Place::Here {
+            pipeline,
+            history,
+            session,
+        } => {
+            let found = opened(pipeline, history, session, false)?.list()?;
+            // The list redacts secrets, because nobody sets a cursor from it; `get` has the cursor as it is.
+            let found = found.into_iter().map(|found| found.redacted(pipeline));
+            let found: Vec<_> = found.map(|found| CheckedCursor::from(&found)).collect();
+            (pipeline.name(), found)
+        }
+        Place::Server { name, client } => (
+            name.as_str(),
+            client.cursors(name).map_err(server::failure)?,
+        ),
+    };
+    let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
+    rows.extend(streams.iter().map(row));
+    output.text(&match streams.is_empty() {
+        true => "no stream is known yet: the pipeline names patterns, and has not run here".into(),
+        false => table(&rows, ""),
+    });
+    for refused in streams.iter().filter_map(refusal) {
+        output.text(&refused);
+    }
+    output.document(&json!({ "status": "ok", "pipeline": name, "streams": streams }));
+    Ok(())
+}
+
+/// Why the next run refuses a stream, for people.
+fn refusal(found: &CheckedCursor) -> Option<String> {
+    let refused = found.refused.as_ref()?;
+    let hint = refused.hint.as_deref();
+    let hint = hint.map(|hint| format!("\n  hint: {hint}"));
+    Some(format!(
+        "{}: the next run is refused with {}: {}{}",
+        found.cursor.name,
+        refused.code,
+        refused.message,
         hint.unwrap_or_default()
-    )
+    ))
 }
 
 /// The columns of `state list`.
 const HEAD: [&str; 4] = ["stream", "commits", "last run", "cursor"];
 
-fn row(found: &StreamCursor) -> Vec<String> {
-    let (commits, last_run, cursor) = match &found.progress {
-        None if found.refused.is_some() => ("-".into(), "refused", "no cursor".into()),
-        None => ("-".into(), "not moved yet", "-".into()),
-        Some(progress) => (
-            count(progress.seq),
-            match progress.complete {
-                true => "complete",
-                false => "not complete",
+fn row(found: &CheckedCursor) -> Vec<String> {
+    let shown = &found.cursor;
+    let (commits, last_run, cursor) = match shown.known {
+        false if found.refused.is_some() => ("-".into(), "refused", "no cursor".into()),
+        false => ("-".into(), "not moved yet", "-".into()),
+        true => (
+            count(shown.seq.unwrap_or_default()),
+            match shown.complete {
+                Some(true) => "complete",
+                _ => "not complete",
             },
-            progress.cursor.as_deref().map_or("-".into(), readable),
+            shown.cursor.as_ref().map_or("-".into(), readable_json),
         ),
     };
-    vec![found.stream.clone(), commits, last_run.to_owned(), cursor]
+    vec![shown.name.clone(), commits, last_run.to_owned(), cursor]
 }
 
-fn stream_document(name: &str, progress: Option<&TargetProgress>) -> Value {
-    json!({
-        "name": name,
-        "known": progress.is_some(),
-        "epoch": progress.map(|p| p.epoch),
-        "seq": progress.map(|p| p.seq),
-        "run_id": progress.map(|p| &p.run_id),
-        "complete": progress.map(|p| p.complete),
-        "cursor": progress.and_then(|p| p.cursor.as_deref()).map(as_json),
-    })
-}
-
-/// The same with why the next run is refused.
-fn looked_document(found: &StreamCursor) -> Value {
-    let mut document = stream_document(&found.stream, found.progress.as_ref());
-    let refused = found.refused.as_ref();
-    document["refused"] =
-        json!(refused.map(|f| json!({ "code": f.code, "message": f.message, "hint": f.hint })));
-    document
-}
-
-fn get(of: &OneStream, history: &History, common: &Common, output: &Output) -> Result<(), Failure> {
-    with_cursors(
-        &of.pipeline,
-        history,
-        common,
-        output,
-        false,
-        |_, cursors| {
-            let found = cursors.get(&of.stream)?;
-            output.text(found.cursor().unwrap_or_default());
-            if let Some(refused) = &found.refused {
-                output.warn(&refusal(refused));
-            }
-            output.document(&looked_document(&found));
-            Ok(())
-        },
-    )
-}
-
-fn set(
-    of: &OneStream,
-    cursor: &str,
-    (history, consent): (&History, &Consent),
-    common: &Common,
-    output: &Output,
-) -> Result<(), Failure> {
-    ensure_json(cursor, of)?;
-    with_cursors(&of.pipeline, history, common, output, true, |_, cursors| {
-        begin_move(cursors, consent, output)?;
-        cursors.ensure_known(&of.stream)?;
-        ensure_readable(cursors, &of.stream, cursor, output)?;
-        put(cursors, &of.stream, (cursor, None), output)
-    })
-}
-
-/// A cursor that no run takes would end the next one.
-fn ensure_readable(
-    cursors: &Cursors,
-    stream: &str,
-    cursor: &str,
-    output: &Output,
-) -> Result<(), Failure> {
-    if let Some(why) = cursors.refuse_unreadable(stream, cursor)? {
-        output.warn(&format!(
-            "{stream}: the source could not check the cursor ({}: {}), and the next run may refuse it",
-            why.code, why.message
-        ));
+/// The cursor of a stream, and its text.
+fn found(place: &Place<'_>, stream: &str) -> Result<(CheckedCursor, String), Failure> {
+    match place {
+        Place::Here {
+            pipeline,
+            history,
+            session,
+        } => {
+            let found = opened(pipeline, history, session, false)?.get(stream)?;
+            let text = found.cursor().unwrap_or_default().to_owned();
+            Ok((CheckedCursor::from(&found), text))
+        }
+        Place::Server { name, client } => client.cursor(name, stream).map_err(server::failure),
     }
-    Ok(())
 }
 
-/// Refuses while a run of the pipeline is at work, unless the operator wants to fence it.
-fn begin_move(cursors: &mut Cursors, consent: &Consent, output: &Output) -> Result<(), Failure> {
-    if let Some(who) = cursors.begin_move(consent.force)? {
-        output.warn(&format!("{who} is running, and this command fences it"));
+fn get(place: &Place<'_>, of: &OneStream, output: &Output) -> Result<(), Failure> {
+    let (found, text) = found(place, &of.stream)?;
+    output.text(&text);
+    if let Some(refused) = refusal(&found) {
+        output.warn(&refused);
     }
+    output.document(&json!(found));
     Ok(())
 }
 
@@ -250,51 +284,36 @@ fn ensure_json(cursor: &str, of: &OneStream) -> Result<(), Failure> {
     }
 }
 
-fn put(
-    cursors: &mut Cursors,
-    stream: &str,
-    (cursor, shown): (&str, Option<&TargetProgress>),
-    output: &Output,
-) -> Result<(), Failure> {
-    let progress = cursors.put(stream, Some(cursor), shown)?;
+fn told(set: &ShownCursor, stream: &str, cursor: &str, output: &Output) {
     output.text(&format!("{stream}: the next run resumes from {cursor}"));
-    output.document(&stream_document(stream, Some(&progress)));
-    Ok(())
+    output.document(&json!(set));
 }
 
-fn edit(
-    of: &OneStream,
-    (history, consent): (&History, &Consent),
-    common: &Common,
-    output: &Output,
-) -> Result<(), Failure> {
-    let found = with_cursors(
-        &of.pipeline,
+fn edit(place: &Place<'_>, of: &OneStream, force: bool, output: &Output) -> Result<(), Failure> {
+    // A server refuses an active run only when the cursor moves.
+    if let Place::Here {
+        pipeline,
         history,
-        common,
-        output,
-        false,
-        |_, cursors| {
-            cursors.refuse_active(consent.force)?;
-            cursors.get(&of.stream)
-        },
-    )?;
-    let before = as_json(found.cursor().unwrap_or_default());
+        session,
+    } = place
+    {
+        opened(pipeline, history, session, false)?.refuse_active(force)?;
+    }
+    let (found, text) = found(place, &of.stream)?;
+    let before: Value = serde_json::from_str(&text).unwrap_or(Value::String(text));
     // No session stays open while a person edits: a run may begin meanwhile.
     let after = in_editor(&format!("{before:#}\n"))?;
     ensure_json(&after, of)?;
-    if as_json(&after) == before {
+    let edited: Value = serde_json::from_str(&after).unwrap_or_default();
+    if edited == before {
         output.text(&format!("{}: nothing was changed", of.stream));
-        output.document(&stream_document(&of.stream, found.progress.as_ref()));
+        output.document(&json!(found.cursor));
         return Ok(());
     }
-    let after = as_json(&after).to_string();
-    with_cursors(&of.pipeline, history, common, output, true, |_, cursors| {
-        begin_move(cursors, consent, output)?;
-        ensure_readable(cursors, &of.stream, &after, output)?;
-        let moved = (after.as_str(), found.progress.as_ref());
-        put(cursors, &of.stream, moved, output)
-    })
+    let after = edited.to_string();
+    let set = place.set(&of.stream, (&after, found.cursor.seq), force, output)?;
+    told(&set, &of.stream, &after, output);
+    Ok(())
 }
 
 /// The text as the user edited it.
@@ -329,53 +348,92 @@ fn in_editor(text: &str) -> Result<String, Failure> {
 }
 
 fn rebind(
-    pipeline: &args::Pipeline,
+    place: &Place<'_>,
     stream: Option<&str>,
-    (history, consent): (&History, &Consent),
-    common: &Common,
+    force: bool,
     output: &Output,
 ) -> Result<(), Failure> {
-    with_cursors(pipeline, history, common, output, true, |_, cursors| {
-        begin_move(cursors, consent, output)?;
-        let mut streams = Vec::new();
-        cursors.rebind(stream, |rebound| {
-            let name = &rebound.stream;
-            output.text(&match rebound.needs_same_server {
-                false => format!(
-                    "{name}: the next run accepts the source and the target that it \
-                     finds"
-                ),
-                true => format!(
-                    "{name}: the next run accepts the target that it finds; a cursor of \
-                         `change_detection: xmin` is valid only for its own server, and another \
-                         server needs --full-refresh"
-                ),
-            });
-            streams.push(stream_document(name, Some(&rebound.progress)));
-        })?;
-        output.document(&json!({ "status": "ok", "streams": streams }));
-        Ok(())
-    })
+    let rebound = |name: &str, is_of_server: bool| {
+        output.text(&match is_of_server {
+            false => {
+                format!("{name}: the next run accepts the source and the target that it finds")
+            }
+            true => format!(
+                "{name}: the next run accepts the target that it finds; a cursor of `change_detection: xmin` is valid \
+                 only for its own server, and another server needs --full-refresh"
+            ),
+        });
+    };
+    let mut streams = Vec::new();
+    match place {
+        Place::Here {
+            pipeline,
+            history,
+            session,
+        } => {
+            let mut cursors = opened(pipeline, history, session, true)?;
+            if let Some(who) = cursors.begin_move(force)? {
+                fences(&who, output);
+            }
+            cursors.rebind(stream, |one| {
+                rebound(&one.stream, one.needs_same_server);
+                streams.push(ShownCursor::of(&one.stream, Some(&one.progress)));
+            })?;
+        }
+        Place::Server { name, client } => {
+            let moved = client.rebind_cursors(name, stream, force);
+            let moved = moved_there(moved.map_err(server::failure)?, output);
+            for one in &moved.streams {
+                rebound(&one.name, moved.of_server.contains(&one.name));
+            }
+            streams = moved.streams;
+        }
+    }
+    output.document(&json!({ "status": "ok", "streams": streams }));
+    Ok(())
+}
+
+/// The cursors that a server has moved, after the warning about a run that it fenced.
+fn moved_there(moved: MovedCursors, output: &Output) -> MovedCursors {
+    if let Some(who) = &moved.fences {
+        fences(who, output);
+    }
+    moved
 }
 
 fn clear(
-    pipeline: &args::Pipeline,
+    place: &Place<'_>,
     stream: Option<&str>,
-    (history, consent): (&History, &Consent),
-    common: &Common,
+    force: bool,
     output: &Output,
 ) -> Result<(), Failure> {
-    with_cursors(pipeline, history, common, output, true, |_, cursors| {
-        begin_move(cursors, consent, output)?;
-        let mut cleared = Vec::new();
-        cursors.clear(stream, |name, progress| {
-            output.text(&format!("{name}: the next run starts with its first row"));
-            cleared.push(stream_document(name, Some(progress)));
-        })?;
-        if cleared.is_empty() {
-            output.text("there was nothing to clear");
+    let cleared =
+        |name: &str| output.text(&format!("{name}: the next run starts with its first row"));
+    let mut streams = Vec::new();
+    match place {
+        Place::Here {
+            pipeline,
+            history,
+            session,
+        } => {
+            let mut cursors = opened(pipeline, history, session, true)?;
+            if let Some(who) = cursors.begin_move(force)? {
+                fences(&who, output);
+            }
+            cursors.clear(stream, |name, progress| {
+                cleared(name);
+                streams.push(ShownCursor::of(name, Some(progress)));
+            })?;
         }
-        output.document(&json!({ "status": "ok", "streams": cleared }));
-        Ok(())
-    })
+        Place::Server { name, client } => {
+            let moved = client.clear_cursors(name, stream, force);
+            streams = moved_there(moved.map_err(server::failure)?, output).streams;
+            streams.iter().for_each(|one| cleared(&one.name));
+        }
+    }
+    if streams.is_empty() {
+        output.text("there was nothing to clear");
+    }
+    output.document(&json!({ "status": "ok", "streams": streams }));
+    Ok(())
 }

@@ -6,6 +6,7 @@ use super::{encoded, escape};
 use crate::access::Granted;
 use crate::answer::Refusal;
 use crate::registry::Everything;
+use crate::request::{Kind, MAX_NUMBER, Parameters};
 use crate::tokens::Action;
 
 /// Pipelines of the filter.
@@ -23,6 +24,15 @@ pub(super) struct Query {
     pub state: String,
     /// Entries before this one.
     pub before: Option<i64>,
+}
+
+impl Parameters for Query {
+    const ALL: &'static [(&'static str, Kind)] = &[
+        ("pipeline", Kind::Text),
+        // Each list has states of its own.
+        ("state", Kind::Text),
+        ("before", Kind::Number(0, MAX_NUMBER)),
+    ];
 }
 
 /// A list: its path, and its entries in the plural.

@@ -21,7 +21,7 @@ use crate::answer::Refusal;
 use crate::ingest::Shared;
 use crate::jobs::unknown_pipeline;
 use crate::registry::Known;
-use crate::request::{Asked, Filled, Place};
+use crate::request::{Asked, Filled, Kind, Parameters, Place};
 use crate::runs::{self, Options};
 use crate::store::MAX_COUNTED;
 use crate::tokens::Action;
@@ -35,6 +35,10 @@ const MAX_STREAMS: usize = 1000;
 pub(super) struct Query {
     /// The action that the page before has done.
     did: Option<Did>,
+}
+
+impl Parameters for Query {
+    const ALL: &'static [(&'static str, Kind)] = &[("did", Kind::OneOf(&["retry"]))];
 }
 
 #[derive(Debug, Deserialize)]

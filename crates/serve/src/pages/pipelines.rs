@@ -19,7 +19,7 @@ use crate::agenda::{Key, Standing};
 use crate::answer::Refusal;
 use crate::ingest::Shared;
 use crate::registry::{Everything, Known};
-use crate::request::Asked;
+use crate::request::{Asked, Kind, Parameters};
 use crate::store::StreamState;
 use crate::tokens::Action;
 
@@ -30,6 +30,10 @@ pub(super) struct Query {
     /// Pipelines behind this one.
     #[serde(default)]
     pub after: String,
+}
+
+impl Parameters for Query {
+    const ALL: &'static [(&'static str, Kind)] = &[("after", Kind::Text)];
 }
 
 /// The state of everything that a page shows.

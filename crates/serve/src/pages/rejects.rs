@@ -6,21 +6,17 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use rapidbyte::{Cancel, Class, Control, Engine, Failure, KeptReject, Pipeline};
+use rapidbyte::{Control, Engine, Failure, KeptReject, Pipeline};
 use rapidbyte_page::figures::count;
 use rapidbyte_page::section;
 use serde_json::json;
-use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 
-use super::pipelines::everything;
-use super::run::runs_of;
 use super::{Entry, Live, Page, Table, escape, failure, link_of_pipeline};
 use crate::access::Granted;
 use crate::answer::Refusal;
+use crate::call::{call, known};
 use crate::ingest::Shared;
-use crate::jobs::unknown_pipeline;
+use crate::queue;
 use crate::request::Place;
 use crate::tokens::Action;
 
@@ -34,8 +30,6 @@ const MAX_GROUPS: usize = 1000;
 const MAX_CHARS: usize = 1000;
 /// The longest time for which a destination is read.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Destinations that are read at the same time. Further requests wait.
-static READS: Semaphore = Semaphore::const_new(2);
 
 /// The rejects of a pipeline, as far as they are read.
 #[derive(Default)]
@@ -57,14 +51,15 @@ pub(super) async fn show(
     granted: Granted,
 ) -> Result<Response, Refusal> {
     granted.may(Action::Read, Some(&name))?;
-    let all = everything(&shared);
-    let known = all.known.get(&name);
-    let known = known.ok_or_else(|| unknown_pipeline(&name))?;
+    let (engine, pipeline) = known(&shared, &name)?;
+    let next = match pipeline.source() {
+        queue::NAME => "send the repaired records as new rows.",
+        _ => "replay them: rapidbyte rejects replay PIPELINE.",
+    };
     let with_values = granted.allows(Action::Operate, Some(&name));
-    let engine = runs_of(&shared)?.engine();
-    let found = read(engine, known.pipeline.clone(), with_values).await;
+    let found = read(engine, pipeline, with_values).await;
     let (status, content) = match found {
-        Ok(found) => (StatusCode::OK, content(&found, with_values)),
+        Ok(found) => (StatusCode::OK, content(&found, with_values.then_some(next))),
         Err(unread) => {
             let status = match unread.code.as_str() {
                 "no_rejects" => StatusCode::NOT_FOUND,
@@ -86,36 +81,11 @@ pub(super) async fn show(
     Ok((status, page.answer()).into_response())
 }
 
-/// Cancels a read whose client is gone.
-struct Reading(Cancel);
-
-impl Drop for Reading {
-    fn drop(&mut self) {
-        self.0.cancel();
-    }
-}
-
 async fn read(engine: Engine, pipeline: Pipeline, with_values: bool) -> Result<Found, Failure> {
-    let reading = Reading(Cancel::new());
-    let control = Control::default().cancel(&reading.0);
-    let work = async {
-        let turn = READS.acquire().await;
-        // The thread has the turn until it ends, also if nobody waits for it any more.
-        let work = move || {
-            let _turn = turn;
-            find(&engine, &pipeline, &control, with_values)
-        };
-        let ended = spawn_blocking(work).await;
-        ended.unwrap_or_else(|_| {
-            let text = "the thread that reads the rejects panicked: the server has a bug";
-            Err(Failure::new(Class::Run, "internal", text))
-        })
-    };
-    timeout(LIMIT, work).await.unwrap_or_else(|_| {
-        let text = format!("the rejects were not read within {} s", LIMIT.as_secs());
-        let failure = Failure::new(Class::Run, "rejects_timeout", text);
-        Err(failure.hint("list them with the command: rapidbyte rejects list PIPELINE"))
+    call(pipeline, LIMIT, move |pipeline, control| {
+        find(&engine, pipeline, control, with_values)
     })
+    .await
 }
 
 fn find(
@@ -152,7 +122,9 @@ fn find(
     Ok(found)
 }
 
-pub(super) fn content(found: &Found, with_values: bool) -> String {
+/// `next`: what to do about rejects, for those who see their values.
+pub(super) fn content(found: &Found, next: Option<&str>) -> String {
+    let with_values = next.is_some();
     let counts = found.groups.iter();
     let mut counts: Vec<Vec<String>> = counts
         .map(|((stream, column, code), rejects)| {
@@ -193,15 +165,13 @@ pub(super) fn content(found: &Found, with_values: bool) -> String {
         rows: rows.collect(),
         none: "",
     };
-    let about = match with_values {
-        true => {
-            "At most 100. Correct the cause, and replay them: rapidbyte rejects replay PIPELINE."
-        }
-        false => {
-            "At most 100, without their messages and records: these need a token with the scope operate."
+    let about = match next {
+        Some(next) => format!("At most 100. Correct the cause, and {next}"),
+        None => {
+            "At most 100, without their messages and records: these need a token with the scope operate.".to_owned()
         }
     };
-    body + &section("Rejects", about, &table.html())
+    body + &section("Rejects", &about, &table.html())
 }
 
 /// A message can quote the record.

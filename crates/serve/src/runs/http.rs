@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
 use http_body_util::channel::{Channel, Sender};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,15 +22,11 @@ use super::record::{Options, Run, RunState};
 use super::store::{Filter, Submitted};
 use super::{Cancelled, Runs, RunsError, Shared};
 use crate::access::Granted;
-use crate::answer::Refusal;
+use crate::answer::{Json, Refusal};
 use crate::queue;
-use crate::request::{Asked, Place};
+use crate::request::{Asked, Kind, LIMIT, MAX_NUMBER, PAGE, Parameters, Place};
 use crate::tokens::Action;
 
-/// Runs of a page, unless the client asks for fewer.
-const PAGE: u32 = 100;
-/// Runs of a page at most.
-const MAX_PAGE: u32 = 1000;
 /// Bytes of the body of a request.
 const MAX_BODY: usize = 64 << 10;
 /// Frames of events that wait for a client.
@@ -68,6 +64,15 @@ struct Wanted {
     limit: Option<u32>,
 }
 
+impl Parameters for Wanted {
+    const ALL: &'static [(&'static str, Kind)] = &[
+        ("pipeline", Kind::Text),
+        ("state", Kind::OneOf(&RunState::NAMES)),
+        ("before", Kind::Number(0, MAX_NUMBER)),
+        LIMIT,
+    ];
+}
+
 /// A page of runs without their reports, the newest first, and where the next page begins.
 async fn list(
     State(runs): State<Arc<Runs>>,
@@ -75,7 +80,7 @@ async fn list(
     granted: Granted,
 ) -> Result<Json<Value>, Refusal> {
     granted.may(Action::Read, asked.pipeline.as_deref())?;
-    let limit = asked.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
+    let limit = asked.limit.unwrap_or(PAGE);
     let filter = Filter {
         pipelines: asked.pipeline.map(|pipeline| vec![pipeline]),
         state: asked.state,
@@ -142,6 +147,10 @@ struct Waits {
     /// Answer when the run has ended.
     #[serde(default)]
     wait: bool,
+}
+
+impl Parameters for Waits {
+    const ALL: &'static [(&'static str, Kind)] = &[("wait", Kind::Flag)];
 }
 
 /// Queues a run of a pipeline, and waits for its end if the client asks for it.

@@ -67,7 +67,18 @@ impl RunState {
         Self::Interrupted,
     ];
 
-    pub(crate) fn name(self) -> &'static str {
+    /// Their names.
+    pub(crate) const NAMES: [&'static str; 7] = [
+        Self::ALL[0].name(),
+        Self::ALL[1].name(),
+        Self::ALL[2].name(),
+        Self::ALL[3].name(),
+        Self::ALL[4].name(),
+        Self::ALL[5].name(),
+        Self::ALL[6].name(),
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Queued => "queued",
             Self::Running => "running",

@@ -3,6 +3,7 @@
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::job::{Body, COLUMNS, Job, JobState, NewJob, hexadecimal, job_of};
+use super::token::{self, Spent};
 use super::writer::Held;
 use super::{QueueLimits, StoreError, now_ms};
 
@@ -31,6 +32,8 @@ pub enum Refused {
     KeyOfAnother(Box<Job>),
     /// The queue has as many jobs or bytes as it may have.
     Full,
+    /// The token has used up a limit.
+    Spent(Spent),
 }
 
 /// All jobs of a request in their order, or the place of the first that was refused, from 0.
@@ -87,9 +90,17 @@ fn admit(
     if let Some(known) = by_content(transaction, &job)? {
         return Ok(Ok(Admitted::Known(known)));
     }
+    if let Some(token) = &job.token
+        && let Some(spent) = token::spent(transaction, token)?
+    {
+        return Ok(Err(Refused::Spent(spent)));
+    }
     let Some(more) = held.with(job.bytes, limits) else {
         return Ok(Err(Refused::Full));
     };
+    if let Some(token) = &job.token {
+        token::remember(transaction, token)?;
+    }
     let received_ms = now_ms();
     let (body, spooled) = match &job.body {
         Body::Inline(bytes) => (Some(bytes), None),
@@ -97,8 +108,8 @@ fn admit(
     };
     transaction
         .prepare_cached(
-            "INSERT INTO job (pipeline, stream, format, encoding, bytes, sha256, idempotency_key, state, received, body, spooled) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+            "INSERT INTO job (pipeline, stream, format, encoding, bytes, sha256, idempotency_key, state, received, body, spooled, token) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
         )?
         .execute(params![
             job.pipeline,
@@ -112,6 +123,7 @@ fn admit(
             received_ms,
             body,
             spooled,
+            job.token.as_ref().map(|token| &token.id),
         ])?;
     *held = more;
     Ok(Ok(Admitted::New(Job {

@@ -6,7 +6,7 @@ use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::job::JobState;
 use super::writer::Held;
-use super::{Store, StoreError, Touched, found, now_ms, touched};
+use super::{Store, StoreError, Touched, found, now_ms, token, touched};
 
 /// Rows of one commit, so that no client waits long behind it.
 const MAX_ROWS: u32 = 500;
@@ -44,6 +44,7 @@ impl Store {
             let mut forgotten = Forgotten::default();
             forget_bodies(transaction, held, retention, &mut forgotten)?;
             forget_jobs(transaction, held, retention, &mut forgotten)?;
+            token::forget(transaction)?;
             Ok(forgotten)
         })
     }

@@ -4,6 +4,8 @@ use rusqlite::Row;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::token::TokenLimits;
+
 /// The place of a job's body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
@@ -32,6 +34,8 @@ pub struct NewJob {
     pub key: Option<String>,
     /// A body that is known already is the same job.
     pub is_known_by_content: bool,
+    /// The token of the request, if it has limits that the store keeps.
+    pub token: Option<TokenLimits>,
     /// The body.
     pub body: Body,
 }
@@ -54,8 +58,16 @@ impl JobState {
     /// All states.
     pub const ALL: [Self; 4] = [Self::Pending, Self::Done, Self::Dead, Self::Cancelled];
 
+    /// Their names.
+    pub const NAMES: [&'static str; 4] = [
+        Self::ALL[0].name(),
+        Self::ALL[1].name(),
+        Self::ALL[2].name(),
+        Self::ALL[3].name(),
+    ];
+
     /// Its name in the store and in answers.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Pending => "pending",
             Self::Done => "done",

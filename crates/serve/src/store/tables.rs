@@ -10,9 +10,9 @@ use super::StoreError;
 /// The longest wait for another process that holds the file, such as a backup.
 const BUSY: Duration = Duration::from_secs(5);
 /// Changes with the tables.
-pub const VERSION: i64 = 1;
+pub const VERSION: i64 = 2;
 
-const TABLES: &str = "
+pub const TABLES: &str = "
 CREATE TABLE job (
     -- In the order in which they were admitted; never used again.
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -60,6 +60,27 @@ CREATE TABLE stream (
 ) STRICT, WITHOUT ROWID;
 ";
 
+/// From version 1 to 2: what tokens have used.
+const TOKENS: &str = "
+-- The token with which the job came, if the store keeps a limit of it.
+ALTER TABLE job ADD COLUMN token TEXT;
+CREATE TABLE token (
+    id TEXT PRIMARY KEY,
+    -- Its jobs that are pending.
+    pending INTEGER NOT NULL,
+    rows_per_second INTEGER,
+    -- When the time of its rows is over, in milliseconds since 1970.
+    paid INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER job_of_token_admitted AFTER INSERT ON job WHEN NEW.token IS NOT NULL AND NEW.state = 'pending' BEGIN
+    UPDATE token SET pending = pending + 1 WHERE id = NEW.token;
+END;
+CREATE TRIGGER job_of_token_ended AFTER UPDATE OF state ON job
+WHEN NEW.token IS NOT NULL AND OLD.state = 'pending' AND NEW.state <> 'pending' BEGIN
+    UPDATE token SET pending = pending - 1 WHERE id = NEW.token;
+END;
+";
+
 /// Opens the file, which is made if it is missing.
 pub fn connect(file: &Path) -> Result<Connection, StoreError> {
     let connection = Connection::open(file)?;
@@ -71,17 +92,19 @@ pub fn connect(file: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Makes the tables of a new file.
+/// Makes the tables of a new file, or brings those of an older version up to date.
 pub fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let version: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
     match version {
         0 => {
             transaction.execute_batch(TABLES)?;
-            transaction.pragma_update(None, "user_version", VERSION)?;
+            transaction.execute_batch(TOKENS)?;
         }
-        VERSION => {}
+        1 => transaction.execute_batch(TOKENS)?,
+        VERSION => return Ok(()),
         newer => return Err(StoreError::Version(newer)),
     }
+    transaction.pragma_update(None, "user_version", VERSION)?;
     Ok(transaction.commit()?)
 }

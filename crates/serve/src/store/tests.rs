@@ -18,6 +18,7 @@ fn job(key: Option<&str>, body: &[u8]) -> NewJob {
         sha256: sha256.as_ref().try_into().expect("32 bytes"),
         key: key.map(str::to_owned),
         is_known_by_content: false,
+        token: None,
         body: Body::Inline(body.to_vec()),
     }
 }
@@ -336,4 +337,179 @@ fn a_closed_store_is_one_file() {
         let log = std::fs::metadata(folder.path().join("jobs.db-wal"));
         assert_eq!(log.map_or(0, |log| log.len()), 0);
     }
+}
+
+fn of_token(token: &TokenLimits, body: &[u8]) -> NewJob {
+    NewJob {
+        token: Some(token.clone()),
+        ..job(None, body)
+    }
+}
+
+fn limited(id: &str, open_jobs: Option<u64>, rows_per_second: Option<u64>) -> TokenLimits {
+    TokenLimits {
+        id: id.into(),
+        open_jobs,
+        rows_per_second,
+    }
+}
+
+const MANY: QueueLimits = QueueLimits {
+    jobs: 1000,
+    bytes: 1 << 20,
+};
+
+#[test]
+fn a_token_has_exactly_as_many_pending_jobs_as_it_may() {
+    let opened = open(MANY);
+    let token = limited("a", Some(5), None);
+    let admitted: usize = std::thread::scope(|scope| {
+        let (opened, token) = (&opened, &token);
+        let clients: Vec<_> = (0..16_u8)
+            .map(|client| {
+                scope.spawn(move || {
+                    let tries = (0..4).map(|_| opened.admit(of_token(token, &[client])));
+                    tries.filter(Result::is_ok).count()
+                })
+            })
+            .collect();
+        clients
+            .into_iter()
+            .map(|client| client.join().expect("no panic"))
+            .sum()
+    });
+    assert_eq!(admitted, 5);
+    let spent = Err(Refused::Spent(Spent::OpenJobs(5)));
+    let opened = opened.again(MANY);
+    assert_eq!(opened.admit(of_token(&token, b"x")), spent);
+    assert_eq!(
+        block(opened.store.spent(token.clone())).expect("read"),
+        Some(Spent::OpenJobs(5))
+    );
+    // Another token has its own limit, and requests without one have none.
+    opened.new_job(of_token(&limited("b", Some(1), None), b"x"));
+    let other = opened.new_job(job(None, b"x"));
+    // Jobs that end make room: done, dead and cancelled ones.
+    opened.store.done_through("p", "s", 2).expect("stored");
+    opened.store.dead(3, &Value::Null).expect("stored");
+    block(opened.store.cancel(4)).expect("stored");
+    // A request of several parts is admitted as a whole, or counts nothing.
+    let parts = |count: usize| vec![of_token(&token, b"y"); count];
+    let refused = opened.admit_all(parts(5));
+    assert_eq!(refused, Err((4, Refused::Spent(Spent::OpenJobs(5)))));
+    assert_eq!(opened.admit_all(parts(4)).expect("admitted").len(), 4);
+    assert_eq!(opened.admit(of_token(&token, b"x")), spent);
+    // A replay has no token.
+    assert!(matches!(
+        block(opened.store.replay(1)),
+        Ok(Touched::Done(_))
+    ));
+    opened
+        .store
+        .done_through("p", "s", other.id + 100)
+        .expect("stored");
+    assert_eq!(
+        block(opened.store.spent(token.clone())).expect("read"),
+        None
+    );
+    opened.new_job(of_token(&token, b"z"));
+}
+
+#[test]
+fn a_token_waits_for_its_rows_also_after_a_restart() {
+    let opened = open(MANY);
+    let (slow, fast) = (
+        limited("slow", None, Some(1)),
+        limited("fast", None, Some(100)),
+    );
+    let wait = |opened: &Opened, token: &TokenLimits| match block(opened.store.spent(token.clone()))
+    {
+        Ok(Some(Spent::Rows(seconds))) => seconds,
+        Ok(None) => 0,
+        other => panic!("{other:?}"),
+    };
+    opened.new_job(of_token(&slow, b"0123456789"));
+    opened.new_job(of_token(&fast, b"012345678901234567890123456789"));
+    let last = opened.new_job(job(None, b"0123456789"));
+    assert_eq!((wait(&opened, &slow), wait(&opened, &fast)), (0, 0));
+    opened
+        .store
+        .done_with_rows("p", "s", last.id, 50_000)
+        .expect("stored");
+    // A fifth of the bytes at 1 row a second, and three fifths at 100.
+    let is_about = |waits: u64, seconds: u64| waits <= seconds && waits + 100 > seconds;
+    assert!(
+        is_about(wait(&opened, &slow), 10_000),
+        "{}",
+        wait(&opened, &slow)
+    );
+    assert!(
+        is_about(wait(&opened, &fast), 300),
+        "{}",
+        wait(&opened, &fast)
+    );
+    let opened = opened.again(MANY);
+    assert!(
+        is_about(wait(&opened, &slow), 10_000),
+        "{}",
+        wait(&opened, &slow)
+    );
+    assert!(matches!(
+        opened.admit(of_token(&slow, b"x")),
+        Err(Refused::Spent(Spent::Rows(_)))
+    ));
+    // Jobs without a token bring no wait, and rows add up.
+    let last = opened.new_job(job(None, b"x"));
+    opened
+        .store
+        .done_with_rows("p", "s", last.id, 50_000)
+        .expect("stored");
+    assert!(
+        is_about(wait(&opened, &slow), 10_000),
+        "{}",
+        wait(&opened, &slow)
+    );
+    // The store keeps a token that waits, and forgets the others.
+    let keeps = Retention {
+        bodies: Duration::MAX,
+        bytes: u64::MAX,
+        jobs: Duration::MAX,
+        rows: u64::MAX,
+    };
+    opened.store.forget(keeps).expect("stored");
+    assert!(
+        is_about(wait(&opened, &slow), 10_000),
+        "{}",
+        wait(&opened, &slow)
+    );
+}
+
+#[test]
+fn a_store_of_the_first_version_keeps_its_jobs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("jobs.db");
+    let connection = tables::connect(&file).expect("a file");
+    connection.execute_batch(tables::TABLES).expect("tables");
+    let sql = "INSERT INTO job (pipeline, stream, format, bytes, sha256, state, received, body) \
+               VALUES ('p', 's', 'jsonl', 2, zeroblob(32), 'pending', 1, '{}'); PRAGMA user_version = 1";
+    let sql = sql.replace("'{}'", "x'7b7d'");
+    connection.execute_batch(&sql).expect("a job");
+    drop(connection);
+    for _ in 0..2 {
+        let (store, threads) = Store::open(&file, MANY).expect("a store");
+        assert_eq!(store.held().jobs, 1);
+        let job = block(store.job(1)).expect("read").expect("the job");
+        assert_eq!((job.state, job.bytes), (JobState::Pending, 2));
+        drop(store);
+        threads.join();
+    }
+    let connection = tables::connect(&file).expect("a file");
+    connection
+        .execute_batch("PRAGMA user_version = 99")
+        .expect("a version");
+    drop(connection);
+    assert!(matches!(
+        Store::open(&file, MANY),
+        Err(StoreError::Version(99))
+    ));
 }

@@ -199,7 +199,8 @@ impl Live {
         self.work
             .metrics
             .ran((pipeline, stream), Ended::Committed(rows), took);
-        self.work.store.done_through(pipeline, stream, last)?;
+        let store = &self.work.store;
+        store.done_with_rows(pipeline, stream, last, rows)?;
         let run = LastRun {
             ended_ms: now_ms(),
             seconds: took.as_secs_f64(),

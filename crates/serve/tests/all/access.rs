@@ -30,6 +30,8 @@ fn token(folder: &Path, scopes: &[&str], requests_per_second: Option<u64>) -> St
         scopes: scopes.iter().map(scope).collect(),
         requests_per_second,
         bytes_per_second: None,
+        rows_per_second: None,
+        open_jobs: None,
     };
     TokenFile::of(folder).add(new).expect("a token").1
 }

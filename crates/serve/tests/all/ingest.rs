@@ -144,6 +144,16 @@ fn requests_that_are_wrong_are_told_what_is_wrong() {
             400,
             "invalid_query",
         ),
+        (
+            b"GET /v1/jobs?limit=1001 HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
+            400,
+            "invalid_query",
+        ),
+        (
+            request("/v1/ingest/p/s?wait=maybe", json, b""),
+            400,
+            "invalid_query",
+        ),
         (request("/v1/ingest/p/%ff", json, b""), 400, "invalid_path"),
         (
             b"GET /v1/jobs/x HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),

@@ -10,3 +10,4 @@ mod run_pages;
 mod runs;
 mod schedules;
 mod support;
+mod token_limits;

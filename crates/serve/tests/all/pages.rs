@@ -279,6 +279,8 @@ fn a_token_sees_the_pages_of_its_scopes() {
             scopes: scopes.iter().map(scope).collect(),
             requests_per_second: None,
             bytes_per_second: None,
+            rows_per_second: None,
+            open_jobs: None,
         };
         let secret = TokenFile::of(&state).add(new).expect("a token").1;
         let basic = base64::engine::general_purpose::STANDARD.encode(format!("me:{secret}"));

@@ -216,6 +216,8 @@ fn a_token_sees_the_runs_of_its_pipelines() {
             scopes: vec![Scope::try_from(scope.to_owned()).expect("a scope")],
             requests_per_second: None,
             bytes_per_second: None,
+            rows_per_second: None,
+            open_jobs: None,
         };
         let secret = TokenFile::of(&state).add(new).expect("a token").1;
         let basic = base64::engine::general_purpose::STANDARD.encode(format!("me:{secret}"));
@@ -283,6 +285,8 @@ fn rejects_are_shown_and_their_values_only_to_operators() {
             scopes: vec![Scope::try_from(scope.to_owned()).expect("a scope")],
             requests_per_second: None,
             bytes_per_second: None,
+            rows_per_second: None,
+            open_jobs: None,
         };
         let secret = TokenFile::of(&state).add(new).expect("a token").1;
         let basic = base64::engine::general_purpose::STANDARD.encode(format!("me:{secret}"));

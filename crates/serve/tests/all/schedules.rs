@@ -175,6 +175,20 @@ fn a_request_becomes_a_run_with_a_report() {
         error["code"].is_string() && error["hint"].is_string(),
         "{error:#}"
     );
+    for limit in ["0", "1001", "-1", "many"] {
+        let refused = client.get(&format!("/v1/runs?limit={limit}"));
+        let error = &refused.body["error"];
+        assert_eq!(
+            (refused.status, &error["code"]),
+            (400, &"invalid_query".into()),
+            "{error}"
+        );
+        let text = format!("limit={limit:?} is not a whole number from 1 to 1000");
+        assert_eq!(error["message"], text);
+    }
+    let address = runs_address(&mut client);
+    let text = crate::pages::get(address, "/v1/runs?limit=2", "").text;
+    assert!(text.ends_with("}\n"), "{text:?}");
     let page = client.get("/v1/runs?limit=2");
     let ids: Vec<_> = page.body["runs"]
         .as_array()

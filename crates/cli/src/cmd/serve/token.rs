@@ -1,15 +1,22 @@
 //! `rapidbyte serve token`
 
-use std::path::PathBuf;
+use std::collections::{BTreeSet, HashSet};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueHint};
-use rapidbyte::{Class, Failure};
+use rapidbyte::{Class, Failure, History, PastRuns};
 use rapidbyte_serve::{NewToken, Scope, Token, TokenFile};
 use serde_json::{Value, json};
 
 use super::{Place, size};
+use crate::args::Common;
 use crate::output::{Output, table};
+use crate::setup;
 use rapidbyte_page::clock::utc_ms;
+
+/// The largest limit of rows and jobs. A larger one limits nothing.
+const MAX_LIMIT: u64 = 1_000_000_000_000;
 
 /// `serve token`
 #[derive(Debug, Subcommand)]
@@ -35,6 +42,12 @@ Examples:
         /// Allow bodies of this size a second.
         #[arg(long, value_name = "SIZE", value_parser = size)]
         bytes_per_second: Option<u64>,
+        /// Allow this many rows a second. They are counted when they are committed: a token waits for its last rows.
+        #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1..=MAX_LIMIT))]
+        rows_per_second: Option<u64>,
+        /// Allow this many pending jobs at the same time.
+        #[arg(long, value_name = "JOBS", value_parser = clap::value_parser!(u64).range(1..=MAX_LIMIT))]
+        open_jobs: Option<u64>,
         #[command(flatten)]
         of: OfServer,
     },
@@ -58,16 +71,23 @@ Examples:
 /// Which server.
 #[derive(Debug, Args)]
 pub struct OfServer {
-    /// The folder of the pipeline files.
-    #[arg(long, value_name = "FOLDER", default_value = ".", value_hint = ValueHint::DirPath)]
-    pub pipelines: PathBuf,
+    /// The folder of the pipeline files (default: this folder).
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub pipelines: Option<PathBuf>,
     #[command(flatten)]
     pub place: Place,
 }
 
 impl OfServer {
     fn file(&self) -> TokenFile {
-        TokenFile::of(&self.place.of(&self.pipelines))
+        let here = Path::new(".");
+        TokenFile::of(&self.place.of(self.pipelines.as_deref().unwrap_or(here)))
+    }
+
+    /// The folder of the pipeline files, if the command knows it: with `--data` alone it may be any.
+    fn folder(&self) -> Option<&Path> {
+        let here = self.place.data.is_none().then_some(Path::new("."));
+        self.pipelines.as_deref().or(here)
     }
 }
 
@@ -75,7 +95,7 @@ fn scope(text: &str) -> Result<Scope, String> {
     Scope::try_from(text.to_owned())
 }
 
-pub fn run(verb: &TokenVerb, output: &Output) -> Result<(), Failure> {
+pub fn run(verb: &TokenVerb, common: &Common, output: &Output) -> Result<(), Failure> {
     let unusable = |error| {
         Failure::new(Class::Environment, "tokens_unreadable", error)
             .hint("look at tokens.json in the folder of --data")
@@ -86,6 +106,8 @@ pub fn run(verb: &TokenVerb, output: &Output) -> Result<(), Failure> {
             name,
             rate,
             bytes_per_second,
+            rows_per_second,
+            open_jobs,
             of,
         } => {
             let new = NewToken {
@@ -93,8 +115,11 @@ pub fn run(verb: &TokenVerb, output: &Output) -> Result<(), Failure> {
                 scopes: scopes.clone(),
                 requests_per_second: *rate,
                 bytes_per_second: *bytes_per_second,
+                rows_per_second: *rows_per_second,
+                open_jobs: *open_jobs,
             };
             let (token, secret) = of.file().add(new).map_err(unusable)?;
+            warn_of_unknown(scopes, of, common, output);
             output
                 .document(&json!({ "status": "ok", "token": document(&token), "secret": secret }));
             output.text(&format!(
@@ -128,6 +153,34 @@ pub fn run(verb: &TokenVerb, output: &Output) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A token for a pipeline that does not exist may have a wrong name. The pipeline may also come later.
+fn warn_of_unknown(scopes: &[Scope], of: &OfServer, common: &Common, output: &Output) {
+    let named: BTreeSet<&str> = scopes.iter().filter_map(Scope::pipeline).collect();
+    let Some(folder) = of.folder().filter(|_| !named.is_empty()) else {
+        return;
+    };
+    let known = names(folder, common);
+    for name in named.into_iter().filter(|name| !known.contains(*name)) {
+        let text = format!(
+            "no file of {} has a pipeline {name:?}: the token is for this name only",
+            folder.display()
+        );
+        output.warn_of(&text, json!({ "pipeline": name }));
+    }
+}
+
+/// The names of the pipelines of a folder. A file without one is left out.
+fn names(folder: &Path, common: &Common) -> HashSet<String> {
+    let environment = setup::environment(common);
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let files = files.map(|file| file.path()).filter(|path| {
+        let ending = path.extension().and_then(OsStr::to_str);
+        matches!(ending, Some("yaml" | "yml"))
+    });
+    let named = files.filter_map(|file| PastRuns::of_file(&file, &environment, &History::Off).ok());
+    named.map(|named| named.pipeline().to_owned()).collect()
+}
+
 fn scopes(token: &Token) -> String {
     let scopes: Vec<String> = token.scopes.iter().cloned().map(String::from).collect();
     scopes.join(", ")
@@ -137,5 +190,6 @@ fn document(token: &Token) -> Value {
     json!({
         "id": token.id, "name": token.name, "scopes": token.scopes, "created_ms": token.created_ms,
         "requests_per_second": token.requests_per_second, "bytes_per_second": token.bytes_per_second,
+        "rows_per_second": token.rows_per_second, "open_jobs": token.open_jobs,
     })
 }
