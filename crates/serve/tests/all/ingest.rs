@@ -328,9 +328,10 @@ fn spawn(folder: &Path) -> (Child, SocketAddr) {
 /// sends its request again.
 #[test]
 fn kills_lose_no_job_and_double_none() {
-    const KILLS: usize = 5;
     const CLIENTS: usize = 8;
-    const JOBS: usize = 60;
+    const JOBS_OF_KILL: usize = 96;
+    let kills = support::kills();
+    let jobs = (kills + 1) * JOBS_OF_KILL / CLIENTS;
     let folder = tempfile::tempdir().expect("a folder");
     let (child, address) = spawn(folder.path());
     let running = RwLock::new((child, address));
@@ -340,7 +341,7 @@ fn kills_lose_no_job_and_double_none() {
             let (running, tell) = (&running, tell.clone());
             scope.spawn(move || {
                 let mut ids = Vec::new();
-                for job in 0..JOBS {
+                for job in 0..jobs {
                     let key = format!("{number}-{job}");
                     let headers = format!("{JSON_LINES}Idempotency-Key: {key}\r\n");
                     let body = vec![b'1'; if job % 10 == 0 { 100_000 } else { 100 }];
@@ -366,8 +367,8 @@ fn kills_lose_no_job_and_double_none() {
             })
         };
         let clients: Vec<_> = (0..CLIENTS).map(client).collect();
-        for _ in 0..KILLS {
-            let answers = told.iter().take(CLIENTS * JOBS / (KILLS + 1));
+        for _ in 0..kills {
+            let answers = told.iter().take(JOBS_OF_KILL);
             answers.for_each(drop);
             let mut running = running.write().expect("a server");
             running.0.kill().expect("killed");

@@ -683,8 +683,10 @@ fn spawn(folder: &Path, url: &str) -> (Child, SocketAddr) {
 /// Kills between an answer and a commit, and between a commit and its record.
 #[test]
 fn kills_lose_no_row_and_double_none() {
-    const KILLS: usize = 4;
-    const JOBS: i64 = 100;
+    const CLIENTS: i64 = 4;
+    const JOBS_OF_KILL: usize = 24;
+    let kills = support::kills();
+    let jobs = (kills as i64 + 1) * JOBS_OF_KILL as i64 / CLIENTS;
     let database = shared().database();
     let folder = tempfile::tempdir().expect("a folder");
     let url = database.url();
@@ -692,8 +694,8 @@ fn kills_lose_no_row_and_double_none() {
     let (tell, told) = mpsc::channel();
     std::thread::scope(|scope| {
         let running = &running;
-        let client = scope.spawn(move || {
-            for id in 1..=JOBS {
+        let client = |number: i64, tell: mpsc::Sender<()>| {
+            for id in (1..=jobs).map(|job| number * jobs + job) {
                 // Each fifth job waits for its rows: kills then meet runs at work.
                 let path = if id % 5 == 0 { ROWS_AND_WAIT } else { ROWS };
                 let headers = format!("{JSON_LINES}Idempotency-Key: {id}\r\n");
@@ -714,19 +716,23 @@ fn kills_lose_no_row_and_double_none() {
                     }
                 }
             }
-        });
-        for _ in 0..KILLS {
-            let requests = told.iter().take(JOBS as usize / (KILLS + 1));
+        };
+        for number in 0..CLIENTS {
+            let tell = tell.clone();
+            scope.spawn(move || client(number, tell));
+        }
+        for _ in 0..kills {
+            let requests = told.iter().take(JOBS_OF_KILL);
             requests.for_each(drop);
             let mut running = running.write().expect("a server");
             running.0.kill().expect("killed");
             running.0.wait().expect("ended");
             *running = spawn(folder.path(), &url);
         }
-        client.join().expect("the client");
     });
     let (mut child, address) = running.into_inner().expect("a server");
-    let last = Client::new(address).post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":101}");
+    let body = format!("{{\"id\":{}}}", CLIENTS * jobs + 1);
+    let last = Client::new(address).post(ROWS_AND_WAIT, JSON_LINES, body.as_bytes());
     assert_eq!(
         (last.status, &last.body["job"]["state"]),
         (200, &"done".into()),
@@ -735,5 +741,5 @@ fn kills_lose_no_row_and_double_none() {
     );
     child.kill().expect("killed");
     child.wait().expect("ended");
-    assert_eq!(ids(&database), (1..=JOBS + 1).collect::<Vec<_>>());
+    assert_eq!(ids(&database), (1..=CLIENTS * jobs + 1).collect::<Vec<_>>());
 }

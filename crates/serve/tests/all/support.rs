@@ -109,3 +109,9 @@ pub fn form(parts: &[(&str, &[u8])]) -> Vec<u8> {
     body.extend_from_slice(b"--b o--\r\n");
     body
 }
+
+/// How often a test kills its server: `RAPIDBYTE_KILLS` for a longer run than in each test.
+pub fn kills() -> usize {
+    let kills = std::env::var("RAPIDBYTE_KILLS").ok();
+    kills.map_or(50, |kills| kills.parse().expect("a number"))
+}
