@@ -188,7 +188,7 @@ fn of_streams(text: &mut Text, streams: &[StreamState]) {
 
 fn of_runs(text: &mut Text, metrics: &Metrics) {
     let runs = locked(&metrics.0.runs);
-    let help = "Runs by result since the server started.";
+    let help = "Commits of runs, runs that failed and runs that were cancelled, since the server started.";
     let mut family = text.family("rapidbyte_runs_total", Kind::Counter, help);
     for ((pipeline, stream), of_stream) in &runs.by_stream {
         for (result, count) in RESULTS.iter().zip(of_stream.by_result) {
@@ -201,7 +201,7 @@ fn of_runs(text: &mut Text, metrics: &Metrics) {
     for ((pipeline, stream), of_stream) in &runs.by_stream {
         family.add(&of(pipeline, stream), of_stream.rows);
     }
-    let help = "Time of runs, from their plan to their end.";
+    let help = "Time from when a run gets jobs to their commit, or to its failure.";
     let name = "rapidbyte_run_duration_seconds";
     text.family(name, Kind::Histogram, help)
         .add_histogram(&[], &runs.seconds);
