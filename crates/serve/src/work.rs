@@ -399,7 +399,7 @@ impl Shared {
             Ok(()) => return Ok(Turn::More),
             Err(stopped) => stopped,
         };
-        let Left { last, is_first } = left;
+        let Left { last, is_first, .. } = left;
         let tried = match is_first {
             true => tried,
             // Other jobs are committed since, by this run or by another queue.
@@ -570,9 +570,10 @@ impl Shared {
         let live = Live::new(self, key, tried, jobs);
         let live = live.map_err(|problem| (problem, Left::nothing()))?;
         self.live().insert(key.clone(), Arc::clone(&live));
-        let begun = Instant::now();
-        let ran = self.move_rows(pipeline, &live, goes_on);
-        self.live().remove(key);
+        let ran = {
+            let _removed = Unlisted(self, key);
+            self.move_rows(pipeline, &live, goes_on)
+        };
         let failure = match ran {
             Ok(report) => {
                 let ended = live.ended(report.rows);
@@ -584,8 +585,9 @@ impl Shared {
             Class::Cancelled => Ended::Cancelled,
             _ => Ended::Failed,
         };
-        self.metrics.ran((&key.0, &key.1), ended, begun.elapsed());
-        Err((failure.into(), live.left()))
+        let left = live.left();
+        self.metrics.ran((&key.0, &key.1), ended, left.at.elapsed());
+        Err((failure.into(), left))
     }
 
     fn move_rows(
@@ -666,6 +668,15 @@ impl Shared {
                 return Ok(());
             }
         }
+    }
+}
+
+/// A run that is not listed any more when this is dropped, whatever ended it.
+struct Unlisted<'a>(&'a Shared, &'a Key);
+
+impl Drop for Unlisted<'_> {
+    fn drop(&mut self) {
+        self.0.live().remove(self.1);
     }
 }
 

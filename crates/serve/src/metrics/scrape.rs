@@ -188,7 +188,8 @@ fn of_streams(text: &mut Text, streams: &[StreamState]) {
 
 fn of_runs(text: &mut Text, metrics: &Metrics) {
     let runs = locked(&metrics.0.runs);
-    let help = "Commits of runs, runs that failed and runs that were cancelled, since the server started.";
+    let help =
+        "Commits of runs, runs that failed and runs that were cancelled, since the server started.";
     let mut family = text.family("rapidbyte_runs_total", Kind::Counter, help);
     for ((pipeline, stream), of_stream) in &runs.by_stream {
         for (result, count) in RESULTS.iter().zip(of_stream.by_result) {

@@ -67,6 +67,8 @@ pub(super) struct Left {
     pub last: Option<i64>,
     /// They are the jobs that it began with.
     pub is_first: bool,
+    /// When it got them.
+    pub at: Instant,
 }
 
 impl Left {
@@ -75,6 +77,7 @@ impl Left {
         Self {
             last: None,
             is_first: true,
+            at: Instant::now(),
         }
     }
 }
@@ -236,6 +239,7 @@ impl Live {
         Left {
             last: state.current.as_ref().map(|taken| taken.last),
             is_first: state.committed == 0,
+            at: state.current.as_ref().map_or(self.begun, |taken| taken.at),
         }
     }
 
