@@ -325,9 +325,30 @@ impl Rows {
     }
 
     /// Counts a row whose values are all there.
-    pub(crate) fn end_row(&mut self) {
+    ///
+    /// Errors: `record_too_large` for a row that takes more in the columns than a record may have. Its text may be
+    /// much shorter: a list of the number 0 has two characters for each eight bytes.
+    pub(crate) fn end_row(&mut self) -> Result<(), FormatError> {
+        let bytes = self.columns.iter().map(Column::bytes).sum();
+        // A batch beside the record: short records have wide values and bitmaps too. Whoever takes the batch has room for
+        // both.
+        let most = self
+            .limits
+            .max_record_bytes
+            .saturating_add(self.limits.batch_bytes);
+        let added = bytes - self.bytes.min(bytes);
+        if added > most {
+            let limit = self.limits.max_record_bytes;
+            let text =
+                format!("a record that takes {added} bytes in its columns, the limit is {limit}");
+            return Err(FormatError::new("record_too_large", text).hint(format!(
+                "raise resources.max_record_bytes to {}mb: a number takes up to eight bytes",
+                added.div_ceil(1 << 20)
+            )));
+        }
         self.rows += 1;
-        self.bytes = self.columns.iter().map(Column::bytes).sum();
+        self.bytes = bytes;
+        Ok(())
     }
 
     /// Says how many values each column has been given.

@@ -183,7 +183,7 @@ impl Fields {
                 return Err(rows.refuse(*misfit, *target).line(record.line));
             }
         }
-        rows.end_row();
+        rows.end_row().map_err(|error| error.line(record.line))?;
         // One huge field must not keep its room.
         self.scratch.clear();
         self.scratch.shrink_to(LARGE_BYTES);

@@ -196,8 +196,7 @@ impl Keys {
             };
             pushed.map_err(|misfit| rows.refuse(*misfit, target).line(line))?;
         }
-        rows.end_row();
-        Ok(())
+        rows.end_row().map_err(|error| error.line(line))
     }
 
     /// Errors: `jsonl_missing_key`.
