@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{Schema, SchemaRef};
+use rapidbyte_wire::name::shown;
 use rapidbyte_wire::types::is_stored;
 
 use crate::FormatError;
@@ -233,7 +234,7 @@ impl Rows {
                     if targets[at].replace(fields.len()).is_some() {
                         return Err(FormatError::new(
                             "unknown_column",
-                            format!("column {name:?} is selected twice"),
+                            format!("column {} is selected twice", shown(name)),
                         )
                         .column(name));
                     }
@@ -377,7 +378,7 @@ pub(crate) fn unknown_column(name: &str, schema: &Schema) -> FormatError {
     let known: Vec<_> = schema.fields().iter().map(|f| f.name().as_str()).collect();
     FormatError::new(
         "unknown_column",
-        format!("the stream does not have a column {name:?}"),
+        format!("the stream does not have a column {}", shown(name)),
     )
     .hint(format!("use one of {}", known.join(", ")))
     .column(name)

@@ -391,6 +391,22 @@ fn a_record_that_is_short_as_text_and_large_in_its_columns_is_refused() {
 }
 
 #[test]
+fn a_long_name_from_the_data_is_cut_in_its_error() {
+    let long = "n".repeat(5000);
+    let columns = [("a", "struct<b: int64>")];
+    for (format, file) in [
+        (csv(), format!("a,{long}\n")),
+        (csv(), format!("{long},{long}\n")),
+        (Format::jsonl(), format!("{{\"{long}\":1}}\n")),
+        (Format::jsonl(), format!("{{\"a\":{{\"{long}\":1}}}}\n")),
+    ] {
+        let error = fails(&format, &columns, file.as_bytes());
+        let has = |chars: usize| error.message.contains(&"n".repeat(chars));
+        assert!(has(60) && !has(101), "{}", error.message);
+    }
+}
+
+#[test]
 fn batches_end_at_their_bytes_and_at_their_rows() {
     let schema = schema(&[("a", "int64"), ("s", "string")]);
     let csv_file = "1,abcdefgh\n".repeat(1000);
