@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use rapidbyte_pg::cast::Read;
+use rapidbyte_pg::cast::{Read, Texts};
 use rapidbyte_pg::ident::{qualified, quote_ident};
 use rapidbyte_pg::insert::{self, BoundRows, Parameter};
 use rapidbyte_pg::model::Generated;
@@ -57,8 +57,8 @@ pub(crate) fn prepare(
 struct Staged {
     /// The row type.
     ty: String,
-    /// For each column whether it is cast.
-    casts: Vec<bool>,
+    /// For each column that is cast, where its texts are from.
+    casts: Vec<Option<Texts>>,
     parameter: Parameter,
 }
 
@@ -107,7 +107,7 @@ impl Staged {
     fn statement(&self, name: &Name, columns: &[Column]) -> String {
         let names: Vec<_> = columns.iter().map(|c| quote_ident(&c.name)).collect();
         let reads: Vec<Option<Read>> = (columns.iter().zip(&self.casts).enumerate())
-            .map(|(place, (column, is_cast))| is_cast.then(|| read(place, column)))
+            .map(|(place, (column, texts))| Some(read(place, column, (*texts)?)))
             .collect();
         let given: Vec<_> = (reads.iter().enumerate())
             .map(|(place, read)| match read {
@@ -130,8 +130,11 @@ impl Staged {
     }
 }
 
-/// The columns of the staged rows, and which are cast from text.
-fn staged_columns(schema: &Schema, columns: &[Column]) -> Result<(Vec<Column>, Vec<bool>)> {
+/// The columns of the staged rows, and where the texts of those that are cast are from.
+fn staged_columns(
+    schema: &Schema,
+    columns: &[Column],
+) -> Result<(Vec<Column>, Vec<Option<Texts>>)> {
     let mut rows = Vec::with_capacity(columns.len());
     let mut casts = Vec::with_capacity(columns.len());
     for (field, column) in schema.fields().iter().zip(columns) {
@@ -143,14 +146,14 @@ fn staged_columns(schema: &Schema, columns: &[Column]) -> Result<(Vec<Column>, V
                 ..column.clone()
             },
         });
-        casts.push(is_cast);
+        casts.push(is_cast.then(|| Texts::of(field)));
     }
     Ok((rows, casts))
 }
 
 /// Reads the text of a column.
-fn read(place: usize, column: &Column) -> Read {
-    cast::read("u", "u.n + $2::int8", place, column)
+fn read(place: usize, column: &Column, texts: Texts) -> Read {
+    cast::read("u", "u.n + $2::int8", place, column, texts)
 }
 
 /// The error of an INSERT with the row of the batch that it is about; nothing where the server reads every text of
@@ -235,7 +238,8 @@ impl Trial for Rows<'_> {
         let some = places.get(casts).unwrap_or_default();
         let reads: Vec<Read> = some
             .iter()
-            .filter_map(|place| Some(read(*place, targets.get(*place)?)))
+            // The error of any other refusal names its row, and needs no search.
+            .filter_map(|place| Some(read(*place, targets.get(*place)?, Texts::Plain)))
             .collect();
         let sql = counted("u", &self.rows_of, &reads);
         let asked = self.ask(rows, &sql);

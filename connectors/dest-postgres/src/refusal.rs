@@ -139,7 +139,7 @@ fn does_not_fit(row: u64, column: &Column, text: &str) -> Error {
              timestamp in the source's schema, which reads it, or convert the text in the source"
         }
         false => {
-            "the server would cut, round or reinterpret it: give the target's column another type (text \
+            "the server would cut, round, reinterpret or respell it: give the target's column another type (text \
              holds it), or convert the text in the source"
         }
     };

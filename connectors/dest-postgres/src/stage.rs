@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use rapidbyte_pg::cast::{self, Read};
+use rapidbyte_pg::cast::{self, Read, Texts};
 use rapidbyte_pg::ident::{quote_ident, quote_literal};
 use rapidbyte_pg::model::Generated;
 use rapidbyte_pg::{Column, Fit as PgFit, fit};
@@ -40,8 +40,8 @@ pub(crate) struct Stage {
     table: &'static str,
     pub merge: Merge,
     targets: Vec<Column>,
-    /// Which of them the server reads from text.
-    casts: Vec<bool>,
+    /// Where the texts are from, for those that the server reads from text.
+    casts: Vec<Option<Texts>>,
     /// Rows of the stream in earlier transactions.
     before: u64,
 }
@@ -82,7 +82,7 @@ impl Stage {
 
     /// Whether the server reads some columns from text.
     pub(crate) fn has_casts(&self) -> bool {
-        self.casts.contains(&true)
+        self.casts.iter().any(Option::is_some)
     }
 
     /// The names of the columns of the key, in its order.
@@ -109,7 +109,7 @@ impl Stage {
     ) -> Result<Self> {
         let is_cast = |(field, column): (&std::sync::Arc<Field>, &Column)| {
             let fit = fit(field, column).map_err(convert)?;
-            Ok(matches!(fit, PgFit::Cast(_)))
+            Ok(matches!(fit, PgFit::Cast(_)).then(|| Texts::of(field)))
         };
         let pairs = schema.fields().iter().zip(targets);
         Ok(Self {
@@ -124,7 +124,7 @@ impl Stage {
     /// The columns to encode for, with the row's number last.
     pub(crate) fn columns(&self) -> Vec<Column> {
         let staged = self.targets.iter().zip(&self.casts);
-        let staged = staged.map(|(column, is_cast)| match is_cast {
+        let staged = staged.map(|(column, texts)| match texts.is_some() {
             true => column.as_text(),
             false => column.clone(),
         });
@@ -135,10 +135,14 @@ impl Stage {
     /// Makes the temporary table. It ends with the transaction, so it works behind poolers.
     pub(crate) fn make(&self, client: &mut Client) -> Result<()> {
         let columns: Vec<String> = (self.targets.iter().zip(&self.casts).enumerate())
-            .map(|(place, (column, is_cast))| {
-                let collation = column.collation.as_deref().filter(|_| !is_cast);
+            .map(|(place, (column, texts))| {
+                let collation = column.collation.as_deref().filter(|_| texts.is_none());
                 let collation = collation.map(|name| format!(" COLLATE {name}"));
-                let ty = if *is_cast { "text" } else { &column.type_text };
+                let ty = if texts.is_some() {
+                    "text"
+                } else {
+                    &column.type_text
+                };
                 format!("c{place} {ty}{}", collation.unwrap_or_default())
             })
             .collect();
@@ -182,7 +186,7 @@ impl Stage {
         name: &Name,
         rows: u64,
     ) -> Result<()> {
-        let savepoint = match self.casts.contains(&true) {
+        let savepoint = match self.has_casts() {
             true => format!("SAVEPOINT {SAVEPOINT}; "),
             false => String::new(),
         };
@@ -303,7 +307,7 @@ impl Stage {
     /// `SELECT` of the last version of each key, or the last of the rows of each key and version: the
     /// columns as they go into the table.
     fn last(&self) -> String {
-        let from = match self.casts.contains(&true) {
+        let from = match self.has_casts() {
             true => self.read(),
             false => self.table.to_owned(),
         };
@@ -320,7 +324,7 @@ impl Stage {
         let row = format!("s.n + {}", self.before + 1);
         let columns = self.targets.iter().zip(&self.casts).enumerate();
         let reads: Vec<Option<Read>> = columns
-            .map(|(place, (column, is_cast))| is_cast.then(|| cast::read("s", &row, place, column)))
+            .map(|(place, (column, texts))| Some(cast::read("s", &row, place, column, (*texts)?)))
             .collect();
         let columns: Vec<String> = (self.targets.iter().zip(&reads).enumerate())
             .map(|(place, (column, read))| match read {
@@ -434,7 +438,11 @@ impl Trial for StagedRows<'_> {
         let some = places.get(casts).unwrap_or_default();
         let reads: Vec<Read> = some
             .iter()
-            .filter_map(|place| Some(cast::read("s", &row, *place, targets.get(*place)?)))
+            .filter_map(|place| {
+                // The error of any other refusal names its row, and needs no search.
+                let texts = Texts::Plain;
+                Some(cast::read("s", &row, *place, targets.get(*place)?, texts))
+            })
             .collect();
         let from = format!(
             "{STAGED} AS s WHERE s.n >= {} AND s.n < {}",

@@ -1,6 +1,7 @@
 //! The one error of this crate.
 
 use arrow_schema::ArrowError;
+use rapidbyte_wire::name::shown;
 
 /// Bytes that cannot be read, or values that cannot be written, exactly.
 ///
@@ -109,7 +110,7 @@ impl ColumnarError {
 
     /// A type without an exact form.
     pub(crate) fn unsupported(column: &str, reason: impl Into<String>) -> Self {
-        let message = format!("column {column:?}: {}", reason.into());
+        let message = format!("column {}: {}", shown(column), reason.into());
         Self::new("unsupported_type", message).column(column)
     }
 }

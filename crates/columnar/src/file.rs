@@ -8,6 +8,7 @@ use arrow_schema::{Schema, SchemaRef};
 use crate::arrow::{ArrowFile, ArrowReader};
 use crate::parquet::{ParquetFile, ParquetReader};
 use crate::{ColumnarError, Limits, ReadAt};
+use rapidbyte_wire::name::shown;
 
 /// Which format a file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -151,13 +152,13 @@ fn places(schema: &SchemaRef, wanted: Option<&[String]>) -> Result<Vec<usize>, C
     for name in wanted {
         let Some((place, _)) = schema.fields().find(name) else {
             let known: Vec<_> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-            let text = format!("the file does not have a column {name:?}");
+            let text = format!("the file does not have a column {}", shown(name));
             return Err(ColumnarError::new("unknown_column", text)
                 .hint(format!("use one of {}", known.join(", ")))
                 .column(name));
         };
         if places.contains(&place) {
-            let text = format!("column {name:?} is selected twice");
+            let text = format!("column {} is selected twice", shown(name));
             return Err(ColumnarError::new("unknown_column", text).column(name));
         }
         places.push(place);

@@ -7,6 +7,7 @@ use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};
 
 use crate::portable::{convert_rows, reason};
 use crate::{ColumnarError, Limits};
+use rapidbyte_wire::name::shown;
 
 /// Rows whose sizes are computed together. This keeps the table of sizes small, and also a batch of
 /// few and narrow columns.
@@ -79,7 +80,7 @@ impl Pieces {
                 let part = convert_rows(&slice.slice(0, rows), field.data_type());
                 let part = part.and_then(|part| compact(part, limits).map_err(|error| (0, error)));
                 part.map_err(|(row, error)| {
-                    let text = format!("column {:?}: {}", field.name(), reason(&error));
+                    let text = format!("column {}: {}", shown(field.name()), reason(&error));
                     ColumnarError::new("value_does_not_fit", text)
                         .column(field.name())
                         .row(first_row + row)

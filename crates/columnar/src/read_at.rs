@@ -80,6 +80,31 @@ pub(crate) fn fetch<R: ReadAt>(
     read.map(Bytes::from).map_err(|error| failed(&error))
 }
 
+/// The place of the first `sign` between two places of the file. Holds two pieces of it. The caller has checked that the
+/// file is long enough.
+pub(crate) fn find<R: ReadAt>(
+    source: &R,
+    sign: &[u8],
+    from: u64,
+    to: u64,
+) -> Result<Option<u64>, ColumnarError> {
+    let finder = memchr::memmem::Finder::new(sign);
+    let (mut at, mut window) = (from, Vec::new());
+    while at < to {
+        // At most `READ_BYTES`.
+        let piece = fetch(source, at, (to - at).min(READ_BYTES) as usize)?;
+        let begin = at - window.len() as u64;
+        window.extend_from_slice(&piece);
+        if let Some(place) = finder.find(&window) {
+            return Ok(Some(begin + place as u64));
+        }
+        at += piece.len() as u64;
+        // The sign may lie in two pieces.
+        window.drain(..window.len().saturating_sub(sign.len() - 1));
+    }
+    Ok(None)
+}
+
 /// A failed read or write.
 pub(crate) fn failed(error: &io::Error) -> ColumnarError {
     ColumnarError::new("file_io", error.to_string())
@@ -99,6 +124,20 @@ mod tests {
         fn read(&self, offset: u64, len: u32) -> io::Result<Vec<u8>> {
             self.0.read(offset, len.min(3))
         }
+    }
+
+    #[test]
+    fn a_sign_is_found_across_pieces_and_only_inside_its_bounds() {
+        let mut file = vec![b'.'; READ_BYTES as usize * 2];
+        let seam = READ_BYTES as usize - 2;
+        file[seam..seam + 4].copy_from_slice(b"sign");
+        let size = file.size();
+        let place = |from, to| find(&file, b"sign", from, to).unwrap();
+        assert_eq!(place(0, size), Some(seam as u64));
+        assert_eq!(place(seam as u64, seam as u64 + 4), Some(seam as u64));
+        assert_eq!(place(seam as u64 + 1, size), None);
+        assert_eq!(place(0, seam as u64 + 3), None);
+        assert_eq!(place(9, 9), None);
     }
 
     #[test]

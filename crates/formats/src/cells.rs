@@ -5,6 +5,7 @@ use arrow_buffer::{
     ArrowNativeType, BooleanBuffer, IntervalMonthDayNano, NullBuffer, ScalarBuffer, i256,
 };
 use arrow_schema::{DataType, FieldRef, IntervalUnit, TimeUnit};
+use rapidbyte_wire::name::shown;
 use rapidbyte_wire::types::{data_type_name, is_json, is_uuid};
 
 use crate::error::{FormatError, Misfit};
@@ -394,9 +395,9 @@ impl Cells {
             out.push(b':');
             values
                 .write_json(row, form, out)
-                .map_err(|m| m.below(&format!("{{{key:?}}}")))?;
+                .map_err(|m| m.below(&format!("{{{}}}", shown(&key))))?;
             if seen.contains(&key) {
-                let reason = format!("has the key {key:?} twice, which JSON cannot hold");
+                let reason = format!("has the key {} twice, which JSON cannot hold", shown(&key));
                 return Err(Misfit::new("jsonl_duplicate_key", &self.field, reason));
             }
             seen.insert(key);

@@ -7,6 +7,7 @@ use arrow_array::{ArrayRef, make_array};
 use arrow_buffer::{BooleanBufferBuilder, Buffer, IntervalMonthDayNano, NullBufferBuilder, i256};
 use arrow_data::ArrayData;
 use arrow_schema::{DataType, Field, FieldRef, IntervalUnit, TimeUnit};
+use rapidbyte_wire::name::shown;
 use rapidbyte_wire::types::{is_json, is_uuid};
 
 use crate::error::{FormatError, Misfit};
@@ -217,7 +218,8 @@ impl Column {
         }
         let name = self.field.name();
         let text = format!(
-            "column {name:?} ({}): the parts of {:?} differ from the type",
+            "column {} ({}): the parts of {:?} differ from the type",
+            shown(name),
             rapidbyte_wire::types::type_name(&self.field),
             pattern.as_str()
         );
@@ -742,14 +744,15 @@ fn push_struct(columns: &mut [Column], field: &Field, json: &str) -> Result<(), 
                 .iter()
                 .position(|c| *c.field.name() == *key)
                 .ok_or_else(|| {
-                    let reason = format!("has the key {key:?}, which the type does not have");
+                    let reason =
+                        format!("has the key {}, which the type does not have", shown(&key));
                     Misfit::new("jsonl_unknown_field", field, reason)
                 })?,
         };
         next = at + 1;
         let column = &mut columns[at];
         if column.nulls.len() > rows {
-            let reason = format!("has the key {key:?} twice");
+            let reason = format!("has the key {} twice", shown(&key));
             return Err(Misfit::new("jsonl_duplicate_key", field, reason));
         }
         column
@@ -773,9 +776,9 @@ fn push_map(kv: &mut [Column; 2], field: &Field, json: &str) -> Result<(), Stop<
             .map_err(|m| m.below("{key}"))?;
         values
             .push_json(value)
-            .map_err(|m| m.below(&format!("{{{key:?}}}")))?;
+            .map_err(|m| m.below(&format!("{{{}}}", shown(&key))))?;
         if seen.contains(&key) {
-            let reason = format!("has the key {key:?} twice");
+            let reason = format!("has the key {} twice", shown(&key));
             return Err(Misfit::new("jsonl_duplicate_key", field, reason));
         }
         seen.insert(key);

@@ -231,8 +231,11 @@ impl Misfit {
     /// The error for a person: `column "total" (int64): "12x" is not a whole number`.
     pub(crate) fn into_error(self, column: &str) -> FormatError {
         let message = format!(
-            "column {column:?}{} ({}): {}",
-            self.path, self.type_name, self.reason
+            "column {}{} ({}): {}",
+            rapidbyte_wire::name::shown(column),
+            self.path,
+            self.type_name,
+            self.reason
         );
         let error = FormatError::new(self.code, message).column(column);
         match self.code {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{Schema, SchemaRef};
+use rapidbyte_wire::name::shown;
 use rapidbyte_wire::types::is_stored;
 
 use crate::FormatError;
@@ -233,7 +234,7 @@ impl Rows {
                     if targets[at].replace(fields.len()).is_some() {
                         return Err(FormatError::new(
                             "unknown_column",
-                            format!("column {name:?} is selected twice"),
+                            format!("column {} is selected twice", shown(name)),
                         )
                         .column(name));
                     }
@@ -325,9 +326,30 @@ impl Rows {
     }
 
     /// Counts a row whose values are all there.
-    pub(crate) fn end_row(&mut self) {
+    ///
+    /// Errors: `record_too_large` for a row that takes more in the columns than a record may have. Its text may be
+    /// much shorter: a list of the number 0 has two characters for each eight bytes.
+    pub(crate) fn end_row(&mut self) -> Result<(), FormatError> {
+        let bytes = self.columns.iter().map(Column::bytes).sum();
+        // A batch beside the record: short records have wide values and bitmaps too. Whoever takes the batch has room for
+        // both.
+        let most = self
+            .limits
+            .max_record_bytes
+            .saturating_add(self.limits.batch_bytes);
+        let added = bytes - self.bytes.min(bytes);
+        if added > most {
+            let limit = self.limits.max_record_bytes;
+            let text =
+                format!("a record that takes {added} bytes in its columns, the limit is {limit}");
+            return Err(FormatError::new("record_too_large", text).hint(format!(
+                "raise resources.max_record_bytes to {}mb: a number takes up to eight bytes",
+                added.div_ceil(1 << 20)
+            )));
+        }
         self.rows += 1;
-        self.bytes = self.columns.iter().map(Column::bytes).sum();
+        self.bytes = bytes;
+        Ok(())
     }
 
     /// Says how many values each column has been given.
@@ -356,7 +378,7 @@ pub(crate) fn unknown_column(name: &str, schema: &Schema) -> FormatError {
     let known: Vec<_> = schema.fields().iter().map(|f| f.name().as_str()).collect();
     FormatError::new(
         "unknown_column",
-        format!("the stream does not have a column {name:?}"),
+        format!("the stream does not have a column {}", shown(name)),
     )
     .hint(format!("use one of {}", known.join(", ")))
     .column(name)

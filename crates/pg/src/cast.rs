@@ -24,12 +24,22 @@
 //! | arrays | the spellings of the elements; character(n) as for a single value | `{"a "}` as character(3)[] |
 //! | xml, tsvector, composites, types of extensions, others | the type's own output alone | |
 //!
+//! JSON has numbers and booleans of its own, so a string of digits may be a postal code. Strings from JSON
+//! ([`Texts::Json`]) have fewer spellings: boolean, integers, real, double precision, oid, xid, cid, xid8 and date take
+//! the type's own output alone, and numeric a number without an exponent, blanks, `+` and leading zeros.
+//!
 //! `reg*` values are read by name only: a number is what the source writes for an object that is gone, and means
 //! another one here. Text into jsonb is not a cast: the encoder refuses repeated keys.
 //!
 //! Sources: PostgreSQL's manual, "Data Types" and "Date/Time Input"; `float8in`, `oidin`, `xidin`, `interval_in`.
 
-use crate::builtin::{self, BPCHAR, NUMERIC, TIMESTAMP, TIMESTAMPTZ, is_reg};
+use arrow_schema::Field;
+use rapidbyte_wire::types::is_json_strings;
+
+use crate::builtin::{
+    self, BOOL, BPCHAR, CID, DATE, FLOAT4, FLOAT8, INT2, INT4, INT8, NUMERIC, OID, TIMESTAMP,
+    TIMESTAMPTZ, XID, XID8, is_reg,
+};
 use crate::ident::qualified;
 use crate::model::{Column, Kind, PgType};
 use crate::types::{self, family::Spelling};
@@ -50,9 +60,28 @@ pub struct Read {
     pub expression: String,
 }
 
+/// Where texts come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Texts {
+    /// From a format or a system whose values are texts, such as CSV.
+    Plain,
+    /// Strings from JSON, which has numbers and booleans beside them.
+    Json,
+}
+
+impl Texts {
+    /// Those of a field.
+    pub fn of(field: &Field) -> Self {
+        match is_json_strings(field) {
+            true => Self::Json,
+            false => Self::Plain,
+        }
+    }
+}
+
 /// Reads the column `{alias}.c{place}`, of type `text`, as the type of `column`. An error names `place` and the
 /// value of `row`, an expression of an integer type.
-pub fn read(alias: &str, row: &str, place: usize, column: &Column) -> Read {
+pub fn read(alias: &str, row: &str, place: usize, column: &Column, texts: Texts) -> Read {
     let target = &column.type_text;
     let (ty, typmod) = column.stripped();
     let text = &format!("{alias}.c{place}");
@@ -64,7 +93,7 @@ pub fn read(alias: &str, row: &str, place: usize, column: &Column) -> Read {
         _ => format!("{text}::{target}"),
     };
     let value = format!("{alias}.v{place}");
-    let Some(condition) = condition(text, &value, ty, typmod) else {
+    let Some(condition) = condition(text, &value, ty, typmod, texts) else {
         return Read {
             value: None,
             expression: cast,
@@ -105,7 +134,7 @@ pub fn source<'a>(alias: &str, from: &str, reads: impl IntoIterator<Item = &'a R
 }
 
 fn has_years(ty: &PgType) -> bool {
-    [builtin::DATE, TIMESTAMP, TIMESTAMPTZ]
+    [DATE, TIMESTAMP, TIMESTAMPTZ]
         .iter()
         .any(|builtin| builtin.oid == ty.oid)
 }
@@ -124,12 +153,18 @@ pub fn is_astronomical(text: &str, column: &Column) -> bool {
 }
 
 /// A condition that holds if the value keeps everything that the text says; `None` if every accepted text does.
-pub(crate) fn condition(text: &str, value: &str, ty: &PgType, typmod: i32) -> Option<String> {
+pub(crate) fn condition(
+    text: &str,
+    value: &str,
+    ty: &PgType,
+    typmod: i32,
+    texts: Texts,
+) -> Option<String> {
     if is_reg(ty.oid) {
         return Some(format!("{text} !~ '^[1-9][0-9]*$'"));
     }
     let modifier = modifier_condition(text, value, ty, typmod);
-    let others: Vec<String> = match accepted(text, value, ty) {
+    let others: Vec<String> = match accepted(text, value, ty, texts) {
         // The output of such an array may repeat the number of a dropped object, so it proves nothing.
         Accepted::Also(condition) if is_array_of_reg(ty) => return Some(condition),
         // If the output repeats the text, the modifier has changed nothing.
@@ -173,7 +208,7 @@ enum Accepted {
     Own,
 }
 
-fn accepted(text: &str, value: &str, ty: &PgType) -> Accepted {
+fn accepted(text: &str, value: &str, ty: &PgType, texts: Texts) -> Accepted {
     if let Kind::Enum { .. } = ty.kind {
         return Accepted::Any;
     }
@@ -184,7 +219,7 @@ fn accepted(text: &str, value: &str, ty: &PgType) -> Accepted {
         };
     }
     if let Kind::Multirange { range } = &ty.kind {
-        return match accepted(text, value, range) {
+        return match accepted(text, value, range, texts) {
             Accepted::Any => Accepted::Any,
             _ => Accepted::Own,
         };
@@ -194,7 +229,7 @@ fn accepted(text: &str, value: &str, ty: &PgType) -> Accepted {
     {
         let (element, _) = element.stripped(-1);
         let name = qualified(&element.schema, &element.name);
-        return match condition("e", &format!("e::{name}"), element, -1) {
+        return match condition("e", &format!("e::{name}"), element, -1, texts) {
             // The elements are checked in the text of the array, before the server has read them.
             Some(each) => Accepted::Also(format!(
                 "(SELECT pg_catalog.bool_and(({each}) IS NOT FALSE) FROM \
@@ -203,13 +238,29 @@ fn accepted(text: &str, value: &str, ty: &PgType) -> Accepted {
             None => Accepted::Any,
         };
     }
-    match types::spelling(ty) {
+    let of_json = json_spelling(ty).filter(|_| texts == Texts::Json);
+    match of_json.unwrap_or_else(|| types::spelling(ty)) {
         Spelling::Any => Accepted::Any,
         Spelling::Own => Accepted::Own,
         Spelling::Also(condition) => Accepted::Also(condition(text, value)),
         Spelling::Pattern(pattern) => {
             Accepted::Also(format!(r"{text} ~* '^\s*({})\s*$'", pattern()))
         }
+    }
+}
+
+/// The spellings of a string from JSON, if they are fewer than those of other texts.
+fn json_spelling(ty: &PgType) -> Option<Spelling> {
+    let is_own = [
+        BOOL, INT2, INT4, INT8, FLOAT4, FLOAT8, OID, XID, CID, XID8, DATE,
+    ];
+    match ty.oid {
+        oid if oid == NUMERIC.oid => Some(Spelling::Also(|text, _| {
+            // The sign of a zero would be lost. A modifier may add zeros behind the point.
+            format!(r"{text} ~ '^-?(0|[1-9]\d*)(\.\d+)?$' AND {text} !~ '^-[0.]*$'")
+        })),
+        oid if is_own.iter().any(|own| own.oid == oid) => Some(Spelling::Own),
+        _ => None,
     }
 }
 
@@ -313,12 +364,18 @@ mod tests {
             type_text: "numeric(4,2)".into(),
             ..NUMERIC.column("n")
         };
-        let as_it_is = read("u", "u.row", 0, &TEXT.column("n"));
+        let as_it_is = read("u", "u.row", 0, &TEXT.column("n"), Texts::Plain);
         assert_eq!(as_it_is.expression, "u.c0::text");
         assert_eq!(source("u", "t AS u", [&as_it_is]), "t AS u");
-        let cast = read("u", "u.row", 0, &column(-1));
+        let cast = read("u", "u.row", 0, &column(-1), Texts::Plain);
         assert_eq!(cast.expression, "u.c0::numeric(4,2)");
-        let checked = read("u", "u.row", 7, &column(to_numeric_typmod(4, 2)));
+        let checked = read(
+            "u",
+            "u.row",
+            7,
+            &column(to_numeric_typmod(4, 2)),
+            Texts::Plain,
+        );
         let sql = &checked.expression;
         let begin = "CASE WHEN (CASE WHEN u.v7::pg_catalog.text = u.c7 THEN true ELSE u.v7 = u.c7::pg_catalog.\"numeric\" END) IS NOT FALSE THEN";
         assert!(sql.starts_with(begin), "{sql}");

@@ -12,7 +12,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::builtin::{self, BPCHAR, INTERVAL, NUMERIC, TEXT, VARCHAR, XML, numeric_typmod};
-use crate::cast;
+use crate::cast::{self, Texts};
 use crate::error::{Owner, PgError};
 use crate::ident::{qualified, quote_ident, quote_literal};
 use crate::model::{Column, Kind, PgType};
@@ -293,7 +293,7 @@ impl Shape {
         }
         let text = format!("{}::pg_catalog.text", quote_ident(&column.name));
         let value = format!("{text}::{}", made.sql());
-        let accepted = cast::condition(&text, &value, &made.ty, made.typmod)?;
+        let accepted = cast::condition(&text, &value, &made.ty, made.typmod, Texts::Plain)?;
         Some(format!(
             "CASE WHEN {text} IS NULL OR ({accepted}) IS NOT FALSE THEN '' ELSE ' refused' END"
         ))

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use rapidbyte_wire::name::shown;
+
 /// The person who acts on an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
@@ -124,7 +126,7 @@ impl Problem {
             Self::TooLarge | Self::LongList => (Owner::Data, "record_too_large"),
             _ => (Owner::Data, "value_does_not_fit"),
         };
-        let message = format!("column {column:?}, row {row}: {}", self.what());
+        let message = format!("column {}, row {row}: {}", shown(column), self.what());
         let error = PgError {
             row: Some(row),
             ..PgError::new(owner, code, message).in_column(column)

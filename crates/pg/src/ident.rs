@@ -1,6 +1,7 @@
 //! Identifiers and literals in SQL, quoted like the server's `quote_ident` and `quote_literal`.
 
 use crate::{Owner, PgError};
+use rapidbyte_wire::name::shown;
 
 /// Words that `quote_ident` quotes: the words of `pg_get_keywords()` whose category is not `U`
 /// (unreserved), of PostgreSQL 15 and, added to them, of 16 to 18. Sorted. An older server quotes
@@ -70,7 +71,7 @@ pub fn check_name(name: &str) -> Result<(), PgError> {
         Err(PgError::new(
             Owner::Config,
             "invalid_name",
-            format!("the name {name:?} {what}"),
+            format!("the name {} {what}", shown(name)),
         )
         .hint("rename it in the pipeline"))
     };
@@ -121,4 +122,17 @@ pub fn nasty_names(count: usize) -> Vec<String> {
     }
     names.truncate(count);
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_too_long_is_cut_in_its_error() {
+        let error = check_column_name(&"n".repeat(5000)).expect_err("it is too long");
+        assert_eq!(error.code, "invalid_name");
+        let has = |chars: usize| error.message.contains(&"n".repeat(chars));
+        assert!(has(100) && !has(101), "{}", error.message);
+    }
 }

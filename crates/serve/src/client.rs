@@ -296,6 +296,22 @@ fn base_of(url: &str) -> Result<String, &'static str> {
     if uri.query().is_some() {
         return Err("has a query (?)");
     }
+    // The parser drops it.
+    if url.contains('#') {
+        return Err("has a fragment (#)");
+    }
+    if uri.path() != "/" {
+        return Err("has a path, and the API is at the root of the server");
+    }
+    // The parser takes any number, and a connection would go to the usual port.
+    let port = authority.as_str().strip_prefix(authority.host());
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    if port
+        .and_then(|port| port.strip_prefix(':'))
+        .is_some_and(|port| !is_port(port))
+    {
+        return Err("has a port that does not exist (1 to 65535)");
+    }
     Ok(url.trim_end_matches('/').to_owned())
 }
 
@@ -326,10 +342,9 @@ mod tests {
     fn a_url_of_a_server_has_a_scheme_and_a_host_and_no_password() {
         for (url, expected) in [
             ("http://127.0.0.1:8465", Ok("http://127.0.0.1:8465")),
-            (
-                "https://shop.example/rapidbyte/",
-                Ok("https://shop.example/rapidbyte"),
-            ),
+            ("https://shop.example/", Ok("https://shop.example")),
+            ("http://[::1]:8465", Ok("http://[::1]:8465")),
+            ("http://h:65535", Ok("http://h:65535")),
             (
                 "shop.example",
                 Err("does not begin with http:// or https://"),
@@ -344,6 +359,36 @@ mod tests {
             ),
             ("https://shop.example/?a=b", Err("has a query (?)")),
             ("https://", Err("is not valid")),
+            ("http://h:1#x", Err("has a fragment (#)")),
+            ("http://h:1/#x", Err("has a fragment (#)")),
+            (
+                "http://h/x",
+                Err("has a path, and the API is at the root of the server"),
+            ),
+            (
+                "https://h:8465/v1/",
+                Err("has a path, and the API is at the root of the server"),
+            ),
+            (
+                "http://h:65536",
+                Err("has a port that does not exist (1 to 65535)"),
+            ),
+            (
+                "http://h:99999/",
+                Err("has a port that does not exist (1 to 65535)"),
+            ),
+            (
+                "http://h:0",
+                Err("has a port that does not exist (1 to 65535)"),
+            ),
+            (
+                "http://h:",
+                Err("has a port that does not exist (1 to 65535)"),
+            ),
+            (
+                "http://[::1]:65537",
+                Err("has a port that does not exist (1 to 65535)"),
+            ),
         ] {
             let base = base_of(url);
             assert_eq!(base.as_deref().map_err(|why| *why), expected, "{url}");
@@ -360,7 +405,7 @@ mod tests {
         for here in [
             "http://127.0.0.1:1",
             "http://localhost",
-            "http://[::1]:8465/x",
+            "http://[::1]:8465",
             "https://a.example",
         ] {
             assert!(!exposes(here, Some("rb_x")), "{here}");

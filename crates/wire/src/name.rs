@@ -4,6 +4,17 @@
 //! written in double quotes, in which a quote is written twice: `"b.c".orders`. Other parts are
 //! written as they are, in their own letters: `public.Orders`.
 
+/// Longer names are cut in messages: those of columns come from data, and may have any length.
+const SHOWN_CHARS: usize = 100;
+
+/// A name for a message: in double quotes, cut to 100 characters.
+pub fn shown(name: &str) -> String {
+    match name.char_indices().nth(SHOWN_CHARS) {
+        None => format!("{name:?}"),
+        Some((end, _)) => format!("{:?}…", &name[..end]),
+    }
+}
+
 /// The parts of a name. Nothing where a quoted part does not end, or more than a dot follows it.
 pub fn parts(name: &str) -> Option<Vec<String>> {
     let mut parts = Vec::new();
@@ -84,6 +95,14 @@ pub fn covered(pattern: &str, name: &str, covers: impl Fn(&str, &str) -> bool) -
 mod tests {
     use super::*;
     use crate::pattern::matches;
+
+    #[test]
+    fn a_long_name_is_cut_in_messages_at_a_character() {
+        assert_eq!(shown("a\"b"), r#""a\"b""#);
+        let whole = "é".repeat(SHOWN_CHARS);
+        assert_eq!(shown(&whole), format!("\"{whole}\""));
+        assert_eq!(shown(&(whole.clone() + "é")), format!("\"{whole}\"…"));
+    }
 
     #[test]
     fn a_name_comes_back_from_its_parts() {

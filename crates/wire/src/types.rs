@@ -21,6 +21,7 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, Fields, IntervalUnit, Schema, TimeUnit};
 
 use crate::WireError;
+use crate::name::shown;
 
 const EXTENSION_NAME: &str = "ARROW:extension:name";
 const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
@@ -172,8 +173,8 @@ pub fn check_portable(schema: &Schema) -> Result<(), WireError> {
     for field in schema.fields() {
         if !seen.insert(field.name()) {
             return Err(WireError::Type(format!(
-                "two columns are named {:?}",
-                field.name()
+                "two columns are named {}",
+                shown(field.name())
             )));
         }
         check_portable_type(field.name(), field.data_type(), 0)?;
@@ -184,7 +185,8 @@ pub fn check_portable(schema: &Schema) -> Result<(), WireError> {
 fn check_portable_type(column: &str, data_type: &DataType, depth: usize) -> Result<(), WireError> {
     if depth > MAX_DEPTH {
         return Err(WireError::Type(format!(
-            "column {column:?} is nested deeper than {MAX_DEPTH}"
+            "column {} is nested deeper than {MAX_DEPTH}",
+            shown(column)
         )));
     }
     match data_type {
@@ -195,12 +197,14 @@ fn check_portable_type(column: &str, data_type: &DataType, depth: usize) -> Resu
         | DataType::BinaryView
         | DataType::ListView(_)
         | DataType::LargeListView(_) => Err(WireError::Type(format!(
-            "column {column:?} has type {}, which does not cross the boundary",
+            "column {} has type {}, which does not cross the boundary",
+            shown(column),
             data_type_name(data_type)
         ))),
         // A message cannot tell it from no zone at all, which means something else.
         DataType::Timestamp(_, Some(zone)) if zone.is_empty() => Err(WireError::Type(format!(
-            "column {column:?} has a time zone without a name"
+            "column {} has a time zone without a name",
+            shown(column)
         ))),
         // Types that the specification does not have, and Arrow panics for.
         DataType::FixedSizeBinary(width) | DataType::FixedSizeList(_, width) if *width < 0 => {
@@ -227,7 +231,8 @@ fn check_portable_type(column: &str, data_type: &DataType, depth: usize) -> Resu
 fn impossible(column: &str, data_type: &DataType) -> WireError {
     let name = data_type_name(data_type);
     WireError::Type(format!(
-        "column {column:?} has type {name}, which does not exist"
+        "column {} has type {name}, which does not exist",
+        shown(column)
     ))
 }
 

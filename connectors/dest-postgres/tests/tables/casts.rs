@@ -238,7 +238,7 @@ fn try_texts(
         "xml" => "r.v::pg_catalog.text",
         _ => "pg_catalog.format('%s', r.v)",
     };
-    let read = cast::read("u", "1", 0, &column);
+    let read = cast::read("u", "1", 0, &column, cast::Texts::Plain);
     let from = "pg_catalog.unnest(ARRAY[given]) AS u (c0)";
     let (from, read) = (cast::source("u", from, [&read]), read.expression);
     client

@@ -10,6 +10,7 @@ mod commit;
 mod common;
 mod deletes;
 mod drift;
+mod json_strings;
 mod model;
 mod pooler;
 mod refuses;

@@ -6,7 +6,7 @@ use arrow_ipc::{
 use arrow_schema::Schema;
 
 use super::{MAGIC, malformed, wrong};
-use crate::read_at::fetch;
+use crate::read_at::{fetch, find};
 use crate::{ColumnarError, ReadAt};
 
 /// Length and magic at the end of a file.
@@ -15,6 +15,8 @@ const TAIL_BYTES: u64 = 10;
 const MAX_FOOTER_BYTES: u64 = 64 << 20;
 /// A batch's header has 40 bytes for each column.
 const MAX_HEADER_BYTES: u64 = 16 << 20;
+/// The end of a file with the start of another file behind it.
+const SEAM: &[u8] = b"ARROW1ARROW1";
 /// Before each message.
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
@@ -108,7 +110,21 @@ fn scan_file<R: ReadAt>(source: &R, size: u64) -> Result<Contents, ColumnarError
             contents.blocks.push(found);
         }
     }
+    let ends = contents.blocks.iter();
+    let ends = ends.map(|block| block.offset + block.header_bytes + block.body_bytes);
+    // The footer of the last file has positions that lie in the first one.
+    if let Some(at) = find(source, SEAM, ends.max().unwrap_or(0), end)? {
+        let text = format!(
+            "another Arrow file follows at byte {}",
+            at + MAGIC.len() as u64
+        );
+        return Err(several(text));
+    }
     Ok(contents)
+}
+
+fn several(text: String) -> ColumnarError {
+    wrong(text).hint("write each of them to a file of its own: an Arrow file or stream ends once")
 }
 
 fn scan_stream<R: ReadAt>(source: &R, size: u64) -> Result<Contents, ColumnarError> {
@@ -128,6 +144,12 @@ fn scan_stream<R: ReadAt>(source: &R, size: u64) -> Result<Contents, ColumnarErr
         }
         let mark = fetch(source, at, (size - at).min(8) as usize)?;
         if mark.len() == 8 && mark[..4] == CONTINUATION && little_endian(&mark[4..]) == 0 {
+            let rest = size - at - 8;
+            if rest > 0 {
+                let text =
+                    format!("{rest} bytes follow the end marker of the Arrow stream at byte {at}");
+                return Err(several(text));
+            }
             return Ok(contents);
         }
         let block = read_block(source, at, None, size)?;

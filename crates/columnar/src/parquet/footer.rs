@@ -13,11 +13,13 @@ use parquet::file::metadata::{
 use super::read::ParquetReader;
 use super::schema::{self, FileSchema};
 use super::{MAGIC, malformed, thrift};
-use crate::read_at::fetch;
+use crate::read_at::{fetch, find};
 use crate::{ColumnarError, Limits, MAX_BARE_ROWS, ReadAt};
 
 /// Length and magic at the end of a file.
 const TAIL_BYTES: u64 = 8;
+/// The end of a file with the start of another file behind it.
+const SEAM: &[u8] = b"PAR1PAR1";
 /// 64 MiB of metadata describe some 100,000 column chunks; in memory they take several times that.
 const MAX_METADATA_BYTES: u64 = 64 << 20;
 /// Groups within each other: two or three for each level of the 64 that a type may have.
@@ -34,9 +36,17 @@ impl<R: ReadAt> ParquetFile<R> {
     /// Reads and checks the footer.
     pub(crate) fn open(source: Arc<R>) -> Result<Self, ColumnarError> {
         let size = source.size();
-        let metadata = read_metadata(&*source, size)?;
+        let (metadata, footer_at) = read_metadata(&*source, size)?;
         for (at, group) in metadata.row_groups().iter().enumerate() {
             check_group(group, size).map_err(|text| wrong(text).group(at))?;
+        }
+        // The footer of the last file has positions that lie in the first one.
+        if let Some(at) = find(&*source, SEAM, used_bytes(&metadata), footer_at)? {
+            let text = format!(
+                "another Parquet file follows at byte {}",
+                at + MAGIC.len() as u64
+            );
+            return Err(wrong(text).hint("write each of them to a file of its own"));
         }
         let rows = rows_of(&metadata);
         let descriptor = metadata.file_metadata().schema_descr_ptr();
@@ -122,7 +132,11 @@ fn wrong(text: impl Into<String>) -> ColumnarError {
         .hint("copy the file again: it is damaged or incomplete")
 }
 
-fn read_metadata<R: ReadAt>(source: &R, size: u64) -> Result<ParquetMetaData, ColumnarError> {
+/// The metadata, and the place of the file where its bytes begin.
+fn read_metadata<R: ReadAt>(
+    source: &R,
+    size: u64,
+) -> Result<(ParquetMetaData, u64), ColumnarError> {
     // The magic at the beginning, and the tail.
     if size < 4 + TAIL_BYTES {
         return Err(wrong(format!(
@@ -154,7 +168,8 @@ fn read_metadata<R: ReadAt>(source: &R, size: u64) -> Result<ParquetMetaData, Co
             .hint("write the file with fewer and larger row groups"));
     }
     // At most `MAX_METADATA_BYTES`.
-    let bytes = fetch(source, size - TAIL_BYTES - length, length as usize)?;
+    let footer_at = size - TAIL_BYTES - length;
+    let bytes = fetch(source, footer_at, length as usize)?;
     match thrift::schema_depth(&bytes) {
         Ok(depth) if depth <= MAX_SCHEMA_DEPTH => {}
         Ok(depth) => return Err(wrong(format!("columns of {depth} levels"))),
@@ -165,8 +180,37 @@ fn read_metadata<R: ReadAt>(source: &R, size: u64) -> Result<ParquetMetaData, Co
         .with_column_stats_policy(ParquetStatisticsPolicy::SkipAll)
         .with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll)
         .with_size_stats_policy(ParquetStatisticsPolicy::SkipAll);
-    ParquetMetaDataReader::decode_metadata_with_options(&bytes, Some(&options))
-        .map_err(|error| malformed(&error))
+    let metadata = ParquetMetaDataReader::decode_metadata_with_options(&bytes, Some(&options));
+    Ok((metadata.map_err(|error| malformed(&error))?, footer_at))
+}
+
+/// The place behind the last value and the last index that the metadata names.
+fn used_bytes(metadata: &ParquetMetaData) -> u64 {
+    let chunks = metadata.row_groups().iter().flat_map(|g| g.columns());
+    let end = |at: Option<i64>, length: Option<i64>| {
+        let at = u64::try_from(at?).ok()?;
+        Some(at.saturating_add(u64::try_from(length.unwrap_or(0)).ok()?))
+    };
+    let ends = chunks.flat_map(|chunk| {
+        let start = chunk.dictionary_page_offset();
+        let start = start.unwrap_or(chunk.data_page_offset());
+        [
+            end(Some(start), Some(chunk.compressed_size())),
+            end(
+                chunk.bloom_filter_offset(),
+                chunk.bloom_filter_length().map(i64::from),
+            ),
+            end(
+                chunk.column_index_offset(),
+                chunk.column_index_length().map(i64::from),
+            ),
+            end(
+                chunk.offset_index_offset(),
+                chunk.offset_index_length().map(i64::from),
+            ),
+        ]
+    });
+    ends.flatten().max().unwrap_or(0)
 }
 
 /// Checks the facts that later steps rely on: numbers are not negative, chunks lie inside the file.

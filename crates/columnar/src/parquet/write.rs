@@ -13,6 +13,7 @@ use parquet::basic::{BrotliLevel, Compression as Codec, GzipLevel, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
+use rapidbyte_wire::name::shown;
 use rapidbyte_wire::size::batch_bytes;
 use rapidbyte_wire::types::unmark_texts;
 
@@ -245,7 +246,7 @@ impl<W: Write + Send> ParquetWriter<W> {
         let fields = self.stored.fields();
         let columns = batch.columns().iter().zip(fields).map(|(column, field)| {
             convert_rows(column, field.data_type()).map_err(|(row, error)| {
-                let text = format!("column {:?}: {}", field.name(), reason(&error));
+                let text = format!("column {}: {}", shown(field.name()), reason(&error));
                 ColumnarError::new("value_does_not_fit", text)
                     .column(field.name())
                     .row(self.rows + row)

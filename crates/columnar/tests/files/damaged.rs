@@ -2,6 +2,8 @@
 
 use std::sync::LazyLock;
 
+use arrow_ipc::writer::StreamWriter;
+
 use crate::support::{options, random_batch, read, schema, write};
 use proptest::prelude::*;
 use rapidbyte_columnar::{Compression, Kind, Limits, WriteOptions};
@@ -72,6 +74,39 @@ fn every_truncated_file_is_refused() {
             );
             assert!(result.is_err(), "{kind:?} without its last {cut} bytes");
         }
+    }
+}
+
+/// The footer of the last file has positions that lie in the first one: its rows would be read twice or lost.
+#[test]
+fn a_file_behind_another_is_refused() {
+    for (kind, file) in FILES.iter() {
+        assert!(read(*kind, file.clone(), None, Limits::default()).is_ok());
+        let two = [&file[..], file].concat();
+        let error = read(*kind, two, None, Limits::default()).unwrap_err();
+        assert!(error.code.ends_with("_malformed"), "{error}");
+        let place = format!("file follows at byte {}", file.len());
+        assert!(error.message.contains(&place), "{error}");
+    }
+}
+
+#[test]
+fn bytes_behind_the_end_of_an_arrow_stream_are_refused() {
+    let schema = schema(&[("i", "int64"), ("s", "string")]);
+    let rows = random_batch(&schema, 5, &[1]);
+    let mut stream = Vec::new();
+    let mut writer = StreamWriter::try_new(&mut stream, &schema).unwrap();
+    writer.write(&rows).unwrap();
+    writer.finish().unwrap();
+    drop(writer);
+    let found = read(Kind::Arrow, stream.clone(), None, Limits::default()).unwrap();
+    assert_eq!(found.iter().map(|batch| batch.num_rows()).sum::<usize>(), 5);
+    for behind in [&stream[..], b"junkjunk", b"\0"] {
+        let file = [&stream[..], behind].concat();
+        let error = read(Kind::Arrow, file, None, Limits::default()).unwrap_err();
+        assert_eq!(error.code, "arrow_malformed");
+        let bytes = format!("{} bytes follow the end marker", behind.len());
+        assert!(error.message.contains(&bytes), "{error}");
     }
 }
 

@@ -124,7 +124,19 @@ fn problem_of(text: &str) -> Option<&'static str> {
         return Some("is not valid");
     };
     match (uri.scheme_str(), uri.host()) {
-        (Some("http" | "https"), Some(host)) if !host.is_empty() => None,
+        (Some("http" | "https"), Some(host)) if !host.is_empty() => {
+            // The parser takes any number, and a connection would go to the usual port.
+            let authority = uri.authority().map_or("", |authority| authority.as_str());
+            let place = authority.rsplit('@').next().unwrap_or_default();
+            let port = place
+                .strip_prefix(host)
+                .and_then(|rest| rest.strip_prefix(':'));
+            let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+            match port.is_some_and(|port| !is_port(port)) {
+                true => Some("has a port that does not exist (1 to 65535)"),
+                false => None,
+            }
+        }
         (Some("http" | "https"), _) => Some("has no host"),
         _ => Some("does not begin with http:// or https://"),
     }

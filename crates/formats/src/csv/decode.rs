@@ -11,6 +11,7 @@ use crate::error::TO_UTF8;
 use crate::json;
 use crate::json::LARGE_BYTES;
 use crate::rows::{Rejected, Rows, Targets};
+use rapidbyte_wire::name::shown;
 
 /// Reads one file after the other, piece by piece.
 pub(crate) struct Reader {
@@ -183,7 +184,7 @@ impl Fields {
                 return Err(rows.refuse(*misfit, *target).line(record.line));
             }
         }
-        rows.end_row();
+        rows.end_row().map_err(|error| error.line(record.line))?;
         // One huge field must not keep its room.
         self.scratch.clear();
         self.scratch.shrink_to(LARGE_BYTES);
@@ -219,7 +220,10 @@ impl Fields {
                 };
                 return Err(FormatError::new(
                     "csv_unknown_column",
-                    format!("the header has the column {name:?}, which the schema does not have"),
+                    format!(
+                        "the header has the column {}, which the schema does not have",
+                        shown(name)
+                    ),
                 )
                 .hint(hint)
                 .column(name)
@@ -246,7 +250,10 @@ impl Fields {
             };
             return Err(FormatError::new(
                 "csv_missing_column",
-                format!("the header does not have the column {:?}", field.name()),
+                format!(
+                    "the header does not have the column {}",
+                    shown(field.name())
+                ),
             )
             .hint(hint)
             .column(field.name())
@@ -285,7 +292,7 @@ fn joined(names: &[String]) -> Option<Arc<str>> {
 fn named<'a>(fields: impl Iterator<Item = (usize, &'a FieldRef)>) -> String {
     let mut names: Vec<String> = fields
         .take(NAMED_COLUMNS + 1)
-        .map(|(_, field)| format!("{:?}", field.name()))
+        .map(|(_, field)| shown(field.name()))
         .collect();
     if names.len() > NAMED_COLUMNS {
         names[NAMED_COLUMNS] = "…".to_owned();
@@ -310,7 +317,7 @@ pub(super) const UNION: &str =
 pub(super) fn duplicate(name: &str, line: u64) -> FormatError {
     FormatError::new(
         "csv_duplicate_column",
-        format!("the header has the column {name:?} twice"),
+        format!("the header has the column {} twice", shown(name)),
     )
     .column(name)
     .line(line)

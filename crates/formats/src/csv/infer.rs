@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use rapidbyte_wire::counted;
+use rapidbyte_wire::name;
 use rapidbyte_wire::types::type_name;
 
 use super::decode::{UNION, duplicate, header_name, ragged};
@@ -227,15 +228,18 @@ impl Guesses {
                     self.columns.push(Guess::new(name.clone()));
                     self.columns.len() - 1
                 }
-                None => return Err(FormatError::new(
-                    "csv_unknown_column",
-                    format!(
-                        "the header has the column {name:?}, which an earlier file does not have"
-                    ),
-                )
-                .hint(UNION)
-                .column(&name)
-                .line(line)),
+                None => {
+                    return Err(FormatError::new(
+                        "csv_unknown_column",
+                        format!(
+                            "the header has the column {}, which an earlier file does not have",
+                            name::shown(&name)
+                        ),
+                    )
+                    .hint(UNION)
+                    .column(&name)
+                    .line(line));
+                }
             };
             if self.order.contains(&column) {
                 return Err(duplicate(&name, line));
@@ -257,7 +261,8 @@ impl Guesses {
                 Err(FormatError::new(
                     "csv_missing_column",
                     format!(
-                        "the header does not have the column {name:?}, which an earlier file has"
+                        "the header does not have the column {}, which an earlier file has",
+                        name::shown(name)
                     ),
                 )
                 .hint(UNION)

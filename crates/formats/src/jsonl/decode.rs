@@ -13,6 +13,7 @@ use super::unknown::{Collected, Unknown};
 use crate::FormatError;
 use crate::json::{self, Stop};
 use crate::rows::{Rows, Targets, unknown_column};
+use rapidbyte_wire::name::shown;
 
 /// Reads one file after the other, piece by piece.
 pub(crate) struct Reader {
@@ -196,8 +197,7 @@ impl Keys {
             };
             pushed.map_err(|misfit| rows.refuse(*misfit, target).line(line))?;
         }
-        rows.end_row();
-        Ok(())
+        rows.end_row().map_err(|error| error.line(line))
     }
 
     /// Errors: `jsonl_missing_key`.
@@ -208,11 +208,7 @@ impl Keys {
         let Some(first) = missing.first() else {
             return Ok(());
         };
-        let named: Vec<String> = missing
-            .iter()
-            .take(5)
-            .map(|name| format!("{name:?}"))
-            .collect();
+        let named: Vec<String> = missing.iter().take(5).map(|name| shown(name)).collect();
         let more = if missing.len() > named.len() {
             ", …"
         } else {

@@ -6,6 +6,7 @@ use super::place::Place;
 use super::records::Layout;
 use crate::FormatError;
 use crate::error::TO_UTF8;
+use rapidbyte_wire::name::shown;
 
 /// Room that is kept for the beginnings of records: most are far shorter.
 pub(super) const KEPT_BYTES: usize = 1 << 16;
@@ -173,7 +174,7 @@ pub(crate) fn broken(
 pub(super) fn duplicate(key: &str) -> FormatError {
     FormatError::new(
         "jsonl_duplicate_key",
-        format!("the key {key:?} is there twice"),
+        format!("the key {} is there twice", shown(key)),
     )
     .column(key)
 }

@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::lines::duplicate;
 use crate::FormatError;
+use rapidbyte_wire::name::shown;
 
 /// Names that are remembered for the person who reads about them, and characters of each.
 const MAX_NAMES: usize = 20;
@@ -115,7 +116,7 @@ impl Unknown {
             Self::Ignore => return Ok(()),
             Self::Collect(collect) => collect,
             Self::Refuse => {
-                let text = format!("the key {key:?} is not in the schema");
+                let text = format!("the key {} is not in the schema", shown(key));
                 return Err(FormatError::new("jsonl_unknown_field", text)
                     .hint(
                         "declare it in the schema, raise sample_rows so that the sample contains it, or set \

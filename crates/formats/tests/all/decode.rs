@@ -367,6 +367,46 @@ fn a_record_larger_than_its_limit_is_refused_and_nothing_follows() {
 }
 
 #[test]
+fn a_record_that_is_short_as_text_and_large_in_its_columns_is_refused() {
+    let limits = Limits {
+        batch_bytes: 4096,
+        max_record_bytes: 20_000,
+        ..Limits::default()
+    };
+    let list = |items: usize| format!("{{\"l\":[{}]}}\n", vec!["0"; items].join(","));
+    let columns = schema(&[("l", "list<int64>")]);
+    let format = Format::jsonl();
+    let decode = |items: usize| {
+        let mut decoder = format.decoder(&columns, None, limits);
+        let file = list(3) + &list(items) + &list(3);
+        decoder.file(&[file.as_bytes()])
+    };
+    let rows = decode(2900).unwrap();
+    assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 3);
+    let error = decode(3100).unwrap_err();
+    assert_eq!((error.code, error.line), ("record_too_large", Some(2)));
+    assert!(error.message.contains("bytes in its columns"), "{error}");
+    let hint = error.hint.unwrap_or_default();
+    assert!(hint.contains("resources.max_record_bytes"), "{hint}");
+}
+
+#[test]
+fn a_long_name_from_the_data_is_cut_in_its_error() {
+    let long = "n".repeat(5000);
+    let columns = [("a", "struct<b: int64>")];
+    for (format, file) in [
+        (csv(), format!("a,{long}\n")),
+        (csv(), format!("{long},{long}\n")),
+        (Format::jsonl(), format!("{{\"{long}\":1}}\n")),
+        (Format::jsonl(), format!("{{\"a\":{{\"{long}\":1}}}}\n")),
+    ] {
+        let error = fails(&format, &columns, file.as_bytes());
+        let has = |chars: usize| error.message.contains(&"n".repeat(chars));
+        assert!(has(60) && !has(101), "{}", error.message);
+    }
+}
+
+#[test]
 fn batches_end_at_their_bytes_and_at_their_rows() {
     let schema = schema(&[("a", "int64"), ("s", "string")]);
     let csv_file = "1,abcdefgh\n".repeat(1000);

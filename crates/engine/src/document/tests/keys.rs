@@ -819,6 +819,14 @@ fn notify_has_a_url_and_its_credentials_and_its_secret_are_not_shown() {
             "notify.failure: the URL has a fragment",
         ),
         (
+            "{ failure: \"https://me:pw@a:65536/x\" }",
+            "notify.failure: the URL has a port that does not exist (1 to 65535)",
+        ),
+        (
+            "{ success: \"http://[::1]:99999\" }",
+            "notify.success: the URL has a port that does not exist (1 to 65535)",
+        ),
+        (
             "{ failure: \"https://a b/\" }",
             "notify.failure: the URL is not valid",
         ),
