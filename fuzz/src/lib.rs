@@ -15,6 +15,7 @@ pub mod document;
 pub mod grants;
 pub mod ipc;
 pub mod manifest;
+pub mod router;
 pub mod server;
 pub mod text;
 
@@ -35,7 +36,7 @@ use engine::compress;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them; `fuzz_targets` has a file for each.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     ("arrow", columnar::arrow),
     ("copy", copy::run),
     ("csv", text::csv),
@@ -47,6 +48,7 @@ pub const TARGETS: [Target; 12] = [
     ("jsonl", text::jsonl),
     ("manifest", manifest::run),
     ("parquet", columnar::parquet),
+    ("router", router::run),
     ("server", server::run),
 ];
 

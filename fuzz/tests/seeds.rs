@@ -55,6 +55,148 @@ fn conversations_among_the_seeds_are_held_to_their_end() {
     }
 }
 
+/// Requests among the seeds reach the work behind their routes.
+#[test]
+fn requests_among_the_seeds_are_taken() {
+    for (name, status) in [
+        ("ingest", 202),
+        ("multipart", 202),
+        ("run", 202),
+        ("jobs", 200),
+        ("cursors", 200),
+        ("rejects", 200),
+        ("records", 200),
+        ("page-pipeline", 200),
+        ("metrics", 200),
+    ] {
+        let seed = std::fs::read(folder("router").join(name)).expect(name);
+        let request = rapidbyte_fuzz::router::request(&seed).expect(name);
+        let answer = rapidbyte_fuzz::router::answer(request);
+        let body = String::from_utf8_lossy(&answer.body);
+        let is_taken = answer.status == status || answer.status == 200;
+        assert!(is_taken, "{name}: {} {body}", answer.status);
+    }
+}
+
+/// Requests that are made of the seeds by chance, for the seconds in `RAPIDBYTE_FUZZ_SECONDS`: for machines without
+/// libFuzzer.
+#[test]
+#[ignore = "runs as long as it is told"]
+fn mutated_requests_pass() {
+    let seconds = std::env::var("RAPIDBYTE_FUZZ_SECONDS").ok();
+    let seconds = seconds
+        .and_then(|seconds| seconds.parse().ok())
+        .unwrap_or(10);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
+    let seeds = std::fs::read_dir(folder("router")).expect("seeds");
+    let seeds: Vec<Vec<u8>> = seeds
+        .map(|seed| std::fs::read(seed.expect("a seed").path()).expect("a file"))
+        .collect();
+    let mut chance = Chance(0x9e37_79b9_7f4a_7c15);
+    let mut requests: u64 = 0;
+    while std::time::Instant::now() < until {
+        let mut input = chance.of(&seeds).clone();
+        for _ in 0..chance.below(6) {
+            mutate(&mut input, &seeds, &mut chance);
+        }
+        input.truncate(64 << 10);
+        // The input that breaks the target is shown as it is.
+        let shown = String::from_utf8_lossy(&input).into_owned();
+        let passed = std::panic::catch_unwind(|| rapidbyte_fuzz::router::run(&input));
+        assert!(passed.is_ok(), "{shown:?}");
+        requests += 1;
+    }
+    println!("{requests} requests");
+}
+
+/// Numbers by chance, the same in each run (xorshift).
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 33).unwrap_or(0) % limit.max(1)
+    }
+
+    fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(all.len())]
+    }
+}
+
+/// Texts that mean something somewhere.
+const WORDS: [&[u8]; 20] = [
+    b"%00",
+    b"%2F",
+    b"%ff",
+    b"..",
+    b"/",
+    b"?",
+    b"&",
+    b"=",
+    b"\n",
+    b"\n\n",
+    b"-1",
+    b"9223372036854775807",
+    b"99999999999999999999",
+    b"null",
+    b"{\"",
+    b"[[[[[[[[",
+    b"\xff\xfe",
+    b"content-encoding: zstd\n",
+    b"accept: text/html\n",
+    b"authorization: Bearer rb_x\n",
+];
+
+fn mutate(input: &mut Vec<u8>, seeds: &[Vec<u8>], chance: &mut Chance) {
+    let at = chance.below(input.len() + 1);
+    match chance.below(6) {
+        0 => {
+            if let Some(byte) = input.get_mut(at) {
+                *byte ^= 1 << chance.below(8);
+            }
+        }
+        1 => {
+            input.drain(at..(at + chance.below(8)).min(input.len()));
+        }
+        2 => {
+            let word = chance.of(&WORDS).iter().copied();
+            input.splice(at..at, word);
+        }
+        3 => {
+            // The rest of another request.
+            let other = chance.of(seeds);
+            input.truncate(at);
+            input.extend_from_slice(&other[chance.below(other.len())..]);
+        }
+        4 => {
+            // The head of one request and the body of another.
+            let other = chance.of(seeds);
+            let end = |bytes: &[u8]| bytes.windows(2).position(|pair| pair == b"\n\n");
+            if let (Some(mine), Some(theirs)) = (end(input), end(other)) {
+                input.truncate(mine);
+                input.extend_from_slice(&other[theirs..]);
+            }
+        }
+        _ => {
+            // The path of one request with the method and the headers of another.
+            let path = |bytes: &[u8]| {
+                let start = bytes.iter().position(|byte| *byte == b' ')? + 1;
+                let end = bytes
+                    .iter()
+                    .position(|byte| *byte == b'\n')
+                    .unwrap_or(bytes.len());
+                (start <= end).then_some(start..end)
+            };
+            let other = chance.of(seeds);
+            if let (Some(mine), Some(theirs)) = (path(input), path(other)) {
+                input.splice(mine, other[theirs].iter().copied());
+            }
+        }
+    }
+}
+
 /// `cargo test --test seeds -- --ignored` makes the seeds that a program makes.
 #[test]
 #[ignore = "writes files into the repository"]

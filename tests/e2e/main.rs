@@ -37,6 +37,7 @@ mod limits;
 mod locks;
 mod narrow;
 mod network;
+mod openapi;
 mod output;
 mod overlap;
 mod permissions;

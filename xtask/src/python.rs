@@ -49,13 +49,17 @@ pub fn tools(workspace: &Workspace, steps: &mut Steps) -> Result<PathBuf, Failur
 /// Where tests find componentize-py.
 pub const TOOLS: &str = "RAPIDBYTE_COMPONENTIZE_PY";
 
-/// Where tests find a Python that can check a document against a JSON Schema.
+/// Where tests find a Python that can check a document against a JSON Schema, and a description of an API.
 pub const VARIABLE: &str = "RAPIDBYTE_PYTHON";
 
-/// A Python with a validator of JSON Schema and a reader of YAML.
+/// A Python with validators of JSON Schema and OpenAPI, and a reader of YAML.
 pub fn validator(workspace: &Workspace, steps: &mut Steps) -> Result<PathBuf, Failure> {
-    let packages = ["jsonschema==4.26.0", "pyyaml==6.0.3"];
-    let why = "tests check the pipelines' schema with it";
+    let packages = [
+        "jsonschema==4.26.0",
+        "pyyaml==6.0.3",
+        "openapi-spec-validator==0.9.0",
+    ];
+    let why = "tests check the pipelines' schema and the server's API with it";
     let venv = environment(workspace, steps, &packages, why)?;
     Ok(program(&venv, "python3"))
 }

@@ -43,7 +43,7 @@ const ROOM_KIB: u64 = 8 << 20;
 /// `RAPIDBYTE_BIN` the binary, `RAPIDBYTE_CONNECTORS` the folder of bundled connectors,
 /// `RAPIDBYTE_TESTKIT` the folder of the test kit's components, `RAPIDBYTE_POSTGRES_BIN` the folder
 /// of PostgreSQL's server programs, `RAPIDBYTE_PGBOUNCER` that program or nothing,
-/// `RAPIDBYTE_PYTHON` a Python with a validator of JSON Schema,
+/// `RAPIDBYTE_PYTHON` a Python with validators of JSON Schema and OpenAPI,
 /// `RAPIDBYTE_COLUMNAR_PYTHON` an interpreter with pyarrow, DuckDB and polars or nothing,
 /// `RAPIDBYTE_COMPONENTIZE_PY` a virtual environment with that tool, `RAPIDBYTE_COMPONENTIZE_JS` a
 /// folder with its packages, and `RAPIDBYTE_NODE_BIN` the folder of node, or both nothing.

@@ -1,6 +1,7 @@
 //! Calls of the engine for which a request waits: each on a thread of its own, few at the same time, and cancelled when
 //! nobody waits any more.
 
+use std::path::Path;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -60,7 +61,10 @@ pub async fn call<T: Send + 'static>(
         Err(failure.hint("use the command on the machine of the server, which has no such limit"))
     });
     ended.map_err(|mut failure| {
-        failure.hint = failure.hint.map(|hint| hint.replace(&file, &name));
+        // A pipeline without a file has a word instead, which hints have for other reasons.
+        if Path::new(&file).is_absolute() {
+            failure.hint = failure.hint.map(|hint| hint.replace(&file, &name));
+        }
         failure
     })
 }

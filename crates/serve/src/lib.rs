@@ -13,6 +13,7 @@ mod call;
 mod client;
 mod connections;
 mod cursors;
+mod in_process;
 mod ingest;
 mod jobs;
 mod log;
@@ -37,6 +38,8 @@ mod work;
 
 pub use client::{Client, ClientError, Counts, MovedCursors, Replayed, RunEvent, SetCursor};
 pub use connections::TlsFiles;
+#[doc(hidden)]
+pub use in_process::{InProcess, InProcessAnswer};
 pub use ingest::{Catalogue, Ingest};
 pub use log::{Log, Message};
 pub use queue::NAME as SOURCE;

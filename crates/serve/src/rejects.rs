@@ -1,6 +1,7 @@
 //! `/v1/pipelines/{pipeline}/rejects`: the records that runs refused, which the destination keeps.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -10,10 +11,12 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::TryFutureExt;
+use http_body_util::LengthLimitError;
 use rapidbyte::{Engine, Failure, Pipeline, RejectFilter, Repaired, ShownReject};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
 
 use crate::access::Granted;
 use crate::answer::{Json, Refusal};
@@ -34,6 +37,8 @@ const FRAME_BYTES: usize = 64 << 10;
 const FRAMES: usize = 4;
 /// Bytes of the body of a replay: the records of 16 MiB, as strings.
 const MAX_REPAIRED: usize = 32 << 20;
+/// The longest time for the body of a replay.
+const BODY_LIMIT: Duration = Duration::from_secs(60);
 /// The longest place of a repaired record.
 const MAX_PLACE: usize = 4096;
 /// Answers with records at the same time. Further requests wait, and leave other calls their turns.
@@ -268,9 +273,7 @@ pub(crate) async fn replay(
     let (engine, pipeline) = known_without_queue(&shared, &name, HINT_OF_QUEUE)?;
     // Before the body is in memory.
     let turn = REPLAYS.acquire().await;
-    let body = to_bytes(body, MAX_REPAIRED)
-        .await
-        .map_err(|_| Refusal::body_too_large(MAX_REPAIRED as u64))?;
+    let body = received(body).await?;
     let Replay { stream, repaired } = body_of(&body, HINT_OF_REPLAY)?;
     drop(body);
     let repaired = repaired.map(|all| all.into_iter().map(RepairedRecord::checked).collect());
@@ -281,6 +284,26 @@ pub(crate) async fn replay(
     })
     .await?;
     Ok(Json(answer))
+}
+
+/// The body of a replay. A slow client does not keep the turn of others.
+async fn received(body: Body) -> Result<Bytes, Refusal> {
+    let body = timeout(BODY_LIMIT, to_bytes(body, MAX_REPAIRED)).await;
+    let body = body.map_err(|_| {
+        let text = format!("the body did not come within {} s", BODY_LIMIT.as_secs());
+        let hint = "send fewer repaired records in one request";
+        Refusal::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", text, hint)
+    })?;
+    body.map_err(|error| {
+        let cause = error.source().map(ToString::to_string);
+        match error
+            .source()
+            .is_some_and(<dyn Error>::is::<LengthLimitError>)
+        {
+            true => Refusal::body_too_large(MAX_REPAIRED as u64),
+            false => Refusal::body_broken(&cause.unwrap_or_default()),
+        }
+    })
 }
 
 impl RepairedRecord {
