@@ -143,17 +143,3 @@ fn status_of(failure: &Failure) -> StatusCode {
         Class::Environment | Class::Run | Class::Cancelled => StatusCode::BAD_GATEWAY,
     }
 }
-
-/// The JSON of a small body.
-///
-/// # Errors
-/// `invalid_options`.
-pub fn body_of<T: serde::de::DeserializeOwned>(
-    body: &[u8],
-    hint: &'static str,
-) -> Result<T, Refusal> {
-    serde_json::from_slice(body).map_err(|error| {
-        let text = format!("the body: {error}");
-        Refusal::new(StatusCode::BAD_REQUEST, "invalid_options", text, hint)
-    })
-}

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use rapidbyte::{CheckedCursor, Cursors, Failure, ShownCursor};
@@ -11,9 +10,9 @@ use serde_json::{Map, Value, json};
 
 use crate::access::Granted;
 use crate::answer::{Json, Refusal};
-use crate::call::{Problem, body_of, call, known, known_without_queue};
+use crate::call::{Problem, call, known, known_without_queue};
 use crate::ingest::Shared;
-use crate::request::Place;
+use crate::request::{Given, Place, body_of};
 use crate::tokens::Action;
 
 /// The longest time for which a destination is asked.
@@ -81,7 +80,7 @@ pub(crate) async fn put(
     State(shared): State<Shared>,
     Place((name, stream)): Place<(String, String)>,
     granted: Granted,
-    body: Bytes,
+    Given(body): Given,
 ) -> Result<Json<Value>, Problem> {
     granted.may(Action::Operate, Some(&name))?;
     let (engine, pipeline) = known_without_queue(&shared, &name, HINT_OF_QUEUE)?;
@@ -150,7 +149,7 @@ pub(crate) async fn rebind(
     State(shared): State<Shared>,
     Place(name): Place<String>,
     granted: Granted,
-    body: Bytes,
+    Given(body): Given,
 ) -> Result<Json<Value>, Problem> {
     moves(&shared, &name, &granted, &body, |cursors, stream, moved| {
         cursors.rebind(stream, |rebound| {
@@ -170,7 +169,7 @@ pub(crate) async fn clear(
     State(shared): State<Shared>,
     Place(name): Place<String>,
     granted: Granted,
-    body: Bytes,
+    Given(body): Given,
 ) -> Result<Json<Value>, Problem> {
     moves(&shared, &name, &granted, &body, |cursors, stream, moved| {
         cursors.clear(stream, |name, progress| {

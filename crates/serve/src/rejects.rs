@@ -20,9 +20,9 @@ use tokio::time::timeout;
 
 use crate::access::Granted;
 use crate::answer::{Json, Refusal};
-use crate::call::{Problem, body_of, call, known, known_without_queue};
+use crate::call::{Problem, call, known, known_without_queue};
 use crate::ingest::Shared;
-use crate::request::{Asked, Kind, MAX_NUMBER, Parameters, Place};
+use crate::request::{Asked, Kind, MAX_NUMBER, Parameters, Place, body_of};
 use crate::tokens::Action;
 
 /// The longest time for which rejects are counted.

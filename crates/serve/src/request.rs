@@ -1,5 +1,6 @@
 //! The parts of a request, with errors in the form of the project.
 
+use axum::body::Bytes;
 use axum::extract::rejection::FormRejection;
 use axum::extract::{Form, FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
@@ -131,6 +132,41 @@ fn shown(text: &str) -> String {
         Some((end, _)) => format!("{:?}…", &text[..end]),
         None => format!("{text:?}"),
     }
+}
+
+/// A small body, whose limit the route says.
+pub struct Given(pub Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Given {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
+        let given = Bytes::from_request(request, state).await;
+        given.map(Self).map_err(|rejected| {
+            let (code, hint) = match rejected.status() {
+                StatusCode::PAYLOAD_TOO_LARGE => ("body_too_large", "send less"),
+                _ => (
+                    "invalid_body",
+                    "send the request again, with its whole body",
+                ),
+            };
+            Refusal::new(rejected.status(), code, rejected.body_text(), hint)
+        })
+    }
+}
+
+/// The JSON object in a body.
+///
+/// # Errors
+/// `invalid_options` with the hint.
+pub fn body_of<T: DeserializeOwned>(body: &[u8], hint: &'static str) -> Result<T, Refusal> {
+    let refused =
+        |text: String| Refusal::new(StatusCode::BAD_REQUEST, "invalid_options", text, hint);
+    // Values of the fields in an array are values, too, to the parser.
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(refused("the body is not a JSON object".into()));
+    }
+    serde_json::from_slice(body).map_err(|error| refused(format!("the body: {error}")))
 }
 
 /// The fields of a form.

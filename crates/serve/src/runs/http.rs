@@ -24,7 +24,7 @@ use super::{Cancelled, Runs, RunsError, Shared};
 use crate::access::Granted;
 use crate::answer::{Json, Refusal};
 use crate::queue;
-use crate::request::{Asked, Kind, LIMIT, MAX_NUMBER, PAGE, Parameters, Place};
+use crate::request::{Asked, Given, Kind, LIMIT, MAX_NUMBER, PAGE, Parameters, Place, body_of};
 use crate::tokens::Action;
 
 /// Bytes of the body of a request.
@@ -159,7 +159,7 @@ async fn begin(
     Place(name): Place<String>,
     granted: Granted,
     Asked(asked): Asked<Waits>,
-    body: Bytes,
+    Given(body): Given,
 ) -> Result<Response, Refusal> {
     let (run, told) = queue(&runs, &name, &granted, || options(&body)).await?;
     let shared = &runs.shared;
@@ -254,8 +254,7 @@ fn options(body: &[u8]) -> Result<Options, Refusal> {
     if body.is_empty() {
         return Ok(Options::default());
     }
-    let options = serde_json::from_slice(body);
-    checked(options.map_err(|error| invalid_options(format!("the body: {error}")))?)
+    checked(body_of(body, HINT)?)
 }
 
 /// The options of a request, within their limits.
@@ -264,9 +263,11 @@ pub(crate) fn checked(options: Options) -> Result<Options, Refusal> {
     problem.map_or(Ok(options), |problem| Err(invalid_options(problem)))
 }
 
+const HINT: &str =
+    "send nothing, or JSON such as {\"select\": [\"orders\"], \"full_refresh\": false}";
+
 fn invalid_options(text: String) -> Refusal {
-    let hint = "send nothing, or JSON such as {\"select\": [\"orders\"], \"full_refresh\": false}";
-    Refusal::new(StatusCode::BAD_REQUEST, "invalid_options", text, hint)
+    Refusal::new(StatusCode::BAD_REQUEST, "invalid_options", text, HINT)
 }
 
 /// Waits for the end of a run. `None` if the server ends before.

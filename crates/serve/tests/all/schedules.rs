@@ -211,9 +211,16 @@ fn a_request_becomes_a_run_with_a_report() {
         assert_eq!(name, "end")
     });
     assert_eq!(end["state"], "succeeded");
+    let large = vec![b' '; 70 << 10];
     for (path, body, status, code) in [
         ("/v1/pipelines/none/runs", &b""[..], 404, "unknown_pipeline"),
         ("/v1/pipelines/copy/runs", b"{", 400, "invalid_options"),
+        (
+            "/v1/pipelines/copy/runs",
+            b"[[\"rows\"], true]",
+            400,
+            "invalid_options",
+        ),
         (
             "/v1/pipelines/copy/runs",
             b"{\"limit\": 1}",
@@ -228,6 +235,7 @@ fn a_request_becomes_a_run_with_a_report() {
         ),
         ("/v1/runs/9/cancel", b"", 404, "unknown_run"),
         ("/v1/runs/1/cancel", b"", 409, "run_ended"),
+        ("/v1/pipelines/copy/runs", &large, 413, "body_too_large"),
     ] {
         let refused = client.post(path, JSON, body);
         assert_eq!(
