@@ -58,7 +58,8 @@ fn a_token_allows_what_its_scopes_say() {
     let post =
         |path: &str, token: &str| request(path, &format!("{JSON_LINES}{}", bearer(token)), b"{}");
     let (a, b) = ("/v1/ingest/a/s", "/v1/ingest/b/s");
-    let wrong = format!("{}0", &writer[..writer.len() - 1]);
+    let (start, last) = writer.split_at(writer.len() - 1);
+    let wrong = format!("{start}{}", if last == "0" { "1" } else { "0" });
     let basic = {
         use base64::Engine as _;
         base64::engine::general_purpose::STANDARD.encode(format!("me:{reader}"))
