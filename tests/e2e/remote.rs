@@ -244,6 +244,51 @@ fn a_signal_cancels_the_run_on_the_server() {
 }
 
 #[test]
+fn a_run_during_which_the_server_dies_names_the_run_that_resumes_it() {
+    let folder = folder();
+    let server = Server::start(&folder, &["--listen", "127.0.0.1:0"]);
+    let url = server.url.clone();
+    let command = folder
+        .command(&["run", "-v", "many", "--server", &url])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut client = Ends(command.expect("the program starts"));
+    let mut messages = BufReader::new(client.0.stderr.take().expect("messages"));
+    let mut told = String::new();
+    while !told.contains("started") {
+        assert_ne!(messages.read_line(&mut told).expect("UTF-8"), 0, "{told}");
+    }
+    // SIGKILL: no process of the server says how the run ended.
+    drop(server);
+    let address = url.strip_prefix("http://").expect("a URL");
+    let _again = Server::start(&folder, &["--listen", address]);
+    messages.read_to_string(&mut told).expect("UTF-8");
+    let code = client.0.wait().expect("ended").code();
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("error[interrupted]"), "{told}");
+    let hint = format!("run 2 resumes it: rapidbyte runs many --server {url}");
+    assert!(told.contains(&hint), "{told}");
+}
+
+#[test]
+fn a_url_that_names_no_server_is_refused_before_a_connection() {
+    let folder = folder();
+    for (url, what) in [
+        ("http://127.0.0.1:65537", "has a port that does not exist"),
+        ("http://127.0.0.1:1#x", "has a fragment"),
+        ("http://127.0.0.1:1/x", "has a path"),
+    ] {
+        for command in ["run", "runs"] {
+            let ended = folder.rapidbyte(&[command, "copy", "--server", url]);
+            assert_eq!(ended.code, Some(2), "{url}: {}", ended.stderr);
+            let text = format!("error[invalid_argument]: the URL of the server {what}");
+            assert!(ended.stderr.contains(&text), "{url}: {}", ended.stderr);
+        }
+    }
+}
+
+#[test]
 fn options_that_a_server_does_not_take_are_refused_by_name() {
     let folder = folder();
     // Nobody listens there: the options are looked at first.

@@ -30,6 +30,9 @@ pub(crate) struct Column {
     is_of_object: bool,
     /// A column of texts that reads other values of JSON as their JSON text.
     takes_json: bool,
+    /// A column of decimals that reads a string of JSON only if it is written as a number: others may be no number to
+    /// their writer, such as the postal code `007`.
+    takes_plain: bool,
 }
 
 /// The part of a text that must be kept besides its value.
@@ -200,6 +203,7 @@ impl Column {
             pattern: None,
             is_of_object: false,
             takes_json: false,
+            takes_plain: false,
         })
     }
 
@@ -247,13 +251,15 @@ impl Column {
         }
     }
 
-    /// From here on reads every spelling of a value, and refuses numbers that would lose digits as floats, on every level.
+    /// From here on reads every spelling of a value, but of decimals in strings of JSON, and refuses numbers that would
+    /// lose digits as floats, on every level.
     pub(crate) fn keep_stored(&mut self) {
         self.keep_value();
         match &mut self.values {
             Values::F32(_) => self.kept = Kept::Digits32,
             // The type of a number without limits, or of texts, in the target.
             Values::String(_) => self.takes_json = true,
+            Values::Decimal128(..) | Values::Decimal256(..) => self.takes_plain = true,
             Values::List(_, item) => item.keep_stored(),
             Values::Struct(columns) => columns.iter_mut().for_each(Self::keep_stored),
             Values::Map(_, kv) => kv.iter_mut().for_each(Self::keep_stored),
@@ -528,6 +534,10 @@ impl Column {
         match kind {
             JsonKind::Array | JsonKind::Object => self.push_nested(json),
             JsonKind::String => match json::unescape(json) {
+                Some(text) if self.takes_plain && !spelling::is_plain_number(text.as_bytes()) => {
+                    let why = "is a string that the number is not written as";
+                    Err(Misfit::value(&self.field, text.as_bytes(), why))
+                }
                 Some(text) => self.push_text(text.as_bytes()),
                 None => {
                     let why = "has half of a surrogate pair, which is not a character";

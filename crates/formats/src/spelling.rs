@@ -150,6 +150,18 @@ fn without_minus(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"-").unwrap_or(text)
 }
 
+/// True for a decimal number without an exponent, blanks, `+`, leading zeros and the sign of a zero.
+pub(crate) fn is_plain_number(text: &[u8]) -> bool {
+    let digits = without_minus(text);
+    let (whole, fraction) = split_point(digits);
+    let has_point = whole.len() < digits.len();
+    let is_zero = digits.iter().all(|byte| matches!(byte, b'0' | b'.'));
+    is_plain_whole(whole)
+        && fraction.iter().all(u8::is_ascii_digit)
+        && has_point != fraction.is_empty()
+        && !(is_zero && digits.len() < text.len())
+}
+
 /// Digits, without a zero in front.
 fn is_plain_whole(digits: &[u8]) -> bool {
     match digits {

@@ -1,10 +1,14 @@
 //! The files that the decoders take, and the words with which they refuse others.
 
+use std::sync::Arc;
+
 use crate::support::{Format, schema};
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
+use arrow_schema::Schema;
 use rapidbyte_formats::{FormatError, Limits, csv::Dialect};
+use rapidbyte_wire::types::{mark_stored, parse_field};
 
 fn csv() -> Format {
     Format::csv(Dialect::default())
@@ -388,6 +392,31 @@ fn a_record_that_is_short_as_text_and_large_in_its_columns_is_refused() {
     assert!(error.message.contains("bytes in its columns"), "{error}");
     let hint = error.hint.unwrap_or_default();
     assert!(hint.contains("resources.max_record_bytes"), "{hint}");
+}
+
+/// A column with the type of the target, because the inferred type did not fit.
+#[test]
+fn a_string_in_a_stored_column_of_decimals_is_written_as_a_number() {
+    let stored = mark_stored(parse_field("x", "decimal(10, 2)", true).unwrap());
+    let columns = Arc::new(Schema::new(vec![stored]));
+    let format = Format::jsonl();
+    let read = |value: &str| {
+        let file = format!("{{\"x\":{value}}}\n");
+        format.decode_as_inferred(&columns, file.as_bytes())
+    };
+    for value in ["\"7\"", "\"-7.5\"", "\"0.00\"", "7.5", "1e2", "null"] {
+        assert!(read(value).is_ok(), "{value}");
+    }
+    for value in [
+        "\"007\"", "\"+7\"", "\" 7\"", "\"1e2\"", "\"7.\"", "\".5\"", "\"-0\"", "\"\"",
+    ] {
+        let error = read(value).expect_err(value);
+        assert_eq!(
+            (error.code, error.line),
+            ("value_does_not_fit", Some(1)),
+            "{error}"
+        );
+    }
 }
 
 #[test]

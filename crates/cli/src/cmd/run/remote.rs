@@ -17,6 +17,10 @@ use crate::server;
 use crate::setup;
 use crate::watch::{self, Seen};
 
+/// The code of a run during which the server ended.
+const INTERRUPTED: &str = "interrupted";
+/// The newest runs among which the one is that resumes an interrupted run. The server records it at its start.
+const NEWEST: u32 = 100;
 /// Attempts to cancel the run after a signal.
 const MAX_CANCELS: u32 = 30;
 /// The pause between two of them.
@@ -71,7 +75,22 @@ pub fn run(
     });
     view.clear();
     let ended = followed.map_err(server::failure)?;
-    finish(ended, output)
+    let resumes = match ended["error"]["code"] == INTERRUPTED {
+        true => resumed_by(client, name, id),
+        false => None,
+    };
+    let hint = resumes.map(|resumes| {
+        let url = client.url();
+        format!("run {resumes} resumes it: rapidbyte runs {name} --server {url}")
+    });
+    finish(ended, hint, output)
+}
+
+/// The run that resumes an interrupted one, if the server answers and has one.
+fn resumed_by(client: &Client, name: &str, id: i64) -> Option<i64> {
+    let runs = client.runs(name, NEWEST).ok()?;
+    let resumes = |run: &&Value| run["resumes"].as_i64() == Some(id);
+    runs.iter().find(resumes)?["id"].as_i64()
 }
 
 /// Cancels the run after a signal. Ends when nobody can send one any more.
@@ -94,8 +113,8 @@ fn cancel_after(signalled: &Receiver<()>, client: &Client, id: i64, output: &Out
     }
 }
 
-/// Shows the end of a run, as of a run on this machine.
-fn finish(mut run: Value, output: &Output) -> Result<(), Failure> {
+/// Shows the end of a run, as of a run on this machine. `hint` is better than the server's own.
+fn finish(mut run: Value, hint: Option<String>, output: &Output) -> Result<(), Failure> {
     let report = run.get_mut("report").map(Value::take).unwrap_or_default();
     if let Some(run) = run.as_object_mut() {
         run.shift_remove("report");
@@ -118,7 +137,10 @@ fn finish(mut run: Value, output: &Output) -> Result<(), Failure> {
     if let Some(text) = summary::partial_of_json(&report) {
         output.text(&text);
     }
-    let failure = server::failure_of(&run["error"]);
+    let mut failure = server::failure_of(&run["error"]);
+    if let Some(hint) = hint {
+        failure = failure.hint(hint);
+    }
     known.shift_remove("status");
     known.insert("run".into(), run);
     output.known(Value::Object(known));

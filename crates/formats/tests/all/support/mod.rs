@@ -67,8 +67,16 @@ impl Format {
 
     /// Decodes a file with the schema that is inferred from its first rows.
     pub fn decode_inferred(&self, file: &[u8], rows: u64) -> Result<Vec<RecordBatch>, FormatError> {
-        let schema = self.infer(file, rows)?.schema;
-        let decoder = self.0.decoder(schema, None, Limits::default())?;
+        self.decode_as_inferred(&self.infer(file, rows)?.schema, file)
+    }
+
+    /// Decodes a file with a schema that was inferred from another one.
+    pub fn decode_as_inferred(
+        &self,
+        schema: &SchemaRef,
+        file: &[u8],
+    ) -> Result<Vec<RecordBatch>, FormatError> {
+        let decoder = self.0.decoder(schema.clone(), None, Limits::default())?;
         Decoder(decoder.inferred()).file(&[file])
     }
 
