@@ -1,0 +1,38 @@
+//! The failpoints of the delivery protocol: where a crash would matter, in the order in which a load reaches them. Fault
+//! tests end the process there ([`rapidbyte_sdk::log::failpoint`]).
+
+/// Every name that is reached in this connector.
+pub const POINTS: [&str; 16] = [
+    // A run asks how far a stream is. It changes nothing.
+    "dest-mongodb.asked",
+    // Nothing of the fence is sent yet.
+    "dest-mongodb.fencing",
+    // The epoch is ours.
+    "dest-mongodb.fenced",
+    // What earlier attempts have left is deleted.
+    "dest-mongodb.cleaned",
+    // Replace: the collection that will be filled is there.
+    "dest-mongodb.staging_made",
+    // Rows are about to be sent.
+    "dest-mongodb.writing",
+    // They are sent, and nothing is known of them.
+    "dest-mongodb.write_sent",
+    // The server has the rows of a part.
+    "dest-mongodb.flushed",
+    // A commit has begun, nothing of it is sent.
+    "dest-mongodb.committing",
+    // Replace: the collection is about to take the place of the target.
+    "dest-mongodb.publishing",
+    // It has taken the place, and the checkpoint was not moved.
+    "dest-mongodb.published",
+    // The checkpoint is about to be moved.
+    "dest-mongodb.checkpointing",
+    // The answer has come, or has not.
+    "dest-mongodb.checkpoint_sent",
+    // The answer did not come: what became of the commit is about to be asked.
+    "dest-mongodb.settling",
+    // It is known what became of it.
+    "dest-mongodb.settled",
+    // The commit is done, and the run has not reported it.
+    "dest-mongodb.committed",
+];
