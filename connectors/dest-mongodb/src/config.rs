@@ -177,6 +177,11 @@ impl Settings {
         Ok(collection)
     }
 
+    /// Whether it is a collection for checkpoints, or one that is being filled.
+    pub(crate) fn is_own(&self, collection: &str) -> bool {
+        collection == self.checkpoint_collection || collection.starts_with(STAGING)
+    }
+
     /// `database.collection`, for people and for the key of a checkpoint.
     pub(crate) fn namespace(&self, collection: &str) -> String {
         format!("{}.{collection}", self.database)

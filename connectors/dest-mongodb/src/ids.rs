@@ -37,6 +37,17 @@ pub(crate) fn id(tag: Tag, epoch: u32, number: u64) -> Result<[u8; ID_BYTES]> {
     Ok(id)
 }
 
+/// The tag, the epoch and the number of an id.
+pub(crate) fn parts(id: &[u8; ID_BYTES]) -> (Tag, u32, u64) {
+    let [a, b, c, d, e, f, g, h, i, j, k, l, number @ ..] = *id;
+    let [m, n, o, p, q, r] = number;
+    (
+        [a, b, c, d, e, f, g, h],
+        u32::from_be_bytes([i, j, k, l]),
+        u64::from_be_bytes([0, 0, m, n, o, p, q, r]),
+    )
+}
+
 /// The rows that an epoch has committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Committed {
@@ -65,6 +76,16 @@ impl Epochs {
             epochs.is_cut = true;
         }
         epochs
+    }
+
+    /// Whether a commit has this row.
+    pub fn has(&self, epoch: u32, number: u64) -> bool {
+        let found = self.known.iter().find(|known| known.epoch == epoch);
+        match found {
+            Some(known) => number < known.rows,
+            // Of a forgotten epoch.
+            None => self.is_cut && self.known.first().is_some_and(|first| epoch < first.epoch),
+        }
     }
 
     /// The ranges of ids below `end` that no commit has: from the first, up to the second, which is outside.
@@ -112,6 +133,7 @@ mod tests {
         let ids = ids.map(|(epoch, number)| id(TAG, epoch, number).unwrap());
         assert!(ids.is_sorted_by(|a, b| a < b));
         assert!(id(TAG, 1, MAX_NUMBER + 1).is_err());
+        assert_eq!(parts(&ids[3]), (TAG, 1, MAX_NUMBER));
     }
 
     #[test]
@@ -143,5 +165,7 @@ mod tests {
         let ranges = epochs.uncommitted(TAG, 41).unwrap();
         assert_eq!(ranges[0].0, id(TAG, 9, 5).unwrap());
         assert_eq!(ranges.len(), MAX_EPOCHS);
+        assert!(epochs.has(3, 100) && epochs.has(40, 4) && !epochs.has(40, 5));
+        assert!(!epochs.has(41, 0));
     }
 }

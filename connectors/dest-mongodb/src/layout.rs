@@ -1,5 +1,7 @@
 //! How a row becomes a document: where its `_id` comes from, and the fields behind it.
 
+use std::rc::Rc;
+
 use arrow_array::{Array as _, ArrayRef};
 use rapidbyte_bson::Kind;
 use rapidbyte_mongo::form::{self, ID, Native};
@@ -24,6 +26,8 @@ pub(crate) struct Layout {
     pub id_of: IdOf,
     id: Option<Encoder>,
     id_columns: Vec<usize>,
+    /// Their names.
+    id_names: Vec<String>,
     fields: Encoder,
     field_columns: Vec<usize>,
     /// The column has whole documents, and the `_id` is in them.
@@ -141,6 +145,10 @@ impl Layout {
         let deleted = deleted.map(|name| schema.index_of(name)).transpose()?;
         Ok(Self {
             is_whole: document.is_some() && matches!(id_of, IdOf::Column(_)),
+            id_names: id_columns
+                .iter()
+                .map(|place| schema.field(*place).name().clone())
+                .collect(),
             id_of,
             id,
             id_columns,
@@ -151,13 +159,13 @@ impl Layout {
     }
 
     /// The rows of a batch.
-    pub fn rows(&self, batch: &RecordBatch) -> Result<Documents<'_>> {
+    pub fn rows(self: &Rc<Self>, batch: &RecordBatch) -> Result<Documents> {
         let fields = batch.project(&self.field_columns)?;
         let ids = batch.project(&self.id_columns)?;
         let id = self.id.as_ref();
         let id = id.map(|encoder| encoder.rows(&ids)).transpose();
         Ok(Documents {
-            layout: self,
+            layout: self.clone(),
             id: id.map_err(convert)?,
             ids: ids.columns().to_vec(),
             fields: self.fields.rows(&fields).map_err(convert)?,
@@ -166,18 +174,40 @@ impl Layout {
     }
 }
 
+/// What becomes of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    Write,
+    Delete,
+}
+
 /// The rows of one batch, ready to be written.
-pub(crate) struct Documents<'a> {
-    layout: &'a Layout,
+pub(crate) struct Documents {
+    layout: Rc<Layout>,
     id: Option<Rows>,
     ids: Vec<ArrayRef>,
     fields: Rows,
     deleted: Option<ArrayRef>,
 }
 
-impl Documents<'_> {
-    /// Whether a row says that its key is deleted.
-    pub fn is_deleted(&self, row: usize) -> bool {
+impl Documents {
+    /// Whether the connector makes the `_id`.
+    pub fn is_made(&self) -> bool {
+        self.layout.id_of == IdOf::Made
+    }
+
+    /// Writes the element `_id` of a row into `id`, if it comes from the row, and its document into `document`, if it is
+    /// not deleted. Errors: `null_key`; of the codec.
+    pub fn encode(&self, row: usize, id: &mut Vec<u8>, document: &mut Vec<u8>) -> Result<Action> {
+        self.id(row, id)?;
+        if self.is_deleted(row) {
+            return Ok(Action::Delete);
+        }
+        self.document(row, id, document)?;
+        Ok(Action::Write)
+    }
+
+    fn is_deleted(&self, row: usize) -> bool {
         let Some(column) = &self.deleted else {
             return false;
         };
@@ -185,17 +215,17 @@ impl Documents<'_> {
         column.is_valid(row) && flags.is_none_or(|flags| flags.value(row))
     }
 
-    /// Appends the element `_id` of a row, if it comes from the row. Errors: `null_key`; of the codec.
-    pub fn id(&self, row: usize, out: &mut Vec<u8>) -> Result<()> {
+    fn id(&self, row: usize, out: &mut Vec<u8>) -> Result<()> {
         let Some(id) = &self.id else {
             return Ok(());
         };
         for (place, column) in self.ids.iter().enumerate() {
             if column.is_null(row) {
-                let column = self.layout.id_columns[place];
-                let text = format!("the key column number {} is NULL", column + 1);
+                let column = &self.layout.id_names[place];
+                let text = format!("the key column {column:?} is NULL");
                 return Err(Error::data("null_key", text)
-                    .hint("leave such rows out, or choose another key"));
+                    .hint("leave such rows out, or choose another key")
+                    .in_column(column));
             }
         }
         match &self.layout.id_of {
@@ -208,8 +238,7 @@ impl Documents<'_> {
         }
     }
 
-    /// Appends the document of a row with this element `_id` in front.
-    pub fn document(&self, row: usize, id: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    fn document(&self, row: usize, id: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let begin = out.len();
         if self.layout.is_whole {
             return self.fields.document(row, out).map_err(convert);

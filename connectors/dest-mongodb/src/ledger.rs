@@ -37,7 +37,10 @@ pub(crate) struct Found {
     pub run_id: String,
     /// The run that has committed everything.
     pub complete_run: Option<String>,
+    /// The rows with ids that the connector made.
     pub epochs: Epochs,
+    /// The rejects.
+    pub reject_epochs: Epochs,
 }
 
 /// The right of a run to commit a stream, until a newer run fences.
@@ -50,8 +53,11 @@ pub(crate) struct Lease {
     /// The number of commits so far.
     pub seq: u64,
     pub epochs: Epochs,
+    pub reject_epochs: Epochs,
     /// Rows with ids that this epoch has committed.
     pub rows: u64,
+    /// Rejects that it has committed.
+    pub rejects: u64,
 }
 
 impl Key {
@@ -98,10 +104,6 @@ impl Key {
 }
 
 fn read(document: Document<'_>) -> Result<Option<Found>, BsonError> {
-    let whole = |document: Document<'_>, name: &str| -> Result<Option<u64>, BsonError> {
-        let found = document.get(name)?.and_then(|value| value.as_whole());
-        Ok(found.and_then(|number| u64::try_from(number).ok()))
-    };
     let text = |name: &str| -> Result<Option<String>, BsonError> {
         Ok(match document.get(name)? {
             Some(Value::String(text)) => Some(text.to_owned()),
@@ -116,11 +118,31 @@ fn read(document: Document<'_>) -> Result<Option<Found>, BsonError> {
     let (Some(tag), Some(epoch)) = (tag, epoch) else {
         return Ok(None);
     };
+    let epochs = read_epochs(document, "epochs")?;
+    let reject_epochs = read_epochs(document, "reject_epochs")?;
+    let (Some(epochs), Some(reject_epochs)) = (epochs, reject_epochs) else {
+        return Ok(None);
+    };
+    Ok(Some(Found {
+        tag,
+        epoch,
+        seq: whole(document, "seq")?.unwrap_or(0),
+        cursor: text("cursor")?,
+        run_id: text("run_id")?.unwrap_or_default(),
+        complete_run: text("complete_run")?,
+        epochs,
+        reject_epochs,
+    }))
+}
+
+/// The epochs in an array of a checkpoint.
+fn read_epochs(document: Document<'_>, name: &str) -> Result<Option<Epochs>, BsonError> {
+    let cut = document.get(&format!("{name}_cut"))?;
     let mut epochs = Epochs {
         known: Vec::new(),
-        is_cut: document.get("epochs_cut")?.is_some_and(|cut| cut.is_true()),
+        is_cut: cut.is_some_and(|cut| cut.is_true()),
     };
-    if let Some(Value::Array(found)) = document.get("epochs")? {
+    if let Some(Value::Array(found)) = document.get(name)? {
         for element in found.elements() {
             let (_, Value::Document(element)) = element? else {
                 return Ok(None);
@@ -133,15 +155,49 @@ fn read(document: Document<'_>) -> Result<Option<Found>, BsonError> {
             epochs.known.push(Committed { epoch, rows });
         }
     }
-    Ok(Some(Found {
-        tag,
-        epoch,
-        seq: whole(document, "seq")?.unwrap_or(0),
-        cursor: text("cursor")?,
-        run_id: text("run_id")?.unwrap_or_default(),
-        complete_run: text("complete_run")?,
-        epochs,
-    }))
+    Ok(Some(epochs))
+}
+
+fn add_epochs(builder: &mut Builder, name: &str, epochs: &Epochs) -> Result<()> {
+    builder
+        .boolean(&format!("{name}_cut"), epochs.is_cut)
+        .open_array(name);
+    for (at, known) in epochs.known.iter().enumerate() {
+        builder
+            .open_document(&at.to_string())
+            .int64("epoch", known.epoch.into())
+            .int64("rows", signed(known.rows)?)
+            .close();
+    }
+    builder.close();
+    Ok(())
+}
+
+fn whole(document: Document<'_>, name: &str) -> Result<Option<u64>, BsonError> {
+    let found = document.get(name)?.and_then(|value| value.as_whole());
+    Ok(found.and_then(|number| u64::try_from(number).ok()))
+}
+
+/// The checkpoints of all streams of a pipeline. Documents that are not checkpoints are passed over.
+pub(crate) fn of_pipeline(
+    client: &mut Client,
+    settings: &Settings,
+    pipeline: &str,
+) -> Result<Vec<Found>> {
+    let mut command = Builder::new();
+    command
+        .string("find", &settings.checkpoint_collection)
+        .open_document("filter")
+        .string("_id.pipeline", pipeline)
+        .close();
+    let mut cursor = client.find(&settings.database, command)?;
+    let mut all = Vec::new();
+    while let Some(batch) = cursor.next(client, 0)? {
+        for document in batch.documents()? {
+            all.extend(read(document?).map_err(Error::internal)?);
+        }
+    }
+    Ok(all)
 }
 
 impl Found {
@@ -209,7 +265,9 @@ pub(crate) fn fence(
             epoch: found.epoch,
             seq: found.seq,
             epochs: found.epochs,
+            reject_epochs: found.reject_epochs,
             rows: 0,
+            rejects: 0,
         };
         return Ok((lease, progress));
     }
@@ -217,7 +275,7 @@ pub(crate) fn fence(
 }
 
 /// The document that a `findAndModify` answers with.
-fn modified(reply: &Reply) -> Result<Option<Document<'_>>> {
+pub(crate) fn modified(reply: &Reply) -> Result<Option<Document<'_>>> {
     let value = reply.document()?.get("value");
     match value.map_err(Error::internal)? {
         Some(Value::Document(document)) => Ok(Some(document)),
@@ -226,7 +284,7 @@ fn modified(reply: &Reply) -> Result<Option<Document<'_>>> {
 }
 
 /// A change that a failing primary could lose is not a commit.
-fn refuse_unconcerned(reply: &Reply) -> Result<()> {
+pub(crate) fn refuse_unconcerned(reply: &Reply) -> Result<()> {
     let found = reply.document()?.get("writeConcernError");
     let Some(Value::Document(error)) = found.map_err(Error::internal)? else {
         return Ok(());
@@ -246,15 +304,16 @@ pub(crate) fn unconcerned(why: &str) -> Error {
 }
 
 impl Lease {
-    /// Moves the checkpoint. Errors: `run_superseded`, `checkpoint_changed`, `commit_unknown`.
+    /// Moves the checkpoint. `rows` and `rejects` are the numbers that this epoch has committed then. Errors: `run_superseded`, `checkpoint_changed`, `commit_unknown`.
     pub fn advance(
         &mut self,
         client: &mut Client,
         settings: &Settings,
         commit: &Commit<'_>,
-        rows: u64,
+        (rows, rejects): (u64, u64),
     ) -> Result<()> {
         let epochs = self.epochs.with(self.epoch, rows);
+        let reject_epochs = self.reject_epochs.with(self.epoch, rejects);
         let mut set = Builder::new();
         set.int64("seq", signed(self.seq + 1)?);
         match commit.cursor {
@@ -264,15 +323,8 @@ impl Lease {
         if commit.complete {
             set.string("complete_run", &self.run_id);
         }
-        set.boolean("epochs_cut", epochs.is_cut)
-            .open_array("epochs");
-        for (at, known) in epochs.known.iter().enumerate() {
-            set.open_document(&at.to_string())
-                .int64("epoch", known.epoch.into())
-                .int64("rows", signed(known.rows)?)
-                .close();
-        }
-        set.close();
+        add_epochs(&mut set, "epochs", &epochs)?;
+        add_epochs(&mut set, "reject_epochs", &reject_epochs)?;
         let set = set.finish().map_err(Error::internal)?;
         failpoint("dest-mongodb.checkpointing")?;
         let changed = self.change(client, settings, &set);
@@ -283,8 +335,8 @@ impl Lease {
             Err(error) => self.settle(settings, error)?,
         }
         self.seq += 1;
-        self.epochs = epochs;
-        self.rows = rows;
+        (self.epochs, self.reject_epochs) = (epochs, reject_epochs);
+        (self.rows, self.rejects) = (rows, rejects);
         failpoint("dest-mongodb.committed")
     }
 

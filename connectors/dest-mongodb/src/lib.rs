@@ -13,6 +13,8 @@ mod ledger;
 mod load;
 mod plan;
 mod points;
+mod rejects;
+mod replay;
 
 use std::rc::Rc;
 
@@ -26,7 +28,10 @@ pub use config::{Config, FineTimes, JsonFields, NullFields};
 use layout::{IdOf, Layout};
 use ledger::Key;
 pub use load::CollectionLoad;
+use load::Right;
 pub use points::POINTS;
+use rejects::Keeper;
+use replay::Claim;
 
 /// The connector, opened with one configuration.
 pub struct MongoDb {
@@ -46,6 +51,7 @@ impl Destination for MongoDb {
     const WRITE_MODES: &[WriteMode] = &[WriteMode::Append, WriteMode::Replace, WriteMode::Upsert];
     const NATIVE_FORMS: &[&str] = &[rapidbyte_mongo::NATIVE_FORM];
     const SUPPORTS_CHECKPOINTS: bool = true;
+    const SUPPORTS_REJECTS: bool = true;
     const NAMES_TARGETS: bool = true;
 
     fn open(config: Config) -> Result<Self> {
@@ -88,6 +94,7 @@ impl Destination for MongoDb {
         let settings = self.settings.clone();
         let collection = self.own(target)?;
         let schema = target.arrow_schema()?;
+        let rejects = rejects::collection(&settings, target, &collection)?;
         let columns = plan::columns(&schema, settings.encode);
         let id_of = IdOf::of(target, &schema)?;
         if columns.iter().all(|column| column.fit != Fit::Refused) {
@@ -102,6 +109,11 @@ impl Destination for MongoDb {
                 .map_err(|error| error.in_stream(&target.stream))?;
         }
         self.idle = Some(client);
+        let mut notes = plan::notes(target, &settings, &id_of);
+        if let Some(to) = rejects {
+            let to = settings.namespace(&to);
+            notes.push(format!("rows that are refused are kept in {to}"));
+        }
         let statements = match (&found, target.write_mode) {
             (None, _) => vec![format!("create {namespace}")],
             (Some(_), _) => Vec::new(),
@@ -110,7 +122,7 @@ impl Destination for MongoDb {
             location: namespace,
             columns,
             statements,
-            notes: plan::notes(target, &settings, &id_of),
+            notes,
             is_new: found.is_none(),
             new_columns: Vec::new(),
         })
@@ -125,12 +137,47 @@ impl Destination for MongoDb {
         Ok(found.map(|found| found.progress(None)))
     }
 
+    fn rejects(
+        &mut self,
+        to: &str,
+        pipeline: &str,
+        after: Option<&str>,
+        with_data: bool,
+    ) -> Result<Vec<KeptReject>> {
+        let mut client = self.client()?;
+        let page = rejects::page(
+            &mut client,
+            &self.settings,
+            (to, pipeline),
+            after,
+            with_data,
+        )?;
+        self.idle = Some(client);
+        Ok(page)
+    }
+
     fn begin(&mut self, target: &Target, run: &Run) -> Result<(CollectionLoad, Progress)> {
+        let settings = self.settings.clone();
         let collection = self.own(target)?;
         let key = self.key(target, &run.pipeline)?;
+        let to = rejects::collection(&settings, target, &collection)?;
         let mut client = self.client()?;
-        let (lease, progress) = ledger::fence(&mut client, &self.settings, key, run)?;
-        let mut load = CollectionLoad::new(&self.settings, client, target, collection, lease);
+        let claim = Claim::take(&mut client, &settings, target, &run.pipeline, &collection)?;
+        let (right, progress, first) = match claim {
+            Some(claim) => {
+                let first = claim.places.iter().map(|place| place.first.clone());
+                let first = first.collect();
+                (Right::Replay(claim), Progress::unfenced(&run.id), first)
+            }
+            None => {
+                let (lease, progress) = ledger::fence(&mut client, &settings, key, run)?;
+                (Right::Lease(lease), progress, Vec::new())
+            }
+        };
+        let namespace = settings.namespace(&collection);
+        let marks = right.marks();
+        let keeper = to.map(|to| Keeper::new(to, run, &target.stream, namespace, marks, first));
+        let mut load = CollectionLoad::new(&settings, client, target, collection, right, keeper);
         load.clean()?;
         Ok((load, progress))
     }

@@ -12,9 +12,11 @@ use rapidbyte_sdk::prelude::*;
 use crate::bulk::{RefusedRow, Source, Writer};
 use crate::catalog;
 use crate::config::Settings;
-use crate::ids::{self, Epochs};
-use crate::layout::{IdOf, Layout, made};
+use crate::ids::{self, Epochs, ID_BYTES, Tag};
+use crate::layout::{Action, IdOf, Layout, made};
 use crate::ledger::Lease;
+use crate::rejects::{self, Keeper};
+use crate::replay::Claim;
 
 /// A run that was fenced finds out within this time, and writes no more.
 const HOLD_EVERY: Duration = Duration::from_secs(1);
@@ -25,13 +27,41 @@ pub struct CollectionLoad {
     client: Client,
     target: Target,
     collection: String,
-    lease: Lease,
+    right: Right,
+    keeper: Option<Keeper>,
     open: Option<Open>,
+}
+
+/// The right to commit.
+#[derive(Debug)]
+pub(crate) enum Right {
+    /// The run moves the stream.
+    Lease(Lease),
+    /// It replays rejects: it fences nothing, and moves no cursor.
+    Replay(Claim),
+}
+
+impl Right {
+    /// The tag and the epoch of the ids that the load makes.
+    pub fn marks(&self) -> (Tag, u32) {
+        match self {
+            Self::Lease(lease) => (lease.tag, lease.epoch),
+            Self::Replay(claim) => (claim.tag, 0),
+        }
+    }
+
+    /// The rows and the rejects that the load has committed.
+    fn committed(&self) -> (u64, u64) {
+        match self {
+            Self::Lease(lease) => (lease.rows, lease.rejects),
+            Self::Replay(_) => (0, 0),
+        }
+    }
 }
 
 /// The part of a load that exists once rows may come.
 struct Open {
-    layout: Layout,
+    layout: Rc<Layout>,
     writer: Writer,
     /// The collection that is filled to replace the target, until the first commit.
     staging: Option<String>,
@@ -52,26 +82,33 @@ impl CollectionLoad {
         client: Client,
         target: &Target,
         collection: String,
-        lease: Lease,
+        right: Right,
+        keeper: Option<Keeper>,
     ) -> Self {
         Self {
             settings: settings.clone(),
             client,
             target: target.clone(),
             collection,
-            lease,
+            right,
+            keeper,
             open: None,
         }
     }
 
     /// Deletes what earlier attempts have left: rows that no commit has, and collections that no target became.
     pub(crate) fn clean(&mut self) -> Result<()> {
-        let ranges = self
-            .lease
-            .epochs
-            .uncommitted(self.lease.tag, self.lease.epoch)?;
-        delete_ranges(&mut self.client, &self.settings, &self.collection, &ranges)?;
-        catalog::drop_staging(&mut self.client, &self.settings, self.lease.tag)?;
+        let Right::Lease(lease) = &self.right else {
+            return Ok(());
+        };
+        let (client, settings) = (&mut self.client, &self.settings);
+        let ranges = lease.epochs.uncommitted(lease.tag, lease.epoch)?;
+        delete_ranges(client, settings, &self.collection, &ranges)?;
+        if let Some(keeper) = &self.keeper {
+            let ranges = lease.reject_epochs.uncommitted(lease.tag, lease.epoch)?;
+            delete_ranges(client, settings, &keeper.to, &ranges)?;
+        }
+        catalog::drop_staging(client, settings, lease.tag)?;
         failpoint("dest-mongodb.cleaned")
     }
 
@@ -81,13 +118,40 @@ impl CollectionLoad {
         Ok((&mut self.client, open))
     }
 
-    /// Ends the run with the reason of the first row that the server refused.
+    /// Keeps the rows that the server refused, or ends the run with the reason of the first.
     fn refuse(&mut self) -> Result<()> {
         let (_, open) = self.opened()?;
-        match open.writer.take_refused().into_iter().next() {
-            None => Ok(()),
-            Some(RefusedRow { source, error }) => Err(at_row(error, source.number)),
+        let refused = open.writer.take_refused();
+        open.rows -= refused.len() as u64;
+        for RefusedRow { source, error } in refused {
+            self.refuse_row(&source, error)?;
         }
+        Ok(())
+    }
+
+    fn refuse_row(&mut self, source: &Source, error: Error) -> Result<()> {
+        match &mut self.keeper {
+            Some(keeper) if matches!(error.kind, ErrorKind::Data) => {
+                keeper.refuse(source, &error)?
+            }
+            _ => return Err(at_row(error, source.number)),
+        }
+        self.keep(false)
+    }
+
+    /// Sends the rejects if there are many, or all of them.
+    fn keep(&mut self, all: bool) -> Result<()> {
+        let Some(keeper) = self
+            .keeper
+            .as_mut()
+            .filter(|keeper| all || keeper.is_full())
+        else {
+            return Ok(());
+        };
+        if let Some(open) = &mut self.open {
+            open.writer.receive(&mut self.client)?;
+        }
+        keeper.send(&mut self.client, &self.settings)
     }
 
     /// Puts the collection that was filled into the place of the target.
@@ -95,10 +159,13 @@ impl CollectionLoad {
         let Self {
             settings,
             client,
-            lease,
+            right: Right::Lease(lease),
             collection,
             ..
-        } = self;
+        } = self
+        else {
+            return Err(Error::internal("a replay that replaces its target"));
+        };
         // A newer run drops the collection after it has fenced: then this run has nothing to put there.
         lease.hold_by_write(client, settings)?;
         failpoint("dest-mongodb.publishing")?;
@@ -120,13 +187,21 @@ impl CollectionLoad {
         if let Some(staging) = &open.staging {
             return catalog::drop(&mut client, &self.settings, staging);
         }
-        let begin = ids::id(self.lease.tag, self.lease.epoch, self.lease.rows)?;
-        let end = ids::id(self.lease.tag, self.lease.epoch, open.next)?;
-        let ranges = match begin < end {
-            true => vec![(begin, end)],
-            false => Vec::new(),
-        };
-        delete_ranges(&mut client, &self.settings, &self.collection, &ranges)
+        let (tag, epoch) = self.right.marks();
+        let (rows, rejects) = self.right.committed();
+        let range =
+            |from, to| Ok::<_, Error>([(ids::id(tag, epoch, from)?, ids::id(tag, epoch, to)?)]);
+        if rows < open.next {
+            let range = range(rows, open.next)?;
+            delete_ranges(&mut client, &self.settings, &self.collection, &range)?;
+        }
+        match self.keeper.as_ref().filter(|keeper| rejects < keeper.next) {
+            Some(keeper) => {
+                let range = range(rejects, keeper.next)?;
+                delete_ranges(&mut client, &self.settings, &keeper.to, &range)
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -138,11 +213,12 @@ fn at_row(mut error: Error, number: u64) -> Error {
     error
 }
 
-fn delete_ranges(
+/// Deletes the documents with an `_id` in one of these ranges, the second end of which is outside.
+pub(crate) fn delete_ranges(
     client: &mut Client,
     settings: &Settings,
     collection: &str,
-    ranges: &[([u8; ids::ID_BYTES], [u8; ids::ID_BYTES])],
+    ranges: &[([u8; ID_BYTES], [u8; ID_BYTES])],
 ) -> Result<()> {
     if ranges.is_empty() {
         return Ok(());
@@ -177,7 +253,7 @@ fn delete_ranges(
 impl Load for CollectionLoad {
     fn open_writer(&mut self, cursor: Option<&str>) -> Result<()> {
         let schema = self.target.arrow_schema()?;
-        let layout = Layout::new(&self.target, &schema, self.settings.encode)?;
+        let layout = Rc::new(Layout::new(&self.target, &schema, self.settings.encode)?);
         let found = catalog::look(&mut self.client, &self.settings, &self.collection)?;
         let namespace = self.settings.namespace(&self.collection);
         match &found {
@@ -189,11 +265,19 @@ impl Load for CollectionLoad {
             }
             None => {}
         }
+        if let Some(keeper) = &self.keeper {
+            rejects::make(&mut self.client, &self.settings, &keeper.to)?;
+        }
+        // A replay adds to the rows that are there.
+        let lease = match &self.right {
+            Right::Lease(lease) => Some(lease),
+            Right::Replay(_) => None,
+        };
         let replaces = self.target.write_mode == WriteMode::Replace && cursor.is_none();
-        let staging = match replaces {
-            false => None,
-            true => {
-                let name = catalog::staging_name(self.lease.tag, self.lease.epoch);
+        let staging = match lease.filter(|_| replaces) {
+            None => None,
+            Some(lease) => {
+                let name = catalog::staging_name(lease.tag, lease.epoch);
                 catalog::make_staging(&mut self.client, &self.settings, &name, &self.collection)?;
                 failpoint("dest-mongodb.staging_made")?;
                 Some(name)
@@ -214,7 +298,7 @@ impl Load for CollectionLoad {
             writer: self.writer(&layout, staging.as_deref()),
             layout,
             staging,
-            next: self.lease.rows,
+            next: self.right.committed().0,
             seen: 0,
             rows: 0,
             bytes: 0,
@@ -225,56 +309,69 @@ impl Load for CollectionLoad {
 
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         self.hold()?;
-        let (tag, epoch) = (self.lease.tag, self.lease.epoch);
-        let (client, open) = self.opened()?;
+        let (tag, epoch) = self.right.marks();
+        let shared = Rc::new(batch.clone());
         let documents = {
             let _phase = phase::enter(Kind::Encode);
-            open.layout.rows(batch)?
+            self.opened()?.1.layout.rows(batch)?
         };
-        let shared = Rc::new(batch.clone());
         let (mut id, mut document) = (Vec::new(), Vec::new());
         for row in 0..batch.num_rows() {
+            let (client, open) = self.opened()?;
             open.seen += 1;
             let source = Source {
                 batch: shared.clone(),
                 row,
                 number: open.seen,
             };
-            let number = source.number;
             id.clear();
             document.clear();
-            let put = {
+            let encoded = {
                 let _phase = phase::enter(Kind::Encode);
-                let is_made = open.layout.id_of == IdOf::Made;
-                if is_made {
+                if documents.is_made() {
                     made(&ids::id(tag, epoch, open.next)?, &mut id);
                     open.next += 1;
                 }
-                documents
-                    .id(row, &mut id)
-                    .and_then(|()| match documents.is_deleted(row) {
-                        true => Ok(false),
-                        false => documents.document(row, &id, &mut document).map(|()| true),
-                    })
+                documents.encode(row, &mut id, &mut document)
             };
-            let put = put.and_then(|is_kept| match is_kept {
-                true => open.writer.put(client, &id, &document, source),
-                false => open.writer.delete(client, &id, source),
+            let put = encoded.and_then(|action| match action {
+                Action::Write => open.writer.put(client, &id, &document, source.clone()),
+                Action::Delete => open.writer.delete(client, &id, source.clone()),
             });
-            put.map_err(|error| match error.kind {
-                ErrorKind::Data => at_row(error, number),
-                _ => error,
-            })?;
-            open.rows += 1;
-            open.bytes += document.len() as u64;
+            match put {
+                Ok(()) => {
+                    open.rows += 1;
+                    open.bytes += document.len() as u64;
+                }
+                Err(error) if matches!(error.kind, ErrorKind::Data) => {
+                    self.refuse_row(&source, error)?;
+                }
+                Err(error) => return Err(error),
+            }
         }
         self.refuse()
+    }
+
+    fn reject(&mut self, origin: RejectOrigin, rejects: &[Reject]) -> Result<()> {
+        for reject in rejects {
+            let keeper = self.keeper.as_mut();
+            let keeper = keeper.ok_or_else(|| Error::internal("nobody keeps rejects"))?;
+            keeper.keep(origin, reject)?;
+            self.keep(false)?;
+        }
+        Ok(())
+    }
+
+    fn refused(&mut self) -> Refused {
+        let keeper = self.keeper.as_mut();
+        keeper.map(Keeper::take_refused).unwrap_or_default()
     }
 
     fn flush(&mut self) -> Result<Part> {
         let (client, open) = self.opened()?;
         open.writer.flush(client)?;
         self.refuse()?;
+        self.keep(true)?;
         failpoint("dest-mongodb.flushed")?;
         let (_, open) = self.opened()?;
         Ok(Part {
@@ -295,12 +392,24 @@ impl Load for CollectionLoad {
                 return Err(error);
             }
             // No row of an older epoch is there any more.
-            self.lease.epochs = Epochs::default();
+            if let Right::Lease(lease) = &mut self.right {
+                lease.epochs = Epochs::default();
+            }
         }
-        let made = self.open.as_ref().map(|open| open.next);
-        let rows = made.unwrap_or(self.lease.rows);
-        self.lease
-            .advance(&mut self.client, &self.settings, commit, rows)?;
+        let (rows, rejects) = self.right.committed();
+        let rows = self.open.as_ref().map_or(rows, |open| open.next);
+        let rejects = self.keeper.as_ref().map_or(rejects, |keeper| keeper.next);
+        match &mut self.right {
+            Right::Lease(lease) => {
+                lease.advance(&mut self.client, &self.settings, commit, (rows, rejects))?;
+            }
+            Right::Replay(claim) => {
+                claim.commit(&mut self.client, &self.settings)?;
+                // Nothing is left to undo.
+                self.keeper = None;
+                self.open = None;
+            }
+        }
         if let Some(mut open) = self.open.take() {
             // From now on rows go to the target itself.
             open.writer = self.writer(&open.layout, None);
@@ -349,18 +458,21 @@ impl CollectionLoad {
         }
         open.writer.receive(client)?;
         open.held = Instant::now();
-        self.lease.hold(&mut self.client, &self.settings)
+        match &self.right {
+            Right::Lease(lease) => lease.hold(&mut self.client, &self.settings),
+            Right::Replay(_) => Ok(()),
+        }
     }
 
     /// Rows of a run that was fenced may have come after this run had begun. The next run deletes them if this fails.
     fn clean_up(&mut self) {
-        let cleaned = self
-            .lease
-            .epochs
-            .uncommitted(self.lease.tag, self.lease.epoch)
-            .and_then(|ranges| {
-                delete_ranges(&mut self.client, &self.settings, &self.collection, &ranges)
-            });
+        let Right::Lease(lease) = &self.right else {
+            return;
+        };
+        let ranges = lease.epochs.uncommitted(lease.tag, lease.epoch);
+        let cleaned = ranges.and_then(|ranges| {
+            delete_ranges(&mut self.client, &self.settings, &self.collection, &ranges)
+        });
         if let Err(error) = cleaned {
             log::debug(format!("rows of older runs may be left: {}", error.message));
         }

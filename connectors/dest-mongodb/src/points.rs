@@ -2,7 +2,7 @@
 //! tests end the process there ([`rapidbyte_sdk::log::failpoint`]).
 
 /// Every name that is reached in this connector.
-pub const POINTS: [&str; 16] = [
+pub const POINTS: [&str; 19] = [
     // A run asks how far a stream is. It changes nothing.
     "dest-mongodb.asked",
     // Nothing of the fence is sent yet.
@@ -33,6 +33,12 @@ pub const POINTS: [&str; 16] = [
     "dest-mongodb.settling",
     // It is known what became of it.
     "dest-mongodb.settled",
+    // A replay has taken the right to commit, and what an older one has left is deleted.
+    "dest-mongodb.replay_claimed",
+    // A replay is about to be committed.
+    "dest-mongodb.replay_committing",
+    // It is committed, and its rejects are still there.
+    "dest-mongodb.replay_committed",
     // The commit is done, and the run has not reported it.
     "dest-mongodb.committed",
 ];
