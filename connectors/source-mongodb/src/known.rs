@@ -260,3 +260,24 @@ pub(crate) fn chosen(schema: &Schema, wanted: Option<&[String]>) -> Result<Schem
     });
     Ok(Arc::new(Schema::new(fields.collect::<Result<Vec<_>>>()?)))
 }
+
+/// Whether a read needs whole documents: a column has them or a part of them, or fields without a column are refused.
+/// Where the columns were chosen, other fields were, too.
+pub(crate) fn needs_all(
+    schema: &Schema,
+    chosen: &Schema,
+    options: &DecodeOptions,
+    is_chosen: bool,
+) -> bool {
+    let has = |name: &Option<String>| {
+        let name = name.as_deref();
+        name.is_some_and(|name| chosen.field_with_name(name).is_ok())
+    };
+    let has_native = || {
+        let mut fields = chosen.fields().iter();
+        fields.any(|field| Native::of(field) == Some(Native::Document))
+    };
+    let all = schema.fields().len() == chosen.fields().len();
+    let refuses = options.unknown_keys == UnknownKeys::Refuse && (all || !is_chosen);
+    has(&options.rest) || has(&options.whole) || has_native() || refuses
+}
