@@ -63,6 +63,8 @@ pub(crate) fn find(collections: &[Collection], name: &str) -> Result<Collection>
             true => "check the database and the rights of the user".to_owned(),
             false => format!("use one of {}", names.join(", ")),
         };
-        Error::config("unknown_stream", text).hint(hint).in_stream(name)
+        Error::config("unknown_stream", text)
+            .hint(hint)
+            .in_stream(name)
     })
 }

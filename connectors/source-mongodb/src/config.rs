@@ -125,13 +125,16 @@ impl Config {
         connection.reply_timeout = match self.read_timeout.unwrap_or(READ_TIMEOUT_S) {
             // For ever, in effect: longer than any run.
             0 => Duration::from_secs(u64::from(u32::MAX / 1000)),
-            seconds => Duration::from_secs(seconds.into()).min(Duration::from_secs(u64::from(u32::MAX / 1000))),
+            seconds => Duration::from_secs(seconds.into())
+                .min(Duration::from_secs(u64::from(u32::MAX / 1000))),
         };
         let named = self.database.filter(|name| !name.is_empty());
         let Some(database) = named.or_else(|| connection.database.clone()) else {
-            return Err(Error::config("missing_database", "the database is not named")
-                .hint("write it behind the hosts of the URL, or set database:")
-                .at("config.database"));
+            return Err(
+                Error::config("missing_database", "the database is not named")
+                    .hint("write it behind the hosts of the URL, or set database:")
+                    .at("config.database"),
+            );
         };
         let invalid = |key: &str, text: String| {
             Error::config("invalid_config", text).at(format!("config.{key}"))
@@ -149,7 +152,10 @@ impl Config {
         }
         let streams = self.streams.into_iter().map(|(name, stream)| {
             let at = format!("config.streams.{name}.schema");
-            let schema = stream.schema.map(|columns| columns.schema(&at)).transpose()?;
+            let schema = stream
+                .schema
+                .map(|columns| columns.schema(&at))
+                .transpose()?;
             let settled = SettledStream {
                 documents: stream.documents,
                 schema,
@@ -178,7 +184,10 @@ impl Settled {
         !name.starts_with("system.")
             && (self.collections.is_empty()
                 || self.streams.contains_key(name)
-                || self.collections.iter().any(|one| pattern::matches(one, name)))
+                || self
+                    .collections
+                    .iter()
+                    .any(|one| pattern::matches(one, name)))
     }
 
     /// The settings of a collection.

@@ -19,8 +19,11 @@ pub(crate) fn convert(error: MongoError) -> Error {
 
 /// A document of the server that is not BSON.
 pub(crate) fn malformed(error: BsonError) -> Error {
-    Error::data("invalid_bson", format!("the server sent a malformed document: {error}"))
-        .hint("check the collection with the command `validate`")
+    Error::data(
+        "invalid_bson",
+        format!("the server sent a malformed document: {error}"),
+    )
+    .hint("check the collection with the command `validate`")
 }
 
 /// Names the stream unless the error does.

@@ -13,11 +13,11 @@
 
 use std::fmt::Display;
 
+use arrow_schema::TimeUnit;
 use rapidbyte_bson::{Builder, Document, Kind, Value};
 use rapidbyte_formats::text::time;
 use rapidbyte_mongo::extjson::{self, Style};
 use rapidbyte_mongo::form::{self, ID};
-use arrow_schema::TimeUnit;
 use rapidbyte_sdk::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -114,7 +114,9 @@ impl Tracker {
     pub fn new(increment: &Increment, schema: &Schema, saved: Option<&str>) -> Result<Self> {
         let [field] = &increment.cursor_fields[..] else {
             let text = "source-mongodb reads in the order of one field";
-            return Err(Error::config("too_many_cursor_fields", text).hint("write one cursor_field"));
+            return Err(
+                Error::config("too_many_cursor_fields", text).hint("write one cursor_field")
+            );
         };
         let lag = match &increment.late_rows {
             LateRows::Lag(lag) => lag.as_deref(),
@@ -186,7 +188,9 @@ impl Tracker {
             let why = match value {
                 _ if place.is_none() => format!("a value of the type {}", value.kind().name()),
                 Value::Double(number) if number.is_nan() => "NaN".to_owned(),
-                Value::Decimal128(_) if text_of(value)? == r#"{"$numberDecimal":"NaN"}"# => "NaN".to_owned(),
+                Value::Decimal128(_) if text_of(value)? == r#"{"$numberDecimal":"NaN"}"# => {
+                    "NaN".to_owned()
+                }
                 _ => continue,
             };
             let text = format!("a document has {why} in {name}, behind which no read resumes");
@@ -228,7 +232,9 @@ impl Tracker {
             id: json(last.id()?)?,
         };
         self.is_ahead = false;
-        serde_json::to_string(&saved).map(Some).map_err(Error::internal)
+        serde_json::to_string(&saved)
+            .map(Some)
+            .map_err(Error::internal)
     }
 }
 
@@ -244,7 +250,10 @@ impl Position {
 
 fn value_of<'a>(bytes: &'a [u8], name: &str) -> Result<Value<'a>> {
     let document = Document::parse(bytes).map_err(malformed)?;
-    Ok(document.get(name).map_err(malformed)?.unwrap_or(Value::Null))
+    Ok(document
+        .get(name)
+        .map_err(malformed)?
+        .unwrap_or(Value::Null))
 }
 
 /// Values from this one on: those of its type, by the operator, and all of the types that sort behind it. The operators
@@ -254,7 +263,9 @@ fn from(out: &mut Builder, field: &str, value: &Value<'_>, operator: &str) {
     out.open_array("$or");
     out.open_document("0").open_document(field);
     out.value(operator, value).close().close();
-    out.open_document("1").open_document(field).open_array("$type");
+    out.open_document("1")
+        .open_document(field)
+        .open_array("$type");
     let kinds = ORDER[behind..].iter().flat_map(|kinds| kinds.iter());
     for (at, kind) in kinds.enumerate() {
         out.string(&at.to_string(), kind.name());
@@ -289,7 +300,9 @@ fn parse(json: &str, field: &str) -> Result<Position> {
         .map_err(|_| unreadable("the stored cursor is not one of source-mongodb"))?;
     if saved.version != VERSION {
         let version = saved.version;
-        let text = format!("the stored cursor has version {version}, and this source reads version {VERSION}");
+        let text = format!(
+            "the stored cursor has version {version}, and this source reads version {VERSION}"
+        );
         return Err(unreadable(text));
     }
     if saved.field != field {
@@ -321,14 +334,18 @@ fn initial_value(text: &str, field: &str, schema: &Schema) -> Result<Vec<u8>> {
         Some(DataType::Timestamp(..)) => {
             let parsed = time::parse_timestamp(text.as_bytes(), TimeUnit::Millisecond, true)
                 .or_else(|_| time::parse_timestamp(text.as_bytes(), TimeUnit::Millisecond, false))
-                .or_else(|_| time::parse_date(text.as_bytes()).map(|days| i64::from(days) * 86_400_000));
+                .or_else(|_| {
+                    time::parse_date(text.as_bytes()).map(|days| i64::from(days) * 86_400_000)
+                });
             let ms = parsed.map_err(|why| wrong(&why))?;
             document.value("v", &Value::DateTime(ms));
         }
         Some(DataType::Utf8) if column.and_then(form::marked) == Some(Kind::ObjectId) => {
             return of_json(&format!("{{\"$oid\":{text:?}}}")).map_err(|why| wrong(&why));
         }
-        Some(DataType::Utf8) if column.is_some_and(|column| !rapidbyte_sdk::types::is_json(column)) => {
+        Some(DataType::Utf8)
+            if column.is_some_and(|column| !rapidbyte_sdk::types::is_json(column)) =>
+        {
             document.string("v", text);
         }
         _ => return of_json(text).map_err(|why| wrong(&why)),
@@ -359,7 +376,9 @@ fn before(value: Value<'_>, lag: &str, field: &str) -> Result<Vec<u8>> {
         }
         other => {
             let kind = other.kind().name();
-            return Err(wrong(format!("{field} has values of the type {kind}, which a lag does not fit")));
+            return Err(wrong(format!(
+                "{field} has values of the type {kind}, which a lag does not fit"
+            )));
         }
     }
     document.finish().map_err(malformed)

@@ -116,7 +116,10 @@ fn columns(
             let fields = (0..fields.len()).filter(keep).map(|at| fields[at].clone());
             let fields: Vec<_> = fields.collect();
             Known {
-                types: (0..kept.len()).filter(keep).map(|at| sampled.types[at].clone()).collect(),
+                types: (0..kept.len())
+                    .filter(keep)
+                    .map(|at| sampled.types[at].clone())
+                    .collect(),
                 inferred: fields.iter().map(|field| field.name().clone()).collect(),
                 schema: Arc::new(Schema::new(fields)),
                 notes: sampled.notes,
@@ -128,7 +131,9 @@ fn columns(
         let fields: Vec<_> = fields.chain([Arc::new(json(REST, true)?)]).collect();
         known.schema = Arc::new(Schema::new(fields));
         known.types.push(String::new());
-        known.notes.push(format!("{REST}: json (fields that are not columns)"));
+        known
+            .notes
+            .push(format!("{REST}: json (fields that are not columns)"));
     }
     Ok(known)
 }
@@ -166,7 +171,10 @@ fn sampled_id(
     Ok(match sampled.schema.index_of(ID) {
         Ok(at) => {
             let field = sampled.schema.field(at).clone();
-            (field.with_nullable(collection.is_view), sampled.types[at].clone())
+            (
+                field.with_nullable(collection.is_view),
+                sampled.types[at].clone(),
+            )
         }
         // No document, or a view without it.
         Err(_) => (json(ID, true)?, String::new()),
@@ -186,7 +194,10 @@ fn sample(client: &mut Client, settings: &Settled, collection: &Collection) -> R
         let mut command = Builder::new();
         command.string("find", &collection.name);
         command.int32("limit", i32::try_from(limit).unwrap_or(i32::MAX));
-        command.int32("batchSize", i32::try_from(limit.min(SAMPLE_BATCH)).unwrap_or(i32::MAX));
+        command.int32(
+            "batchSize",
+            i32::try_from(limit.min(SAMPLE_BATCH)).unwrap_or(i32::MAX),
+        );
         if is_backward {
             command.open_document("sort").int32(ID, -1).close();
         }
@@ -213,7 +224,9 @@ fn sample(client: &mut Client, settings: &Settled, collection: &Collection) -> R
         sampled.schema = Schema::new(fields.collect::<Vec<_>>());
     }
     if documents == 0 {
-        sampled.notes.push("no document, so no column but the one for the rest".to_owned());
+        sampled
+            .notes
+            .push("no document, so no column but the one for the rest".to_owned());
     }
     Ok(sampled)
 }
@@ -247,17 +260,22 @@ pub(crate) fn chosen(schema: &Schema, wanted: Option<&[String]>) -> Result<Schem
     let Some(wanted) = wanted else {
         return Ok(Arc::new(schema.clone()));
     };
-    let fields = wanted.iter().map(|name| match schema.field_with_name(name) {
-        Ok(field) => Ok(field.clone()),
-        Err(_) => {
-            let names = schema.fields().iter().map(|field| field.name().as_str());
-            let names: Vec<_> = names.take(query::MAX_NAMED).collect();
-            let text = format!("the column {name} does not exist");
-            Err(Error::schema("unknown_column", text)
-                .hint(format!("use columns of the collection: {}", names.join(", ")))
-                .in_column(name))
-        }
-    });
+    let fields = wanted
+        .iter()
+        .map(|name| match schema.field_with_name(name) {
+            Ok(field) => Ok(field.clone()),
+            Err(_) => {
+                let names = schema.fields().iter().map(|field| field.name().as_str());
+                let names: Vec<_> = names.take(query::MAX_NAMED).collect();
+                let text = format!("the column {name} does not exist");
+                Err(Error::schema("unknown_column", text)
+                    .hint(format!(
+                        "use columns of the collection: {}",
+                        names.join(", ")
+                    ))
+                    .in_column(name))
+            }
+        });
     Ok(Arc::new(Schema::new(fields.collect::<Result<Vec<_>>>()?)))
 }
 

@@ -96,7 +96,9 @@ impl Source for Mongo {
             let found = self.check_selection(selection);
             found.map_err(|error| about(error, &selection.stream))?;
         }
-        let first = streams.iter().find(|selection| selection.increment.is_none());
+        let first = streams
+            .iter()
+            .find(|selection| selection.increment.is_none());
         let Some(first) = first.filter(|_| self.settings.snapshot) else {
             return Ok(String::new());
         };
@@ -107,7 +109,8 @@ impl Source for Mongo {
     }
 
     fn read(&mut self, request: &ReadRequest) -> Result<Rows> {
-        self.begin(request).map_err(|error| about(error, &request.stream))
+        self.begin(request)
+            .map_err(|error| about(error, &request.stream))
     }
 }
 
@@ -145,7 +148,8 @@ impl Mongo {
             return Ok(known.clone());
         }
         let documents = self.documents(&collection.name, native)?;
-        let known = self.with(|client| known::know(client, &self.settings, collection, documents))?;
+        let known =
+            self.with(|client| known::know(client, &self.settings, collection, documents))?;
         self.known.insert(key, known.clone());
         Ok(known)
     }
@@ -170,7 +174,10 @@ impl Mongo {
         }
         // The columns of a plan are those of either form.
         let described = [true, false].map(|native| (collection.name.clone(), native));
-        let known = described.iter().find_map(|key| self.known.get(key)).cloned();
+        let known = described
+            .iter()
+            .find_map(|key| self.known.get(key))
+            .cloned();
         let known = match known {
             Some(known) => known,
             None => self.known(&collection, false)?,

@@ -63,7 +63,10 @@ impl Query<'_> {
         match (self.moment, self.read_concern) {
             (Some(moment), _) => moment.append(&mut command),
             (None, Some(level)) => {
-                command.open_document("readConcern").string("level", level).close();
+                command
+                    .open_document("readConcern")
+                    .string("level", level)
+                    .close();
             }
             (None, None) => {}
         }
@@ -72,7 +75,11 @@ impl Query<'_> {
 
     fn conditions(&self, command: &mut Builder) -> Result<()> {
         let filter = self.filter.map(parse_filter).transpose()?;
-        let filter = filter.as_deref().map(Document::parse).transpose().map_err(malformed)?;
+        let filter = filter
+            .as_deref()
+            .map(Document::parse)
+            .transpose()
+            .map_err(malformed)?;
         let Some(tracker) = self.tracker else {
             if let Some(filter) = filter {
                 command.elements_of(filter);

@@ -233,7 +233,10 @@ impl Rows {
         while let Some(batch) = self.decoder.take_batch().map_err(convert)? {
             self.ready.push_back(Event::Batch(batch));
         }
-        let checkpoint = self.tracker.as_mut().map(|tracker| tracker.checkpoint(is_end));
+        let checkpoint = self
+            .tracker
+            .as_mut()
+            .map(|tracker| tracker.checkpoint(is_end));
         let checkpoint = checkpoint.transpose()?.flatten();
         self.ready.extend(checkpoint.map(Event::Checkpoint));
         Ok(())

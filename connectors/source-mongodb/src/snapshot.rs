@@ -36,7 +36,9 @@ impl Moment {
         command.open_document("lsid");
         self.append_id(command);
         command.close();
-        command.open_document("readConcern").string("level", "snapshot");
+        command
+            .open_document("readConcern")
+            .string("level", "snapshot");
         if let Some(time) = self.time {
             command.value("atClusterTime", &Value::Timestamp(time));
         }
