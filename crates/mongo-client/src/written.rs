@@ -8,7 +8,8 @@ use crate::error::{reported, server_error};
 /// The outcome of a write.
 #[derive(Debug, Clone)]
 pub struct Written {
-    /// Documents that were inserted, matched or upserted, or deleted.
+    /// Documents that were inserted, matched or upserted, or deleted. MongoDB does not count those that failed, but
+    /// other servers do: of an insert, count [`Written::errors`] instead.
     pub count: u64,
     /// Documents that an update changed; those that it inserted are not among them.
     pub modified: u64,
