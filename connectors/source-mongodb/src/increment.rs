@@ -256,6 +256,9 @@ fn value_of<'a>(bytes: &'a [u8], name: &str) -> Result<Value<'a>> {
         .unwrap_or(Value::Null))
 }
 
+/// The place of strings and symbols.
+const TEXTS: usize = 3;
+
 /// Values from this one on: those of its type, by the operator, and all of the types that sort behind it. The operators
 /// compare values of one type alone.
 fn from(out: &mut Builder, field: &str, value: &Value<'_>, operator: &str) {
@@ -263,14 +266,20 @@ fn from(out: &mut Builder, field: &str, value: &Value<'_>, operator: &str) {
     out.open_array("$or");
     out.open_document("0").open_document(field);
     out.value(operator, value).close().close();
-    out.open_document("1")
-        .open_document(field)
-        .open_array("$type");
-    let kinds = ORDER[behind..].iter().flat_map(|kinds| kinds.iter());
+    out.open_document("1").open_document(field);
+    out.open_array("$type");
+    let places = (behind..ORDER.len()).filter(|place| *place != TEXTS);
+    let kinds = places.flat_map(|place| ORDER[place].iter());
     for (at, kind) in kinds.enumerate() {
         out.string(&at.to_string(), kind.name());
     }
-    out.close().close().close().close();
+    out.close().close().close();
+    if behind <= TEXTS {
+        // Not every server that has strings knows the type of symbols.
+        out.open_document("2").open_document(field);
+        out.string("$gte", "").close().close();
+    }
+    out.close();
 }
 
 fn text_of(value: &Value<'_>) -> Result<String> {
