@@ -22,6 +22,9 @@ pub struct InvalidJson {
     pub at: usize,
 }
 
+/// Levels of the objects that stand for one value, such as `{"$dbPointer": {"$ref": "c", "$id": {"$oid": "…"}}}`.
+const WRAPPER_DEPTH: usize = 3;
+
 type Parsed<T> = Result<T, InvalidJson>;
 
 /// Appends the document that the text is.
@@ -54,11 +57,17 @@ pub fn parse_value(text: &str, out: &mut Vec<u8>) -> Parsed<Kind> {
 struct Parser<'a> {
     text: &'a str,
     at: usize,
+    /// A document or an array is deeper than BSON may be.
+    is_too_deep: bool,
 }
 
 impl<'a> Parser<'a> {
     fn new(text: &'a str) -> Self {
-        Self { text, at: 0 }
+        Self {
+            text,
+            at: 0,
+            is_too_deep: false,
+        }
     }
 
     fn whole(&mut self, out: &mut Vec<u8>) -> Parsed<Kind> {
@@ -66,6 +75,7 @@ impl<'a> Parser<'a> {
         let read = self.value(out, 0).and_then(|kind| {
             self.space();
             match self.at == self.text.len() {
+                true if self.is_too_deep => Err(self.too_deep()),
                 true => Ok(kind),
                 false => Err(self.error("unexpected text behind the value")),
             }
@@ -108,9 +118,13 @@ impl<'a> Parser<'a> {
         }
     }
 
+    fn too_deep(&self) -> InvalidJson {
+        self.error(format!("more than {MAX_DEPTH} levels"))
+    }
+
     fn value(&mut self, out: &mut Vec<u8>, depth: usize) -> Parsed<Kind> {
-        if depth >= MAX_DEPTH {
-            return Err(self.error(format!("more than {MAX_DEPTH} levels")));
+        if depth >= MAX_DEPTH + WRAPPER_DEPTH {
+            return Err(self.too_deep());
         }
         self.space();
         match self.peek() {
@@ -139,6 +153,7 @@ impl<'a> Parser<'a> {
     }
 
     fn array(&mut self, out: &mut Vec<u8>, depth: usize) -> Parsed<Kind> {
+        self.is_too_deep |= depth >= MAX_DEPTH;
         self.at += 1;
         let start = put::begin(out);
         for index in 0.. {
@@ -159,7 +174,7 @@ impl<'a> Parser<'a> {
     }
 
     fn object(&mut self, out: &mut Vec<u8>, depth: usize) -> Parsed<Kind> {
-        let begin = self.at;
+        let (begin, was_too_deep) = (self.at, self.is_too_deep);
         self.at += 1;
         let start = put::begin(out);
         let mut wrapper = None;
@@ -187,8 +202,11 @@ impl<'a> Parser<'a> {
         }
         self.end(out, start)?;
         let Some(wrapper) = wrapper else {
+            self.is_too_deep |= depth >= MAX_DEPTH;
             return Ok(Kind::Document);
         };
+        // Its own objects are not documents.
+        self.is_too_deep = was_too_deep;
         // The object that was written is the value of another type.
         let object = out.split_off(start);
         match unwrap(&object, out) {
