@@ -202,8 +202,8 @@ impl Mongo {
             }
             false => planned.into(),
         };
-        let options = known::decoding(&self.settings, stream, documents);
         let chosen = known::chosen(&schema, request.columns.as_deref())?;
+        let options = known::decoding(&self.settings, stream, documents, (&schema, &chosen));
         let decoder = Decoder::new(&chosen, options.clone()).map_err(convert)?;
         let increment = request.increment.as_ref();
         let cursor = request.cursor.as_deref();

@@ -22,7 +22,7 @@ use rapidbyte_wire::types::{is_json, is_uuid, parse_field, type_name};
 fn every_value() -> Vec<(&'static str, Bson)> {
     use bson::oid::ObjectId;
     use bson::spec::BinarySubtype;
-    use bson::{Binary, DateTime, DbPointer, JavaScriptCodeWithScope, Regex, Timestamp};
+    use bson::{Binary, DateTime, JavaScriptCodeWithScope, Regex, Timestamp};
     let binary = |subtype, bytes: &[u8]| {
         Bson::Binary(Binary {
             subtype,

@@ -217,9 +217,10 @@ fn a_first_read_may_start_at_a_value_and_later_ones_below_the_cursor() {
     ] {
         assert_eq!(refused(&mut source, &asked).code, code);
     }
-    let mut lagging = error(&|one| one.late_rows = LateRows::Lag(Some("far".into())));
-    lagging.cursor = cursor;
-    assert_eq!(refused(&mut source, &lagging).code, "invalid_lag");
+    for lag in ["far", "5", ""] {
+        let asked = error(&|one| one.late_rows = LateRows::Lag(Some(lag.into())));
+        assert_eq!(refused(&mut source, &asked).code, "invalid_lag", "{lag}");
+    }
 }
 
 #[test]

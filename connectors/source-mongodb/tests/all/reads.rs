@@ -85,6 +85,13 @@ fn fields_that_the_sample_lacks_are_kept_in_the_rest() {
         given.json()[1],
         r#"{"_id":2,"a":2,"_rest":{"new":{"x":[1]}}}"#
     );
+    // A column that nobody wants is not a part of the rest.
+    let wanted = ReadRequest {
+        columns: Some(vec!["_rest".into(), "_id".into()]),
+        ..request
+    };
+    let given = read(&mut source, &wanted).unwrap();
+    assert_eq!(given.json()[1], r#"{"_rest":{"new":{"x":[1]}},"_id":2}"#);
 }
 
 #[test]
