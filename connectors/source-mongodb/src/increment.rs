@@ -110,7 +110,7 @@ struct Saved {
 }
 
 impl Tracker {
-    /// Errors: `too_many_cursor_fields`, `unknown_column`, `mongo_no_xmin`, `invalid_lag`, `invalid_cursor_initial` (config),
+    /// Errors: `too_many_cursor_fields`, `unknown_cursor_field`, `mongo_no_xmin`, `invalid_lag`, `invalid_cursor_initial` (config),
     /// `cursor_unreadable`, `cursor_changed`.
     pub fn new(increment: &Increment, schema: &Schema, saved: Option<&str>) -> Result<Self> {
         let [field] = &increment.cursor_fields[..] else {
@@ -121,7 +121,7 @@ impl Tracker {
         };
         let Ok(column) = schema.field_with_name(field) else {
             let text = format!("the cursor field {field} is not a column of the collection");
-            return Err(Error::schema("unknown_column", text)
+            return Err(Error::config("unknown_cursor_field", text)
                 .hint("use a field of the sample, or declare it under schema")
                 .in_column(field));
         };
@@ -188,7 +188,7 @@ impl Tracker {
         Ok(true)
     }
 
-    /// Takes a document into account. Errors: `cursor_value_refused`, at its `_id`.
+    /// Takes a document into account. Errors: `mongo_cursor_value`, at its `_id`.
     pub fn push(&mut self, document: Document<'_>) -> Result<()> {
         let value = document.get(&self.field).map_err(malformed)?;
         let value = value.unwrap_or(Value::Null);
@@ -204,7 +204,7 @@ impl Tracker {
                 _ => continue,
             };
             let text = format!("a document has {why} in {name}, behind which no read resumes");
-            return Err(Error::data("cursor_value_refused", text)
+            return Err(Error::data("mongo_cursor_value", text)
                 .hint("choose another cursor_field, or leave such documents out by `where`")
                 .in_column(name)
                 .at(format!("_id {}", text_of(&id).unwrap_or_default())));
@@ -295,7 +295,7 @@ fn from(out: &mut Builder, field: &str, value: &Value<'_>, operator: &str) {
 fn text_of(value: &Value<'_>) -> Result<String> {
     let mut json = Vec::new();
     extjson::write_value(value, Style::Canonical, &mut json)
-        .map_err(|problem| Error::data("cursor_value_refused", problem))?;
+        .map_err(|problem| Error::data("mongo_cursor_value", problem))?;
     String::from_utf8(json).map_err(Error::internal)
 }
 

@@ -91,7 +91,7 @@ impl Decoder {
     /// Appends a row. A document that fails leaves none; the caller may continue with the next one.
     ///
     /// # Errors
-    /// `value_does_not_fit`, `null_in_required_column`, `unknown_key`, `duplicate_key`, `invalid_bson`, `record_too_large`,
+    /// `value_does_not_fit`, `null_in_required_column`, `mongo_unknown_field`, `mongo_duplicate_field`, `mongo_invalid_bson`, `record_too_large`,
     /// each with the column if it is about one.
     pub fn push(&mut self, document: Document<'_>) -> Result<(), MongoError> {
         let bytes = document.as_bytes().len();

@@ -230,7 +230,7 @@ fn values_that_no_read_resumes_behind_are_refused() {
     let mut source = open(&database, TYPED);
     let asked = asked(&mut source, "n");
     let error = refused(&mut source, &asked);
-    assert_eq!(error.code, "cursor_value_refused");
+    assert_eq!(error.code, "mongo_cursor_value");
     assert_eq!(
         (error.column.as_deref(), error.location.as_deref()),
         (Some("n"), Some("_id {\"$numberInt\":\"1\"}"))
