@@ -7,7 +7,7 @@ use rapidbyte_mongo::form::{DOCUMENT, ID};
 use rapidbyte_mongo::{DecodeOptions, Native, Sampled, Sampler, UnknownKeys};
 use rapidbyte_mongo_client::Client;
 use rapidbyte_sdk::prelude::*;
-use rapidbyte_sdk::types::{parse_field, type_name};
+use rapidbyte_sdk::types::{is_json, parse_field, type_name};
 
 use crate::collection::Collection;
 use crate::config::{Documents, Settled, SettledStream, Unknown};
@@ -245,7 +245,7 @@ fn sample(client: &mut Client, settings: &Settled, collection: &Collection) -> R
 }
 
 /// The stream that a collection is.
-pub(crate) fn stream(collection: &Collection, known: Known) -> Result<Stream> {
+pub(crate) fn stream(collection: &Collection, mut known: Known) -> Result<Stream> {
     let mut stream = Stream::new(&collection.name, &known.schema)?;
     let types = known.types.iter().zip(known.schema.fields());
     stream.source_types = types
@@ -254,10 +254,14 @@ pub(crate) fn stream(collection: &Collection, known: Known) -> Result<Stream> {
             false => found.clone(),
         })
         .collect();
-    let has_id = known.schema.field_with_name(ID).is_ok();
+    let id = known.schema.field_with_name(ID).ok();
     // The _id of a view is what its pipeline makes of it.
-    if has_id && !collection.is_view {
-        stream.primary_key = vec![ID.to_owned()];
+    if let Some(id) = id.filter(|_| !collection.is_view) {
+        match is_json(id) {
+            false => stream.primary_key = vec![ID.to_owned()],
+            // JSON documents are equal in many spellings, and databases have no keys of them.
+            true => known.notes.push(format!("no key: {ID} is json")),
+        }
     }
     stream.cursor_fields = increment::candidates(&known.schema, &known.types);
     stream.notes = known.notes;

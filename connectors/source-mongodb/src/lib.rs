@@ -166,27 +166,24 @@ impl Mongo {
         Ok(documents)
     }
 
-    /// Refuses a selection that no read can have.
+    /// Refuses a selection that no read can have. Its columns are those of either form that was described; of a
+    /// collection that was not, the read checks them.
     fn check_selection(&mut self, selection: &Selection) -> Result<()> {
         let collection = collection::find(self.collections()?, &selection.stream)?;
         if let Some(filter) = &selection.filter {
             query::parse_filter(filter)?;
         }
-        // The columns of a plan are those of either form.
-        let described = [true, false].map(|native| (collection.name.clone(), native));
-        let known = described
-            .iter()
-            .find_map(|key| self.known.get(key))
-            .cloned();
-        let known = match known {
-            Some(known) => known,
-            None => self.known(&collection, false)?,
-        };
-        known::chosen(&known.schema, selection.columns.as_deref())?;
-        if let Some(increment) = &selection.increment {
-            Tracker::new(increment, &known.schema, selection.cursor.as_deref())?;
+        let mut checked = Ok(());
+        for native in [false, true] {
+            let Some(known) = self.known.get(&(collection.name.clone(), native)) else {
+                continue;
+            };
+            checked = check_columns(selection, &known.schema);
+            if checked.is_ok() {
+                break;
+            }
         }
-        Ok(())
+        checked
     }
 
     fn begin(&mut self, request: &ReadRequest) -> Result<Rows> {
@@ -247,6 +244,14 @@ impl Mongo {
         let rows = Rows::new(stream, decoder, tracker, limits, request.keeps_rejects);
         Ok(rows.reading(client, found, &self.idle, self.settings.fetch_bytes))
     }
+}
+
+fn check_columns(selection: &Selection, schema: &Schema) -> Result<()> {
+    known::chosen(schema, selection.columns.as_deref())?;
+    if let Some(increment) = &selection.increment {
+        Tracker::new(increment, schema, selection.cursor.as_deref())?;
+    }
+    Ok(())
 }
 
 fn is_native(forms: &[String]) -> bool {

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rapidbyte_bson::Document;
 use rapidbyte_mongo::extjson::{self, Style};
@@ -247,7 +247,8 @@ impl Rows {
         self.take(true)
     }
 
-    fn step(&mut self) -> Result<Event> {
+    fn step(&mut self, wait: Duration) -> Result<Event> {
+        let begun = Instant::now();
         loop {
             if let Some(event) = self.ready.pop_front() {
                 if matches!(event, Event::Checkpoint(_)) {
@@ -259,6 +260,13 @@ impl Rows {
                 return Ok(Event::End);
             }
             self.go_on()?;
+            // Rows that come slowly are given as they come, with the cursor to resume from.
+            if !self.has_ended && begun.elapsed() >= wait {
+                self.take(false)?;
+                if self.ready.is_empty() {
+                    return Ok(Event::Idle);
+                }
+            }
         }
     }
 }
@@ -268,8 +276,8 @@ impl Reader for Rows {
         self.decoder.schema().clone()
     }
 
-    fn next(&mut self, _wait: Duration) -> Result<Event> {
-        self.step().map_err(|error| about(error, &self.stream))
+    fn next(&mut self, wait: Duration) -> Result<Event> {
+        self.step(wait).map_err(|error| about(error, &self.stream))
     }
 }
 

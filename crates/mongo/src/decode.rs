@@ -1,6 +1,7 @@
 //! BSON to Arrow: a row for each document.
 
 mod column;
+mod convert;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -11,6 +11,7 @@ use arrow_array::{
 use arrow_schema::{Field, Schema};
 use bson::{Bson, doc};
 use rapidbyte_bson::{Document, Kind};
+use rapidbyte_mongo::decimal::{Decimal, NotDecimal};
 use rapidbyte_mongo::extjson::{self, Style};
 use rapidbyte_mongo::{
     DecodeOptions, Decoder, EncodeOptions, Encoder, JsonDocuments, Native, Nulls, Sampler,
@@ -952,6 +953,96 @@ fn sliced_batches_are_written_from_their_own_rows() {
             encode(&lists.slice(at, 1), EncodeOptions::default()),
             whole[at..=at]
         );
+    }
+}
+
+/// Numbers without a pattern, the same in each run.
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+#[test]
+fn decimals_have_the_texts_that_the_bson_crate_has() {
+    let mut state = 0x9e37_79b9_7f4a_7c15;
+    let mut compared = 0;
+    for round in 0..100_000_u32 {
+        let mut bits = u128::from(random(&mut state)) << 64 | u128::from(random(&mut state));
+        // Short coefficients and exponents near zero, too.
+        if round % 2 == 0 {
+            let exponent = (6176 + u128::from(random(&mut state) % 60) - 30) << 113;
+            bits = (bits & 1 << 127) | exponent | (bits & u128::from(u64::MAX)) >> (round % 64);
+        }
+        let bytes = bits.to_le_bytes();
+        let Some(decimal) = Decimal::of_bytes(bytes) else {
+            continue;
+        };
+        let theirs = bson::Decimal128::from_bytes(bytes).to_string();
+        assert_eq!(decimal.to_string(), theirs);
+        assert_eq!(decimal.to_bytes(), bytes);
+        assert_eq!(
+            theirs.parse::<Decimal>().unwrap().to_bytes(),
+            bytes,
+            "{theirs}"
+        );
+        compared += 1;
+    }
+    assert!(compared > 50_000, "{compared}");
+}
+
+#[test]
+fn a_text_is_a_decimal_exactly_or_not_at_all() {
+    for (text, written) in [
+        ("0", "0"),
+        ("-0.00", "-0.00"),
+        ("+12", "12"),
+        ("1.50", "1.50"),
+        (".5", "0.5"),
+        ("5.", "5"),
+        ("1e3", "1E+3"),
+        ("0.0000001", "1E-7"),
+        ("0.000001", "0.000001"),
+        ("inf", "Infinity"),
+        ("-Infinity", "-Infinity"),
+        ("nan", "NaN"),
+        // Zeros that have no room go into the exponent.
+        (
+            "10000000000000000000000000000000000000",
+            "1.000000000000000000000000000000000E+37",
+        ),
+        ("1e6144", "1.000000000000000000000000000000000E+6144"),
+        ("0e99999", "0E+6111"),
+    ] {
+        assert_eq!(
+            text.parse::<Decimal>().unwrap().to_string(),
+            written,
+            "{text}"
+        );
+    }
+    for text in [
+        "", "-", ".", "1e", "1e+", "0x1", "1 ", "1,5", "--1", "1e1e1", "é",
+    ] {
+        assert_eq!(text.parse::<Decimal>(), Err(NotDecimal::Text), "{text}");
+    }
+    for text in [
+        "12345678901234567890123456789012345",
+        "1e6145",
+        "1e-6177",
+        "1e999999999999999999999",
+        "0.1e-6176",
+    ] {
+        assert_eq!(text.parse::<Decimal>(), Err(NotDecimal::Digits), "{text}");
+    }
+    // A NaN with a payload and a coefficient with too many digits are other bytes of the same value.
+    for bits in [
+        0x7c << 120 | 1,
+        0xfc << 120,
+        6176 << 113 | 10u128.pow(34),
+        0x6c << 120,
+    ] {
+        assert_eq!(Decimal::of_bytes(u128::to_le_bytes(bits)), None, "{bits:x}");
     }
 }
 

@@ -54,6 +54,19 @@ fn collections_are_streams_with_columns_from_a_sample() {
 }
 
 #[test]
+fn an_id_of_several_types_is_json_and_not_a_key() {
+    let database = database!();
+    insert(&database, "c", &[r#"{"_id": 1}"#, r#"{"_id": {"a": 1}}"#]);
+    let mut source = open(&database, "");
+    let streams = source.discover(&[]).unwrap();
+    assert!(streams[0].primary_key.is_empty());
+    assert!(streams[0].notes.contains(&"no key: _id is json".to_owned()));
+    // Its bytes are a key.
+    let streams = source.discover(&["mongodb".to_owned()]).unwrap();
+    assert_eq!(streams[0].primary_key, ["_id"]);
+}
+
+#[test]
 fn collections_are_listed_by_patterns() {
     let database = database!();
     for name in ["a_1", "a_2", "b"] {
