@@ -109,7 +109,7 @@ impl Destination for MongoDb {
                 .map_err(|error| error.in_stream(&target.stream))?;
         }
         self.idle = Some(client);
-        let mut notes = plan::notes(target, &settings, &id_of);
+        let mut notes = plan::notes(target, &settings, &id_of, found.is_none());
         if let Some(to) = rejects {
             let to = settings.namespace(&to);
             notes.push(format!("rows that are refused are kept in {to}"));

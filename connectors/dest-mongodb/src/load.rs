@@ -59,12 +59,20 @@ impl Right {
     }
 }
 
+/// A collection that is filled to become the target.
+#[derive(Debug)]
+struct Staging {
+    name: String,
+    /// The target is there, and goes.
+    replaces: bool,
+}
+
 /// The part of a load that exists once rows may come.
 struct Open {
     layout: Rc<Layout>,
     writer: Writer,
-    /// The collection that is filled to replace the target, until the first commit.
-    staging: Option<String>,
+    /// The collection that is filled to become the target, until the first commit.
+    staging: Option<Staging>,
     /// The number of the next row with an id that the connector makes, in this epoch.
     next: u64,
     /// Rows so far, for messages.
@@ -155,7 +163,7 @@ impl CollectionLoad {
     }
 
     /// Puts the collection that was filled into the place of the target.
-    fn publish(&mut self, staging: &str) -> Result<()> {
+    fn publish(&mut self, staging: &Staging) -> Result<()> {
         let Self {
             settings,
             client,
@@ -169,9 +177,10 @@ impl CollectionLoad {
         // A newer run drops the collection after it has fenced: then this run has nothing to put there.
         lease.hold_by_write(client, settings)?;
         failpoint("dest-mongodb.publishing")?;
-        if !catalog::publish(client, settings, staging, collection)? {
+        let Staging { name, replaces } = staging;
+        if !catalog::publish(client, settings, name, collection, *replaces)? {
             lease.hold(client, settings)?;
-            let text = format!("{staging} is gone: somebody dropped it during the run");
+            let text = format!("{name} is gone: somebody dropped it during the run");
             return Err(Error::new(ErrorKind::Transient, "staging_missing", text));
         }
         failpoint("dest-mongodb.published")
@@ -185,7 +194,7 @@ impl CollectionLoad {
         // The connection may be of no use any more, or still owe an answer.
         let mut client = self.settings.connect()?;
         if let Some(staging) = &open.staging {
-            return catalog::drop(&mut client, &self.settings, staging);
+            return catalog::drop(&mut client, &self.settings, &staging.name);
         }
         let (tag, epoch) = self.right.marks();
         let (rows, rejects) = self.right.committed();
@@ -274,16 +283,18 @@ impl Load for CollectionLoad {
             Right::Replay(_) => None,
         };
         let replaces = self.target.write_mode == WriteMode::Replace && cursor.is_none();
-        let staging = match lease.filter(|_| replaces) {
+        // Nothing is visible before the commit where no other document can be in the way.
+        let stages = replaces || found.is_none();
+        let staging = match lease.filter(|_| stages) {
             None => None,
             Some(lease) => {
                 let name = catalog::staging_name(lease.tag, lease.epoch);
                 catalog::make_staging(&mut self.client, &self.settings, &name, &self.collection)?;
                 failpoint("dest-mongodb.staging_made")?;
-                Some(name)
+                Some(Staging { name, replaces })
             }
         };
-        // A stream without rows has a collection, too.
+        // A replay writes to the collection itself.
         if found.is_none() && staging.is_none() {
             let mut command = Builder::new();
             command.string("create", &self.collection);
@@ -295,7 +306,7 @@ impl Load for CollectionLoad {
             }
         }
         self.open = Some(Open {
-            writer: self.writer(&layout, staging.as_deref()),
+            writer: self.writer(&layout, staging.as_ref()),
             layout,
             staging,
             next: self.right.committed().0,
@@ -432,8 +443,8 @@ impl Load for CollectionLoad {
 }
 
 impl CollectionLoad {
-    fn writer(&self, layout: &Layout, staging: Option<&str>) -> Writer {
-        let collection = staging.unwrap_or(&self.collection);
+    fn writer(&self, layout: &Layout, staging: Option<&Staging>) -> Writer {
+        let collection = staging.map_or(&self.collection, |staging| &staging.name);
         let is_upsert = match (&layout.id_of, self.target.write_mode) {
             (IdOf::Made, _) => false,
             (_, WriteMode::Upsert) => true,
