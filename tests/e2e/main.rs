@@ -35,6 +35,7 @@ mod installed;
 mod interrupt;
 mod limits;
 mod locks;
+mod mongodb;
 mod narrow;
 mod network;
 mod output;
