@@ -36,6 +36,7 @@ mod installed;
 mod interrupt;
 mod limits;
 mod locks;
+mod mongodb;
 mod narrow;
 mod network;
 mod output;

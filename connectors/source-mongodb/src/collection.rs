@@ -41,7 +41,7 @@ pub(crate) fn list(client: &mut Client, settings: &Settled) -> Result<Vec<Collec
         }
         if found.len() > MAX_COLLECTIONS {
             let text = format!("the database has more than {MAX_COLLECTIONS} collections");
-            return Err(Error::config("too_many_collections", text)
+            return Err(Error::config("mongo_too_many_collections", text)
                 .hint("name the collections to list under collections:"));
         }
     }

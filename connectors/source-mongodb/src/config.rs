@@ -119,7 +119,7 @@ pub(crate) struct SettledStream {
 }
 
 impl Config {
-    /// Errors: `invalid_url`, `missing_database`, `invalid_config`, `unknown_type`, `no_columns`.
+    /// Errors: `invalid_url`, `mongo_no_database`, `invalid_config`, `unknown_type`, `no_columns`.
     pub(crate) fn settle(self) -> Result<Settled> {
         let mut connection = Settings::from_url(&self.url)?;
         connection.reply_timeout = match self.read_timeout.unwrap_or(READ_TIMEOUT_S) {
@@ -131,7 +131,7 @@ impl Config {
         let named = self.database.filter(|name| !name.is_empty());
         let Some(database) = named.or_else(|| connection.database.clone()) else {
             return Err(
-                Error::config("missing_database", "the database is not named")
+                Error::config("mongo_no_database", "the database is not named")
                     .hint("write it behind the hosts of the URL, or set database:")
                     .at("config.database"),
             );

@@ -20,7 +20,7 @@ pub(crate) fn convert(error: MongoError) -> Error {
 /// A document of the server that is not BSON.
 pub(crate) fn malformed(error: BsonError) -> Error {
     Error::data(
-        "invalid_bson",
+        "mongo_invalid_bson",
         format!("the server sent a malformed document: {error}"),
     )
     .hint("check the collection with the command `validate`")

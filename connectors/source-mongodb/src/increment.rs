@@ -19,6 +19,7 @@ use rapidbyte_formats::text::time;
 use rapidbyte_mongo::extjson::{self, Style};
 use rapidbyte_mongo::form::{self, ID};
 use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::types::{is_json, type_name};
 use serde::{Deserialize, Serialize};
 
 use crate::error::malformed;
@@ -109,7 +110,7 @@ struct Saved {
 }
 
 impl Tracker {
-    /// Errors: `too_many_cursor_fields`, `mongo_no_xmin`, `invalid_lag`, `invalid_cursor_initial` (config),
+    /// Errors: `too_many_cursor_fields`, `unknown_cursor_field`, `mongo_no_xmin`, `invalid_lag`, `invalid_cursor_initial` (config),
     /// `cursor_unreadable`, `cursor_changed`.
     pub fn new(increment: &Increment, schema: &Schema, saved: Option<&str>) -> Result<Self> {
         let [field] = &increment.cursor_fields[..] else {
@@ -118,8 +119,17 @@ impl Tracker {
                 Error::config("too_many_cursor_fields", text).hint("write one cursor_field")
             );
         };
+        let Ok(column) = schema.field_with_name(field) else {
+            let text = format!("the cursor field {field} is not a column of the collection");
+            return Err(Error::config("unknown_cursor_field", text)
+                .hint("use a field of the sample, or declare it under schema")
+                .in_column(field));
+        };
         let lag = match &increment.late_rows {
-            LateRows::Lag(lag) => lag.as_deref(),
+            LateRows::Lag(lag) => lag
+                .as_deref()
+                .map(|lag| Lag::parse(lag, column))
+                .transpose()?,
             LateRows::Exact => {
                 let text = "change_detection: xmin is for PostgreSQL";
                 return Err(Error::config("mongo_no_xmin", text).hint("remove change_detection"));
@@ -131,9 +141,9 @@ impl Tracker {
             (Some(last), _) => match (last.has_value, lag) {
                 (false, _) => Start::Values,
                 (true, None) => Start::Behind(last.clone()),
-                (true, Some(lag)) => Start::From(before(last.value()?, lag, field)?),
+                (true, Some(lag)) => Start::From(lag.below(last.value()?, field)?),
             },
-            (None, Some(text)) => Start::From(initial_value(text, field, schema)?),
+            (None, Some(text)) => Start::From(initial_value(text, column)?),
             (None, None) => Start::First,
         };
         Ok(Self {
@@ -178,7 +188,7 @@ impl Tracker {
         Ok(true)
     }
 
-    /// Takes a document into account. Errors: `cursor_value_refused`, at its `_id`.
+    /// Takes a document into account. Errors: `mongo_cursor_value`, at its `_id`.
     pub fn push(&mut self, document: Document<'_>) -> Result<()> {
         let value = document.get(&self.field).map_err(malformed)?;
         let value = value.unwrap_or(Value::Null);
@@ -194,7 +204,7 @@ impl Tracker {
                 _ => continue,
             };
             let text = format!("a document has {why} in {name}, behind which no read resumes");
-            return Err(Error::data("cursor_value_refused", text)
+            return Err(Error::data("mongo_cursor_value", text)
                 .hint("choose another cursor_field, or leave such documents out by `where`")
                 .in_column(name)
                 .at(format!("_id {}", text_of(&id).unwrap_or_default())));
@@ -285,7 +295,7 @@ fn from(out: &mut Builder, field: &str, value: &Value<'_>, operator: &str) {
 fn text_of(value: &Value<'_>) -> Result<String> {
     let mut json = Vec::new();
     extjson::write_value(value, Style::Canonical, &mut json)
-        .map_err(|problem| Error::data("cursor_value_refused", problem))?;
+        .map_err(|problem| Error::data("mongo_cursor_value", problem))?;
     String::from_utf8(json).map_err(Error::internal)
 }
 
@@ -330,31 +340,28 @@ fn parse(json: &str, field: &str) -> Result<Position> {
 }
 
 /// `cursor_initial` as a value of the column: a time, a number, an ObjectId or a string as they are, else Extended JSON.
-fn initial_value(text: &str, field: &str, schema: &Schema) -> Result<Vec<u8>> {
+fn initial_value(text: &str, column: &Field) -> Result<Vec<u8>> {
+    let field = column.name();
     let wrong = |why: &dyn Display| {
         let text = format!("cursor_initial {text:?} is not a value of {field}: {why}");
         Error::config("invalid_cursor_initial", text).hint(
             "write a number, a time such as 2026-01-01T00:00:00Z, a string, or Extended JSON such as {\"$oid\": \"…\"}",
         )
     };
-    let column = schema.field_with_name(field).ok();
     let mut document = Builder::new();
-    match column.map(Field::data_type) {
-        Some(DataType::Timestamp(..)) => {
-            let parsed = time::parse_timestamp(text.as_bytes(), TimeUnit::Millisecond, true)
-                .or_else(|_| time::parse_timestamp(text.as_bytes(), TimeUnit::Millisecond, false))
-                .or_else(|_| {
-                    time::parse_date(text.as_bytes()).map(|days| i64::from(days) * 86_400_000)
-                });
+    match column.data_type() {
+        DataType::Timestamp(..) => {
+            let text = text.as_bytes();
+            let parsed = time::parse_timestamp(text, TimeUnit::Millisecond, true)
+                .or_else(|_| time::parse_timestamp(text, TimeUnit::Millisecond, false))
+                .or_else(|_| time::parse_date(text).map(|days| i64::from(days) * 86_400_000));
             let ms = parsed.map_err(|why| wrong(&why))?;
             document.value("v", &Value::DateTime(ms));
         }
-        Some(DataType::Utf8) if column.and_then(form::marked) == Some(Kind::ObjectId) => {
+        DataType::Utf8 if form::marked(column) == Some(Kind::ObjectId) => {
             return of_json(&format!("{{\"$oid\":{text:?}}}")).map_err(|why| wrong(&why));
         }
-        Some(DataType::Utf8)
-            if column.is_some_and(|column| !rapidbyte_sdk::types::is_json(column)) =>
-        {
+        DataType::Utf8 if !is_json(column) => {
             document.string("v", text);
         }
         _ => return of_json(text).map_err(|why| wrong(&why)),
@@ -362,35 +369,75 @@ fn initial_value(text: &str, field: &str, schema: &Schema) -> Result<Vec<u8>> {
     document.finish().map_err(malformed)
 }
 
-/// The value this far below another one: a document `{v: value}`.
-fn before(value: Value<'_>, lag: &str, field: &str) -> Result<Vec<u8>> {
-    let wrong = |why: String| {
-        Error::config("invalid_lag", why)
-            .hint("write a duration such as `5 minutes` for times, and a number such as 1000 for integers")
-    };
-    let mut document = Builder::new();
-    match value {
-        Value::DateTime(ms) => {
-            let Some(lag_ms) = duration_ms(lag) else {
-                return Err(wrong(format!("the lag {lag:?} is not a duration")));
-            };
-            document.value("v", &Value::DateTime(ms.saturating_sub(lag_ms)));
-        }
-        Value::Int32(_) | Value::Int64(_) => {
-            let number = value.as_whole().unwrap_or_default();
-            let Ok(lag @ 0..) = lag.trim().parse::<i64>() else {
-                return Err(wrong(format!("the lag {lag:?} is not a whole number")));
-            };
-            document.int64("v", number.saturating_sub(lag));
-        }
-        other => {
-            let kind = other.kind().name();
-            return Err(wrong(format!(
-                "{field} has values of the type {kind}, which a lag does not fit"
-            )));
+/// How far below the cursor a read starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lag {
+    /// For times, in milliseconds.
+    Duration(i64),
+    /// For integers.
+    Number(i64),
+}
+
+impl Lag {
+    /// Errors: `invalid_lag` where the text is not a lag, or not one of the column.
+    fn parse(text: &str, column: &Field) -> Result<Self> {
+        let number = text
+            .trim()
+            .parse::<i64>()
+            .ok()
+            .filter(|number| *number >= 0);
+        let lag = match (duration_ms(text), number) {
+            (Some(ms), _) => Self::Duration(ms),
+            (None, Some(number)) => Self::Number(number),
+            (None, None) => {
+                let text = format!("the lag {text:?} is neither a duration nor a whole number");
+                return Err(invalid_lag(text));
+            }
+        };
+        let fits = match column.data_type() {
+            DataType::Timestamp(..) => matches!(lag, Self::Duration(_)),
+            DataType::Int32 | DataType::Int64 => matches!(lag, Self::Number(_)),
+            // Values of any type.
+            DataType::Utf8 => is_json(column),
+            _ => false,
+        };
+        match fits {
+            true => Ok(lag),
+            false => {
+                let (name, ty) = (column.name(), type_name(column));
+                let text = format!("the lag {text:?} does not fit {name}, a column of {ty}");
+                Err(invalid_lag(text))
+            }
         }
     }
-    document.finish().map_err(malformed)
+
+    /// The value this far below another one: a document `{v: value}`.
+    fn below(self, value: Value<'_>, field: &str) -> Result<Vec<u8>> {
+        let mut document = Builder::new();
+        match (self, value) {
+            (Self::Duration(lag), Value::DateTime(ms)) => {
+                document.value("v", &Value::DateTime(ms.saturating_sub(lag)));
+            }
+            (Self::Number(lag), Value::Int32(_) | Value::Int64(_)) => {
+                let number = value.as_whole().unwrap_or_default();
+                document.int64("v", number.saturating_sub(lag));
+            }
+            (_, other) => {
+                let kind = other.kind().name();
+                let text = format!(
+                    "the cursor has a {field} of the type {kind}, which the lag does not fit"
+                );
+                return Err(invalid_lag(text));
+            }
+        }
+        document.finish().map_err(malformed)
+    }
+}
+
+fn invalid_lag(text: String) -> Error {
+    Error::config("invalid_lag", text).hint(
+        "write a duration such as `5 minutes` for times, and a number such as 1000 for integers",
+    )
 }
 
 /// `5 minutes`, `1 hour`, `500 ms`.

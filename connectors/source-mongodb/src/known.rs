@@ -59,15 +59,28 @@ pub(crate) fn know(
     }
 }
 
-/// How documents become these columns.
-pub(crate) fn decoding(settings: &Settled, stream: &str, documents: Documents) -> DecodeOptions {
+/// How documents become the `chosen` ones of the columns of a stream.
+pub(crate) fn decoding(
+    settings: &Settled,
+    stream: &str,
+    documents: Documents,
+    (schema, chosen): (&Schema, &Schema),
+) -> DecodeOptions {
     let settled = settings.stream(stream);
     let is_columns = documents == Documents::Columns;
     let unknown = unknown_keys(&settled);
+    let names = schema.fields().iter().map(|field| field.name());
+    let special = match documents {
+        Documents::Columns if unknown == Unknown::Collect => REST,
+        Documents::Columns => "",
+        Documents::Json | Documents::Bson => DOCUMENT,
+    };
+    let unwanted = names.filter(|name| *name != special && chosen.field_with_name(name).is_err());
     DecodeOptions {
         json: settings.json,
         rest: (is_columns && unknown == Unknown::Collect).then(|| REST.to_owned()),
         whole: (documents == Documents::Json).then(|| DOCUMENT.to_owned()),
+        unwanted: unwanted.cloned().collect(),
         unknown_keys: match is_columns && unknown == Unknown::Refuse {
             true => UnknownKeys::Refuse,
             false => UnknownKeys::Ignore,

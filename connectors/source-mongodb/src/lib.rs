@@ -154,12 +154,12 @@ impl Mongo {
         Ok(known)
     }
 
-    /// The form of a collection's documents. Errors: `native_form_refused`.
+    /// The form of a collection's documents. Errors: `mongo_not_native`.
     fn documents(&self, name: &str, native: bool) -> Result<Documents> {
         let documents = self.settings.documents(&self.settings.stream(name), native);
         if documents == Documents::Bson && !native {
             let text = "documents: bson needs a destination that takes MongoDB's own documents";
-            return Err(Error::config("native_form_refused", text)
+            return Err(Error::config("mongo_not_native", text)
                 .hint("write documents: json, or remove the key")
                 .at("config.documents"));
         }
@@ -202,8 +202,8 @@ impl Mongo {
             }
             false => planned.into(),
         };
-        let options = known::decoding(&self.settings, stream, documents);
         let chosen = known::chosen(&schema, request.columns.as_deref())?;
+        let options = known::decoding(&self.settings, stream, documents, (&schema, &chosen));
         let decoder = Decoder::new(&chosen, options.clone()).map_err(convert)?;
         let increment = request.increment.as_ref();
         let cursor = request.cursor.as_deref();

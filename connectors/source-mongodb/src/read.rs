@@ -199,7 +199,7 @@ impl Rows {
         let mut bytes = Vec::new();
         let text = std::str::from_utf8(&record.data).unwrap_or_default();
         let parsed = extjson::parse_document(text, &mut bytes)
-            .map_err(|problem| Error::data("invalid_json", format!("the record: {problem}")));
+            .map_err(|problem| Error::data("mongo_invalid_json", format!("the record: {problem}")));
         let pushed = parsed.and_then(|()| {
             let document = Document::parse(&bytes).map_err(malformed)?;
             self.decoder.push(document).map_err(convert)

@@ -60,12 +60,12 @@ impl Moment {
     }
 }
 
-/// Takes a snapshot and returns its name. Errors: `no_snapshots`.
+/// Takes a snapshot and returns its name. Errors: `mongo_no_snapshots`.
 pub(crate) fn take(client: &mut Client, database: &str, collection: &str) -> Result<String> {
     let hello = client.hello();
     if !hello.has_transactions() || hello.max_wire_version < SNAPSHOT_VERSION {
         let text = "the server does not read as of one moment: it is not MongoDB 5.0 or later with a replica set or mongos";
-        return Err(Error::config("no_snapshots", text)
+        return Err(Error::config("mongo_no_snapshots", text)
             .hint("remove snapshot: true")
             .at("config.snapshot"));
     }
@@ -81,5 +81,5 @@ pub(crate) fn take(client: &mut Client, database: &str, collection: &str) -> Res
         return Ok(time.to_string());
     }
     let text = "the server did not name the moment of its answer (atClusterTime)";
-    Err(Error::config("no_snapshots", text).hint("remove snapshot: true"))
+    Err(Error::config("mongo_no_snapshots", text).hint("remove snapshot: true"))
 }

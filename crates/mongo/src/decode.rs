@@ -37,6 +37,8 @@ pub struct DecodeOptions {
     pub rest: Option<String>,
     /// The JSON column that has whole documents.
     pub whole: Option<String>,
+    /// Fields that have a column which nobody wants: they are ignored, and are not a part of the rest.
+    pub unwanted: Vec<String>,
     /// For fields without a column, unless `rest`, `whole` or a native column of documents has them.
     pub unknown_keys: UnknownKeys,
 }
@@ -89,7 +91,7 @@ impl Decoder {
     /// Appends a row. A document that fails leaves none; the caller may continue with the next one.
     ///
     /// # Errors
-    /// `value_does_not_fit`, `null_in_required_column`, `unknown_key`, `duplicate_key`, `invalid_bson`, `record_too_large`,
+    /// `value_does_not_fit`, `null_in_required_column`, `mongo_unknown_field`, `mongo_duplicate_field`, `mongo_invalid_bson`, `record_too_large`,
     /// each with the column if it is about one.
     pub fn push(&mut self, document: Document<'_>) -> Result<(), MongoError> {
         let bytes = document.as_bytes().len();
@@ -132,8 +134,10 @@ impl Decoder {
 /// The columns of a batch that grows.
 struct Columns {
     columns: Vec<Column>,
-    /// Where the field of a name goes.
-    by_name: HashMap<String, usize>,
+    /// Where the field of a name goes. `None` for one that nobody wants.
+    by_name: HashMap<String, Option<usize>>,
+    /// Columns that the field of a name goes into.
+    wanted: usize,
     options: DecodeOptions,
     rest: Option<usize>,
     whole: Option<usize>,
@@ -159,11 +163,12 @@ impl Columns {
         let (rest, whole) = (place(&options.rest), place(&options.whole));
         let special = [rest, whole, native];
         let names = schema.fields().iter().enumerate();
-        let by_name = names
-            .filter(|(at, _)| !special.contains(&Some(*at)))
-            .map(|(at, field)| (field.name().clone(), at))
-            .collect();
+        let names = names.filter(|(at, _)| !special.contains(&Some(*at)));
+        let names = names.map(|(at, field)| (field.name().clone(), Some(at)));
+        let unwanted = options.unwanted.iter().map(|name| (name.clone(), None));
+        let by_name: HashMap<_, _> = unwanted.chain(names).collect();
         Ok(Self {
+            wanted: by_name.values().flatten().count(),
             columns,
             by_name,
             rest,
@@ -182,7 +187,7 @@ impl Columns {
         let mut expected = 0;
         let mut elements = document.elements();
         // A native document is read no further than its columns need.
-        let mut missing = self.by_name.len();
+        let mut missing = self.wanted;
         while !(self.native.is_some() && missing == 0) {
             let Some(element) = elements.next() else {
                 break;
@@ -190,11 +195,14 @@ impl Columns {
             let (name, value) = element.map_err(|error| self.malformed(error.into()))?;
             let at = match self.columns.get(expected) {
                 Some(column) if column.name() == name && !self.is_special(expected) => {
-                    Some(expected)
+                    Some(Some(expected))
                 }
                 _ => self.by_name.get(name).copied(),
             };
-            if let Some(at) = at {
+            if at == Some(None) {
+                continue;
+            }
+            if let Some(at) = at.flatten() {
                 expected = at + 1;
                 missing = missing.saturating_sub(1);
                 let column = &mut self.columns[at];

@@ -143,7 +143,7 @@ impl Rows {
     /// Appends the document of a row. After an error `out` is as before.
     ///
     /// # Errors
-    /// `value_does_not_fit`, `invalid_json`, `invalid_bson` and `record_too_large` with column and row.
+    /// `value_does_not_fit`, `mongo_invalid_json`, `mongo_invalid_bson` and `record_too_large` with column and row.
     pub fn document(&self, row: usize, out: &mut Vec<u8>) -> Result<(), MongoError> {
         let start = put::begin(out);
         if let Err(error) = self.elements(row, out) {

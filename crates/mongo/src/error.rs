@@ -21,10 +21,10 @@ pub enum Owner {
 /// | --- | --- | --- |
 /// | `value_does_not_fit` | data | the column cannot hold this value, or BSON cannot |
 /// | `null_in_required_column` | data | a document without a value for a column that is `not null` |
-/// | `unknown_key` | data | a field without a column, where such fields are refused |
-/// | `duplicate_key` | data | a field with a column that comes twice |
-/// | `invalid_json` | data | a text of a JSON column that is not JSON |
-/// | `invalid_bson` | data | bytes that are not BSON |
+/// | `mongo_unknown_field` | data | a field without a column, where such fields are refused |
+/// | `mongo_duplicate_field` | data | a field with a column that comes twice |
+/// | `mongo_invalid_json` | data | a text of a JSON column that is not JSON |
+/// | `mongo_invalid_bson` | data | bytes that are not BSON |
 /// | `type_refused` | schema | a column whose type this crate cannot read or write |
 /// | `invalid_name` | schema | a name with a zero byte, which BSON cannot hold |
 /// | `record_too_large` | data | a document or a batch above a limit |
@@ -126,17 +126,17 @@ impl Problem {
     /// The whole error: where, what, and what to do.
     pub fn at(self, column: &str) -> MongoError {
         let (code, hint) = match &self {
-            Self::Malformed(_) => ("invalid_bson", None),
+            Self::Malformed(_) => ("mongo_invalid_bson", None),
             Self::Json(_) => (
-                "invalid_json",
+                "mongo_invalid_json",
                 Some("clean the text in the source, or store JSON as text"),
             ),
             Self::Unknown(_) => (
-                "unknown_key",
+                "mongo_unknown_field",
                 Some("declare a column for the key, or set unknown_keys: collect"),
             ),
             Self::Twice(_) => (
-                "duplicate_key",
+                "mongo_duplicate_field",
                 Some("read whole documents as JSON (documents: json), or remove one of the fields"),
             ),
             Self::Null => (

@@ -22,7 +22,7 @@ use rapidbyte_wire::types::{is_json, is_uuid, parse_field, type_name};
 fn every_value() -> Vec<(&'static str, Bson)> {
     use bson::oid::ObjectId;
     use bson::spec::BinarySubtype;
-    use bson::{Binary, DateTime, DbPointer, JavaScriptCodeWithScope, Regex, Timestamp};
+    use bson::{Binary, DateTime, JavaScriptCodeWithScope, Regex, Timestamp};
     let binary = |subtype, bytes: &[u8]| {
         Bson::Binary(Binary {
             subtype,
@@ -557,7 +557,7 @@ fn a_value_that_its_column_does_not_hold_is_refused() {
     }
     assert_eq!(
         refusal("struct<a: int64>", doc! {"a": 1, "b": 2}),
-        "unknown_key"
+        "mongo_unknown_field"
     );
 }
 
@@ -638,7 +638,7 @@ fn a_field_without_a_column_is_collected_ignored_or_refused() {
         .unwrap_err();
     assert_eq!(
         (error.code, error.column.as_deref()),
-        ("unknown_key", Some("x"))
+        ("mongo_unknown_field", Some("x"))
     );
 
     let ignore = DecodeOptions {
@@ -701,7 +701,7 @@ fn a_key_twice_in_a_document_and_a_missing_value_are_refused() {
     twice[at] = b'a';
     let mut decoder = Decoder::new(&schema(&[("a", "int64")]), DecodeOptions::default()).unwrap();
     let error = decoder.push(Document::parse(&twice).unwrap()).unwrap_err();
-    assert_eq!(error.code, "duplicate_key");
+    assert_eq!(error.code, "mongo_duplicate_field");
 
     let required = Schema::new(vec![parse_field("a", "int64", false).unwrap()]);
     let mut decoder = Decoder::new(&required, DecodeOptions::default()).unwrap();
@@ -850,7 +850,7 @@ fn a_value_that_bson_does_not_hold_is_refused() {
     )]);
     assert_eq!(
         encode_refusal(&json, EncodeOptions::default()),
-        "invalid_json"
+        "mongo_invalid_json"
     );
     let text = EncodeOptions {
         json: JsonDocuments::Text,

@@ -85,6 +85,13 @@ fn fields_that_the_sample_lacks_are_kept_in_the_rest() {
         given.json()[1],
         r#"{"_id":2,"a":2,"_rest":{"new":{"x":[1]}}}"#
     );
+    // A column that nobody wants is not a part of the rest.
+    let wanted = ReadRequest {
+        columns: Some(vec!["_rest".into(), "_id".into()]),
+        ..request
+    };
+    let given = read(&mut source, &wanted).unwrap();
+    assert_eq!(given.json()[1], r#"{"_rest":{"new":{"x":[1]}},"_id":2}"#);
 }
 
 #[test]
@@ -149,7 +156,7 @@ fn declared_columns_refuse_collect_or_ignore_other_fields() {
     let error = refused(&mut source, &asked);
     assert_eq!(
         (error.code.as_str(), error.column.as_deref()),
-        ("unknown_key", Some("x"))
+        ("mongo_unknown_field", Some("x"))
     );
     assert_eq!(
         (error.stream.as_deref(), error.location.as_deref()),
@@ -345,7 +352,7 @@ fn configurations_that_cannot_be_read_are_refused_with_their_place() {
     // mongo-java-server is not a replica set.
     assert_eq!(
         source.snapshot(&[selection("c")]).unwrap_err().code,
-        "no_snapshots"
+        "mongo_no_snapshots"
     );
     let error = source.snapshot(&[selection("d")]).unwrap_err();
     assert_eq!(error.code, "unknown_stream");
