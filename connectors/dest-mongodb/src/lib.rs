@@ -178,7 +178,8 @@ impl Destination for MongoDb {
         let marks = right.marks();
         let keeper = to.map(|to| Keeper::new(to, run, &target.stream, namespace, marks, first));
         let mut load = CollectionLoad::new(&settings, client, target, collection, right, keeper);
-        load.clean()?;
+        let is_replaced = target.write_mode == WriteMode::Replace && progress.cursor.is_none();
+        load.clean(is_replaced)?;
         Ok((load, progress))
     }
 }
