@@ -370,76 +370,121 @@ fn make_unique(target: &MongoDatabase<'_>) {
     made.expect("an index");
 }
 
-#[test]
-fn rows_that_the_server_refuses_are_kept_and_replayed() {
-    let Some(server) = mongodb::shared() else {
-        return;
-    };
-    let target = server.database();
-    make_unique(&target);
-    let folder = Folder::new();
-    folder.write("t.csv", "id,v\n1,a\n2,b\n3,a\n4,c\nfive,d\n6,b\n");
-    // Without rejects the first of them ends the run, and nothing of it stays.
-    let (document, code) = load(&folder, &target, "", "write_mode: append");
-    assert_ne!(code, 0, "{document:#}");
-    assert_eq!(pairs(&target, "t"), []);
-    let top = "rejects: { max_rows: 10, to: bad }\n";
-    let (document, code) = load(&folder, &target, top, "write_mode: append");
-    assert_eq!(code, 0, "{document:#}");
-    let pair = |id: i64, v: &str| (id, v.to_owned());
-    assert_eq!(
-        pairs(&target, "t"),
-        [pair(1, "a"), pair(2, "b"), pair(4, "c")]
-    );
-    let listed = |expected: &[(&str, &str)]| {
-        let ended = folder.rapidbyte(&["rejects", "show", "p.yaml", "--output", "json"]);
+/// Three rejects in a collection, two of which a replay can write.
+struct Kept {
+    target: MongoDatabase<'static>,
+    folder: Folder,
+}
+
+const LEFT: (&str, &str) = ("mongo_11000", r#"{"id":6,"v":"b"}"#);
+const UNREADABLE: (&str, &str) = ("value_does_not_fit", r#""five,d""#);
+
+fn pair(id: i64, v: &str) -> (i64, String) {
+    (id, v.to_owned())
+}
+
+impl Kept {
+    fn new(server: &'static MongoServer) -> Self {
+        let (target, folder) = (server.database(), Folder::new());
+        make_unique(&target);
+        folder.write("t.csv", "id,v\n1,a\n2,b\n3,a\n4,c\nfive,d\n6,b\n");
+        // Without rejects the first of them ends the run, and nothing of it stays.
+        let (document, code) = load(&folder, &target, "", "write_mode: append");
+        assert_ne!(code, 0, "{document:#}");
+        assert_eq!(pairs(&target, "t"), []);
+        let top = "rejects: { max_rows: 10, to: bad }\n";
+        let (document, code) = load(&folder, &target, top, "write_mode: append");
+        assert_eq!(code, 0, "{document:#}");
+        let kept = Self { target, folder };
+        assert_eq!(kept.rows(), [pair(1, "a"), pair(2, "b"), pair(4, "c")]);
+        kept.lists(&[("mongo_11000", r#"{"id":3,"v":"a"}"#), LEFT, UNREADABLE]);
+        // What is in the way of one of them goes.
+        let mut command = Builder::new();
+        command
+            .string("delete", "t")
+            .open_array("deletes")
+            .open_document("0")
+            .open_document("q")
+            .string("v", "a")
+            .close()
+            .int32("limit", 1)
+            .close()
+            .close();
+        client(&kept.target)
+            .command(kept.target.name(), command)
+            .expect("a delete");
+        kept
+    }
+
+    fn rows(&self) -> Vec<(i64, String)> {
+        pairs(&self.target, "t")
+    }
+
+    fn replay(&self, fault: &str) -> Ended {
+        let arguments = ["rejects", "replay", "p.yaml", "--stream", "t"];
+        let mut command = self.folder.command(&arguments);
+        command.env("RAPIDBYTE_FAULTS", fault);
+        command.output().expect("the program starts").into()
+    }
+
+    /// These rejects are kept, by their code and their record.
+    #[track_caller]
+    fn lists(&self, expected: &[(&str, &str)]) {
+        let arguments = ["rejects", "show", "p.yaml", "--output", "json"];
+        let ended = self.folder.rapidbyte(&arguments);
         assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
         let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
-        let rejects = document["rejects"].as_array().expect("rejects");
+        let rejects = document["rejects"].as_array().expect("rejects").iter();
         let mut found: Vec<(String, String)> = rejects
-            .iter()
             .map(|reject| {
                 let code = reject["code"].as_str().unwrap_or_default();
                 (code.to_owned(), reject["record"].to_string())
             })
             .collect();
         found.sort();
+        let expected = expected.iter();
         let expected: Vec<_> = expected
-            .iter()
             .map(|(code, record)| ((*code).to_owned(), (*record).to_owned()))
             .collect();
         assert_eq!(found, expected, "{document:#}");
+    }
+}
+
+#[test]
+fn rows_that_the_server_refuses_are_kept_and_replayed() {
+    let Some(server) = mongodb::shared() else {
+        return;
     };
-    listed(&[
-        ("mongo_11000", r#"{"id":3,"v":"a"}"#),
-        ("mongo_11000", r#"{"id":6,"v":"b"}"#),
-        ("value_does_not_fit", "\"five,d\""),
-    ]);
-    // What was in the way goes, and a replay has one row less to keep.
-    let mut command = Builder::new();
-    command
-        .string("delete", "t")
-        .open_array("deletes")
-        .open_document("0")
-        .open_document("q")
-        .string("v", "a")
-        .close()
-        .int32("limit", 1)
-        .close()
-        .close();
-    client(&target)
-        .command(target.name(), command)
-        .expect("a delete");
-    let ended = folder.rapidbyte(&["rejects", "replay", "p.yaml", "--output", "json"]);
+    let kept = Kept::new(server);
+    let ended = kept.replay("");
     assert!(ended.code.is_some(), "{}{}", ended.stderr, ended.stdout);
-    assert_eq!(
-        pairs(&target, "t"),
-        [pair(2, "b"), pair(3, "a"), pair(4, "c")]
-    );
-    listed(&[
-        ("mongo_11000", r#"{"id":6,"v":"b"}"#),
-        ("value_does_not_fit", "\"five,d\""),
-    ]);
+    assert_eq!(kept.rows(), [pair(2, "b"), pair(3, "a"), pair(4, "c")]);
+    kept.lists(&[LEFT, UNREADABLE]);
+}
+
+#[test]
+fn a_replay_that_is_killed_anywhere_is_made_good_by_the_next() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    for point in [
+        "dest-mongodb.replay_claimed",
+        "dest-mongodb.write_sent",
+        "dest-mongodb.flushed",
+        "dest-mongodb.replay_committing",
+        "dest-mongodb.replay_committed",
+    ] {
+        let kept = Kept::new(server);
+        let ended = kept.replay(&format!("{point}=kill"));
+        assert_eq!(ended.code, None, "{point}: {}", ended.stderr);
+        kept.replay("");
+        assert_eq!(
+            kept.rows(),
+            [pair(2, "b"), pair(3, "a"), pair(4, "c")],
+            "{point}"
+        );
+        kept.lists(&[LEFT, UNREADABLE]);
+    }
 }
 
 #[test]
