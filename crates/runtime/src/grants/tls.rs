@@ -334,7 +334,10 @@ mod tests {
         };
         assert_eq!(policy.roots, Roots::File(written("a b.pem")));
         let identity = policy.identity.expect("a certificate");
-        assert_eq!((identity.cert, identity.key), (written("c.pem"), written("c.pem")));
+        assert_eq!(
+            (identity.cert, identity.key),
+            (written("c.pem"), written("c.pem"))
+        );
     }
 
     #[test]
