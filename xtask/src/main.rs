@@ -21,6 +21,7 @@ mod faults;
 mod fuzz;
 mod integrations;
 mod javascript;
+mod mongodb;
 mod pgbouncer;
 mod postgres;
 mod python;

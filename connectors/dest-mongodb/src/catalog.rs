@@ -9,6 +9,8 @@ use crate::ids::Tag;
 
 /// NamespaceNotFound.
 const MISSING: i32 = 26;
+/// NamespaceExists.
+const EXISTS: i32 = 48;
 /// The options of a collection that a staging collection gets, too. Those of other kinds of collections are refused.
 const KEPT_OPTIONS: [&str; 5] = [
     "validator",
@@ -197,23 +199,31 @@ pub(crate) fn make_staging(
     Ok(())
 }
 
-/// Puts the collection `name` into the place of `target`. False: it does not exist, because a newer run dropped it.
+/// Gives the collection `name` the name `target`, and drops the collection that has it if it `replaces` one. False: it
+/// does not exist, because a newer run dropped it. Errors: `target_appeared`.
 pub(crate) fn publish(
     client: &mut Client,
     settings: &Settings,
     name: &str,
     target: &str,
+    replaces: bool,
 ) -> Result<bool> {
     let mut command = Builder::new();
     command
         .string("renameCollection", &settings.namespace(name))
         .string("to", &settings.namespace(target))
-        .boolean("dropTarget", true);
+        .boolean("dropTarget", replaces);
     settings.add_write_concern(&mut command);
     match client.command("admin", command) {
         Ok(_) => Ok(true),
         Err(error) if number_of(&error).is_some() => match look(client, settings, name)? {
             None => Ok(false),
+            Some(_) if number_of(&error) == Some(EXISTS) => {
+                let namespace = settings.namespace(target);
+                let text = format!("somebody made {namespace} during the run");
+                Err(Error::new(ErrorKind::Transient, "target_appeared", text)
+                    .hint("the run retries, and adds to the collection"))
+            }
             Some(_) => Err(error),
         },
         Err(error) => Err(error),

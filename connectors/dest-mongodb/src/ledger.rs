@@ -58,6 +58,8 @@ pub(crate) struct Lease {
     pub rows: u64,
     /// Rejects that it has committed.
     pub rejects: u64,
+    /// A commit was sent, and nobody knows whether it happened: then nothing of it may be undone.
+    pub is_unsettled: bool,
 }
 
 impl Key {
@@ -268,6 +270,7 @@ pub(crate) fn fence(
             reject_epochs: found.reject_epochs,
             rows: 0,
             rejects: 0,
+            is_unsettled: false,
         };
         return Ok((lease, progress));
     }
@@ -327,13 +330,18 @@ impl Lease {
         add_epochs(&mut set, "reject_epochs", &reject_epochs)?;
         let set = set.finish().map_err(Error::internal)?;
         failpoint("dest-mongodb.checkpointing")?;
+        self.is_unsettled = true;
         let changed = self.change(client, settings, &set);
         failpoint("dest-mongodb.checkpoint_sent")?;
         match changed {
             Ok(true) => {}
-            Ok(false) => return Err(self.overtaken(client, settings)),
+            Ok(false) => {
+                self.is_unsettled = false;
+                return Err(self.overtaken(client, settings));
+            }
             Err(error) => self.settle(settings, error)?,
         }
+        self.is_unsettled = false;
         self.seq += 1;
         (self.epochs, self.reject_epochs) = (epochs, reject_epochs);
         (self.rows, self.rejects) = (rows, rejects);
@@ -394,7 +402,7 @@ impl Lease {
 
     /// After a commit without an answer: `Ok` if it happened. If it did not, it never will, because this call raises the
     /// epoch. Errors: `error`, `run_superseded`, `commit_unknown`.
-    fn settle(&self, settings: &Settings, error: Error) -> Result<()> {
+    fn settle(&mut self, settings: &Settings, error: Error) -> Result<()> {
         failpoint("dest-mongodb.settling")?;
         let asked = settings.connect().and_then(|mut client| {
             let raised = self.update(&mut client, settings, |update| {
@@ -407,7 +415,10 @@ impl Lease {
         });
         failpoint("dest-mongodb.settled")?;
         match asked {
-            Ok(None) => Err(error),
+            Ok(None) => {
+                self.is_unsettled = false;
+                Err(error)
+            }
             Ok(Some(Some(found))) if (found.epoch, found.seq) == (self.epoch, self.seq + 1) => {
                 Ok(())
             }

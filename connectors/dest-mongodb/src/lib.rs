@@ -109,7 +109,7 @@ impl Destination for MongoDb {
                 .map_err(|error| error.in_stream(&target.stream))?;
         }
         self.idle = Some(client);
-        let mut notes = plan::notes(target, &settings, &id_of);
+        let mut notes = plan::notes(target, &settings, &id_of, found.is_none());
         if let Some(to) = rejects {
             let to = settings.namespace(&to);
             notes.push(format!("rows that are refused are kept in {to}"));
@@ -178,7 +178,8 @@ impl Destination for MongoDb {
         let marks = right.marks();
         let keeper = to.map(|to| Keeper::new(to, run, &target.stream, namespace, marks, first));
         let mut load = CollectionLoad::new(&settings, client, target, collection, right, keeper);
-        load.clean()?;
+        let is_replaced = target.write_mode == WriteMode::Replace && progress.cursor.is_none();
+        load.clean(is_replaced)?;
         Ok((load, progress))
     }
 }

@@ -50,6 +50,14 @@ impl Right {
         }
     }
 
+    /// Whether nobody knows what became of the last commit.
+    fn is_unsettled(&self) -> bool {
+        match self {
+            Self::Lease(lease) => lease.is_unsettled,
+            Self::Replay(claim) => claim.is_unsettled,
+        }
+    }
+
     /// The rows and the rejects that the load has committed.
     fn committed(&self) -> (u64, u64) {
         match self {
@@ -59,12 +67,22 @@ impl Right {
     }
 }
 
+/// A collection that is filled to become the target.
+#[derive(Debug)]
+struct Staging {
+    name: String,
+    /// The target is there, and goes.
+    replaces: bool,
+}
+
 /// The part of a load that exists once rows may come.
 struct Open {
     layout: Rc<Layout>,
     writer: Writer,
-    /// The collection that is filled to replace the target, until the first commit.
-    staging: Option<String>,
+    /// The collection that is filled to become the target, until the first commit.
+    staging: Option<Staging>,
+    /// The rows have replaced older ones, and are not committed.
+    has_replaced: bool,
     /// The number of the next row with an id that the connector makes, in this epoch.
     next: u64,
     /// Rows so far, for messages.
@@ -97,13 +115,16 @@ impl CollectionLoad {
     }
 
     /// Deletes what earlier attempts have left: rows that no commit has, and collections that no target became.
-    pub(crate) fn clean(&mut self) -> Result<()> {
+    /// `replaces`: the run will replace the target, and its readers keep what they have until then.
+    pub(crate) fn clean(&mut self, replaces: bool) -> Result<()> {
         let Right::Lease(lease) = &self.right else {
             return Ok(());
         };
         let (client, settings) = (&mut self.client, &self.settings);
-        let ranges = lease.epochs.uncommitted(lease.tag, lease.epoch)?;
-        delete_ranges(client, settings, &self.collection, &ranges)?;
+        if !replaces {
+            let ranges = lease.epochs.uncommitted(lease.tag, lease.epoch)?;
+            delete_ranges(client, settings, &self.collection, &ranges)?;
+        }
         if let Some(keeper) = &self.keeper {
             let ranges = lease.reject_epochs.uncommitted(lease.tag, lease.epoch)?;
             delete_ranges(client, settings, &keeper.to, &ranges)?;
@@ -155,7 +176,7 @@ impl CollectionLoad {
     }
 
     /// Puts the collection that was filled into the place of the target.
-    fn publish(&mut self, staging: &str) -> Result<()> {
+    fn publish(&mut self, staging: &Staging) -> Result<()> {
         let Self {
             settings,
             client,
@@ -169,9 +190,10 @@ impl CollectionLoad {
         // A newer run drops the collection after it has fenced: then this run has nothing to put there.
         lease.hold_by_write(client, settings)?;
         failpoint("dest-mongodb.publishing")?;
-        if !catalog::publish(client, settings, staging, collection)? {
+        let Staging { name, replaces } = staging;
+        if !catalog::publish(client, settings, name, collection, *replaces)? {
             lease.hold(client, settings)?;
-            let text = format!("{staging} is gone: somebody dropped it during the run");
+            let text = format!("{name} is gone: somebody dropped it during the run");
             return Err(Error::new(ErrorKind::Transient, "staging_missing", text));
         }
         failpoint("dest-mongodb.published")
@@ -182,10 +204,14 @@ impl CollectionLoad {
         let Some(open) = self.open.take() else {
             return Ok(());
         };
+        // The rows may be committed, or the older rows are gone: then the next run decides.
+        if self.right.is_unsettled() || open.has_replaced {
+            return Ok(());
+        }
         // The connection may be of no use any more, or still owe an answer.
         let mut client = self.settings.connect()?;
         if let Some(staging) = &open.staging {
-            return catalog::drop(&mut client, &self.settings, staging);
+            return catalog::drop(&mut client, &self.settings, &staging.name);
         }
         let (tag, epoch) = self.right.marks();
         let (rows, rejects) = self.right.committed();
@@ -274,16 +300,18 @@ impl Load for CollectionLoad {
             Right::Replay(_) => None,
         };
         let replaces = self.target.write_mode == WriteMode::Replace && cursor.is_none();
-        let staging = match lease.filter(|_| replaces) {
+        // Nothing is visible before the commit where no other document can be in the way.
+        let stages = replaces || found.is_none();
+        let staging = match lease.filter(|_| stages) {
             None => None,
             Some(lease) => {
                 let name = catalog::staging_name(lease.tag, lease.epoch);
                 catalog::make_staging(&mut self.client, &self.settings, &name, &self.collection)?;
                 failpoint("dest-mongodb.staging_made")?;
-                Some(name)
+                Some(Staging { name, replaces })
             }
         };
-        // A stream without rows has a collection, too.
+        // A replay writes to the collection itself.
         if found.is_none() && staging.is_none() {
             let mut command = Builder::new();
             command.string("create", &self.collection);
@@ -295,9 +323,10 @@ impl Load for CollectionLoad {
             }
         }
         self.open = Some(Open {
-            writer: self.writer(&layout, staging.as_deref()),
+            writer: self.writer(&layout, staging.as_ref()),
             layout,
             staging,
+            has_replaced: false,
             next: self.right.committed().0,
             seen: 0,
             rows: 0,
@@ -308,6 +337,58 @@ impl Load for CollectionLoad {
     }
 
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        let written = self.write_batch(batch);
+        self.or_undone(written)
+    }
+
+    fn reject(&mut self, origin: RejectOrigin, rejects: &[Reject]) -> Result<()> {
+        for reject in rejects {
+            let keeper = self.keeper.as_mut();
+            let keeper = keeper.ok_or_else(|| Error::internal("nobody keeps rejects"))?;
+            keeper.keep(origin, reject)?;
+            self.keep(false)?;
+        }
+        Ok(())
+    }
+
+    fn refused(&mut self) -> Refused {
+        let keeper = self.keeper.as_mut();
+        keeper.map(Keeper::take_refused).unwrap_or_default()
+    }
+
+    fn flush(&mut self) -> Result<Part> {
+        let flushed = self.flush_rows();
+        self.or_undone(flushed)
+    }
+
+    fn commit(&mut self, commit: &Commit<'_>) -> Result<Receipt> {
+        let committed = self.commit_rows(commit);
+        self.or_undone(committed)
+    }
+
+    fn abort(mut self) -> Result<()> {
+        self.undo()
+    }
+}
+
+impl CollectionLoad {
+    /// Undoes the load after an error that no retry follows: the host drops a load that fails. A retry begins with the
+    /// same.
+    fn or_undone<T>(&mut self, done: Result<T>) -> Result<T> {
+        let Err(error) = &done else {
+            return done;
+        };
+        let is_retried = matches!(
+            error.kind,
+            ErrorKind::Transient | ErrorKind::Connection | ErrorKind::RateLimited(_)
+        );
+        if !is_retried && let Err(error) = self.undo() {
+            log::debug(format!("rows may be left: {}", error.message));
+        }
+        done
+    }
+
+    fn write_batch(&mut self, batch: &RecordBatch) -> Result<()> {
         self.hold()?;
         let (tag, epoch) = self.right.marks();
         let shared = Rc::new(batch.clone());
@@ -349,25 +430,15 @@ impl Load for CollectionLoad {
                 Err(error) => return Err(error),
             }
         }
+        if self.keeper.is_some() {
+            // The host asks after each batch which of its rows were refused.
+            let (client, open) = self.opened()?;
+            open.writer.flush(client)?;
+        }
         self.refuse()
     }
 
-    fn reject(&mut self, origin: RejectOrigin, rejects: &[Reject]) -> Result<()> {
-        for reject in rejects {
-            let keeper = self.keeper.as_mut();
-            let keeper = keeper.ok_or_else(|| Error::internal("nobody keeps rejects"))?;
-            keeper.keep(origin, reject)?;
-            self.keep(false)?;
-        }
-        Ok(())
-    }
-
-    fn refused(&mut self) -> Refused {
-        let keeper = self.keeper.as_mut();
-        keeper.map(Keeper::take_refused).unwrap_or_default()
-    }
-
-    fn flush(&mut self) -> Result<Part> {
+    fn flush_rows(&mut self) -> Result<Part> {
         let (client, open) = self.opened()?;
         open.writer.flush(client)?;
         self.refuse()?;
@@ -381,7 +452,7 @@ impl Load for CollectionLoad {
         })
     }
 
-    fn commit(&mut self, commit: &Commit<'_>) -> Result<Receipt> {
+    fn commit_rows(&mut self, commit: &Commit<'_>) -> Result<Receipt> {
         failpoint("dest-mongodb.committing")?;
         let staging = self.open.as_mut().and_then(|open| open.staging.take());
         if let Some(staging) = staging {
@@ -390,6 +461,9 @@ impl Load for CollectionLoad {
                     open.staging = Some(staging);
                 }
                 return Err(error);
+            }
+            if let Some(open) = &mut self.open {
+                open.has_replaced = staging.replaces;
             }
             // No row of an older epoch is there any more.
             if let Right::Lease(lease) = &mut self.right {
@@ -413,6 +487,7 @@ impl Load for CollectionLoad {
         if let Some(mut open) = self.open.take() {
             // From now on rows go to the target itself.
             open.writer = self.writer(&open.layout, None);
+            open.has_replaced = false;
             self.open = Some(open);
         }
         if commit.complete {
@@ -426,14 +501,8 @@ impl Load for CollectionLoad {
         })
     }
 
-    fn abort(mut self) -> Result<()> {
-        self.undo()
-    }
-}
-
-impl CollectionLoad {
-    fn writer(&self, layout: &Layout, staging: Option<&str>) -> Writer {
-        let collection = staging.unwrap_or(&self.collection);
+    fn writer(&self, layout: &Layout, staging: Option<&Staging>) -> Writer {
+        let collection = staging.map_or(&self.collection, |staging| &staging.name);
         let is_upsert = match (&layout.id_of, self.target.write_mode) {
             (IdOf::Made, _) => false,
             (_, WriteMode::Upsert) => true,

@@ -100,7 +100,12 @@ fn type_of(field: &Field, options: EncodeOptions) -> String {
 }
 
 /// The notes of a plan.
-pub(crate) fn notes(target: &Target, settings: &Settings, id_of: &IdOf) -> Vec<String> {
+pub(crate) fn notes(
+    target: &Target,
+    settings: &Settings,
+    id_of: &IdOf,
+    is_new: bool,
+) -> Vec<String> {
     let mut notes = vec![match id_of {
         IdOf::Column(_) => "the column _id is the _id of each document".to_owned(),
         IdOf::Key(_) => format!("_id is the value of {}", target.primary_key.concat()),
@@ -108,6 +113,9 @@ pub(crate) fn notes(target: &Target, settings: &Settings, id_of: &IdOf) -> Vec<S
         IdOf::Made => "the connector makes the _id of each document".to_owned(),
     }];
     match target.write_mode {
+        _ if is_new => notes.push(
+            "the rows of the first commit go to a collection that gets its name at the commit".to_owned(),
+        ),
         WriteMode::Append => notes.push(
             "rows are visible before the commit; rows of an attempt that fails are deleted when the next run begins"
                 .to_owned(),

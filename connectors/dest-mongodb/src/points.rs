@@ -42,3 +42,25 @@ pub const POINTS: [&str; 19] = [
     // The commit is done, and the run has not reported it.
     "dest-mongodb.committed",
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::POINTS;
+
+    #[test]
+    fn every_failpoint_is_listed_and_reached() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+        let mut reached = BTreeSet::new();
+        for entry in std::fs::read_dir(folder).expect("the sources") {
+            let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("UTF-8");
+            let calls = text.split("failpoint(\"").skip(1);
+            let names = calls.filter_map(|call| call.split('"').next());
+            reached.extend(names.filter(|name| name.contains('.')).map(str::to_owned));
+        }
+        let listed: BTreeSet<String> = POINTS.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(listed.len(), POINTS.len());
+        assert_eq!(listed, reached);
+    }
+}

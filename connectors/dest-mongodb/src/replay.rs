@@ -38,6 +38,8 @@ pub(crate) struct Claim {
     key: Key,
     pub tag: Tag,
     pub places: Vec<Place>,
+    /// A commit was sent, and nobody knows whether it happened: then nothing of it may be undone.
+    pub is_unsettled: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -173,6 +175,7 @@ impl Claim {
             },
             tag: ids::tag()?,
             places: places.collect::<Result<Vec<_>>>()?,
+            is_unsettled: false,
         };
         let older = claim.hold(client, settings, collection)?;
         // A replay that was committed, and died before it had removed its rejects.
@@ -250,37 +253,52 @@ impl Claim {
     }
 
     /// Commits the replay, and removes its rejects. Errors: `reject_missing` if another replay took the right.
-    pub fn commit(&self, client: &mut Client, settings: &Settings) -> Result<()> {
+    pub fn commit(&mut self, client: &mut Client, settings: &Settings) -> Result<()> {
         failpoint("dest-mongodb.replay_committing")?;
         let removing: Vec<Vec<u8>> = self.places.iter().map(|place| place.id.clone()).collect();
+        self.is_unsettled = true;
         let changed = self.key.change(client, settings, Some(self.tag), |update| {
             update.open_document("$set").open_array("removing");
             for (at, id) in removing.iter().enumerate() {
                 update.binary(&at.to_string(), id);
             }
-            update
-                .close()
-                .close()
-                .open_document("$unset")
-                .string("holder", "")
-                .string("collection", "")
-                .close();
+            update.close().close();
+            unset_holder(update);
         });
         match changed {
             Ok(Some(_)) => {}
-            Ok(None) => return Err(self.missing(0)),
-            Err(error) => {
-                let mut other = settings.connect()?;
-                let found = self.key.look(&mut other, settings)?;
-                let happened = found.is_some_and(|found| found.removing == removing);
-                if !happened {
-                    return Err(error);
-                }
-                *client = other;
+            Ok(None) => {
+                self.is_unsettled = false;
+                return Err(self.missing(0));
             }
+            Err(error) => *client = self.settle(settings, &removing, error)?,
         }
+        self.is_unsettled = false;
         failpoint("dest-mongodb.replay_committed")?;
         self.remove(client, settings, &removing)
+    }
+
+    /// After a commit without an answer: a connection if it happened. If it did not, it never will, because this call
+    /// gives the right up.
+    fn settle(
+        &mut self,
+        settings: &Settings,
+        removing: &[Vec<u8>],
+        error: Error,
+    ) -> Result<Client> {
+        let mut client = settings.connect()?;
+        let given_up = self
+            .key
+            .change(&mut client, settings, Some(self.tag), unset_holder)?;
+        if given_up.is_some() {
+            self.is_unsettled = false;
+            return Err(error);
+        }
+        let found = self.key.look(&mut client, settings)?;
+        match found.is_some_and(|found| found.removing == removing) {
+            true => Ok(client),
+            false => Err(error),
+        }
     }
 
     /// Removes rejects that a committed replay has replayed.
@@ -326,6 +344,14 @@ impl Claim {
         settings.add_write_concern(&mut unset);
         client.command(&settings.database, unset).map(|_| ())
     }
+}
+
+fn unset_holder(update: &mut Builder) {
+    update
+        .open_document("$unset")
+        .string("holder", "")
+        .string("collection", "")
+        .close();
 }
 
 /// The condition for documents with one of these `_id`s.

@@ -176,3 +176,6 @@ impl Reply {
         Document::parse(self.0.bytes()).map_err(malformed)
     }
 }
+
+#[cfg(test)]
+mod tests;

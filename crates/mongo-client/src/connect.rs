@@ -35,7 +35,7 @@ impl Client {
     /// Connects to the first of the hosts that will do. Counts as the phase `connect`.
     ///
     /// Errors, with what to check: `connect_failed` and `timeout` when no server answers; `no_primary` when none of them
-    /// accepts writes; `wrong_replica_set`; `server_too_old`; `mongo_18` and others of a login.
+    /// accepts writes; `replica_set_differs`; `server_too_old`; `mongo_18` and others of a login.
     pub fn connect(settings: &Settings) -> Result<Self> {
         let _phase = phase::enter(Kind::Connect);
         let mut failures = Vec::new();
@@ -170,7 +170,7 @@ fn check(client: &Client, settings: &Settings, wanted: Wanted) -> Result<()> {
             None => "not a member of a replica set".to_owned(),
         };
         let text = format!("{host}: the server is {found}, and replicaSet={wanted} is set");
-        return Err(Error::config("wrong_replica_set", text)
+        return Err(Error::config("replica_set_differs", text)
             .hint("correct replicaSet of the URL, or remove it")
             .at(&settings.location));
     }
