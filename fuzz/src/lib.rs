@@ -8,6 +8,7 @@
 // The modules that are included by path bring their own tests, which their own crates run.
 #![cfg(not(test))]
 
+pub mod bson;
 pub mod columnar;
 pub mod copy;
 pub mod cursor;
@@ -38,6 +39,7 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All of them; `fuzz_targets` has a file for each.
 pub const TARGETS: [Target; 13] = [
     ("arrow", columnar::arrow),
+    ("bson", bson::run),
     ("copy", copy::run),
     ("csv", text::csv),
     ("cursor", cursor::run),

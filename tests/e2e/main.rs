@@ -15,6 +15,7 @@ mod connectors;
 #[path = "../hostile/corpus.rs"]
 mod corpus;
 mod deletes;
+mod dest_mongodb;
 mod doctor;
 mod documents;
 mod dotted;
@@ -35,6 +36,7 @@ mod installed;
 mod interrupt;
 mod limits;
 mod locks;
+mod mongodb;
 mod narrow;
 mod network;
 mod openapi;

@@ -21,6 +21,7 @@ mod faults;
 mod fuzz;
 mod integrations;
 mod javascript;
+mod mongodb;
 mod pgbouncer;
 mod postgres;
 mod python;
@@ -58,8 +59,9 @@ Commands:
                            --races <n> (stop it in a commit while another run passes),
                            --network <n> (connections reset, stalled, half open)
   fuzz <seconds> [target…] install cargo-fuzz below target/, build what hostile bytes meet first, and
-                           fuzz it so long in all; the targets: arrow, copy, csv, cursor, document,
-                           grants, ipc, json, jsonl, manifest, parquet, server
+                           fuzz it so long in all; the targets: arrow, bson, copy, csv, cursor,
+                           document, grants, ipc, json, jsonl, manifest, parquet,
+                           server
   bench [options]          build, then measure INSERT and COPY between two PostgreSQL databases
                            beside psql and the same connectors natively; options: --rows <n,n>,
                            --iters <n>, --workload <narrow,hard,wide,fat,tiny,upsert,files,steps>,

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::step::{Aside, Failure, Steps};
 use crate::workspace::Workspace;
-use crate::{build, check, columnar, javascript, pgbouncer, postgres, python, wheel};
+use crate::{build, check, columnar, javascript, mongodb, pgbouncer, postgres, python, wheel};
 
 /// The options of `cargo xtask test`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -39,10 +39,11 @@ const SCRATCH: &str = "rapidbyte-tests-";
 /// All tests together have less than this in temporary folders.
 const ROOM_KIB: u64 = 8 << 20;
 
-/// Builds what tests need and runs them. Tests find it by ten variables, all absolute:
+/// Builds what tests need and runs them. Tests find it by eleven variables, all absolute:
 /// `RAPIDBYTE_BIN` the binary, `RAPIDBYTE_CONNECTORS` the folder of bundled connectors,
 /// `RAPIDBYTE_TESTKIT` the folder of the test kit's components, `RAPIDBYTE_POSTGRES_BIN` the folder
 /// of PostgreSQL's server programs, `RAPIDBYTE_PGBOUNCER` that program or nothing,
+/// `RAPIDBYTE_MONGODB` the folder of the classes of mongo-java-server or nothing,
 /// `RAPIDBYTE_PYTHON` a Python with validators of JSON Schema and OpenAPI,
 /// `RAPIDBYTE_COLUMNAR_PYTHON` an interpreter with pyarrow, DuckDB and polars or nothing,
 /// `RAPIDBYTE_COMPONENTIZE_PY` a virtual environment with that tool, `RAPIDBYTE_COMPONENTIZE_JS` a
@@ -91,6 +92,7 @@ pub fn with(
             .env("RAPIDBYTE_TESTKIT", workspace.testkit())
             .env(postgres::VARIABLE, &server)
             .env(pgbouncer::VARIABLE, &tools.pooler)
+            .env(mongodb::VARIABLE, &tools.mongodb)
             .env(python::VARIABLE, &tools.validator)
             .env(columnar::VARIABLE, &tools.columnar)
             .env(python::TOOLS, &tools.componentize)
@@ -177,6 +179,7 @@ fn free_kib(told: &str) -> Option<u64> {
 /// The programs that tests use, besides PostgreSQL's server. A path is empty where a program is missing.
 struct Tools {
     pooler: PathBuf,
+    mongodb: PathBuf,
     columnar: PathBuf,
     /// With maturin; none unless all tests run.
     packer: Option<PathBuf>,
@@ -207,6 +210,7 @@ impl Tools {
     fn set_up(workspace: &Workspace, steps: &mut Steps, is_all: bool) -> Result<Self, Failure> {
         Ok(Self {
             pooler: pgbouncer::program(workspace, steps).unwrap_or_default(),
+            mongodb: mongodb::classes(workspace, steps).unwrap_or_default(),
             columnar: columnar::interpreter(workspace, steps).unwrap_or_default(),
             packer: is_all.then(|| packer(workspace, steps)).flatten(),
             validator: python::validator(workspace, steps)?,

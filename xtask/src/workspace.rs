@@ -228,6 +228,11 @@ impl Workspace {
         self.target.join("postgres")
     }
 
+    /// Where a server of MongoDB's protocol for the tests is kept.
+    pub fn mongodb(&self) -> PathBuf {
+        self.target.join("mongodb")
+    }
+
     /// `path` as a person would write it from the top of the repository.
     pub fn shown(&self, path: &Path) -> String {
         if let Ok(inside) = path.strip_prefix(&self.root) {

@@ -8,11 +8,11 @@ use postgres_protocol::authentication::md5_hash;
 use postgres_protocol::authentication::sasl::{SCRAM_SHA_256, SCRAM_SHA_256_PLUS};
 use postgres_protocol::message::backend::{AuthenticationSaslBody, Message};
 use postgres_protocol::message::frontend;
+use rapidbyte_scram::{Binding, Scram, Sha256, Wrong, prepared};
 use rapidbyte_sdk::{Error, ErrorKind, Result};
 
 use crate::config::{ChannelBinding, Settings};
 use crate::error::{protocol, unsendable};
-use crate::scram::{Binding, Scram, Wrong};
 use crate::wire::{Deadline, Wire, server_error};
 
 /// The most messages of a server during a login; it asks for proof once.
@@ -117,13 +117,13 @@ fn scram(
     let offered: Vec<&str> = body.mechanisms().collect().map_err(protocol)?;
     let (mechanism, binding) = mechanism(&offered, settings.channel_binding, session)?;
     let password = password(settings)?;
-    let scram = Scram::new(binding).map_err(wrong)?;
+    let scram = Scram::<Sha256>::new(binding, "").map_err(wrong)?;
     frontend::sasl_initial_response(mechanism, scram.message().as_bytes(), &mut wire.output)
         .map_err(unsendable)?;
     wire.send(deadline)?;
     let answer = match wire.next(deadline)? {
         Message::AuthenticationSaslContinue(body) => {
-            let answer = scram.prove(password, body.data(), MAX_ITERATIONS);
+            let answer = scram.prove(&prepared(password), body.data(), MAX_ITERATIONS);
             answer.map_err(wrong)?
         }
         Message::ErrorResponse(body) => return Err(server_error(&body)),

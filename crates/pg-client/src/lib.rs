@@ -28,7 +28,6 @@ mod digest;
 mod error;
 mod extended;
 mod rows;
-mod scram;
 mod tls;
 mod wire;
 

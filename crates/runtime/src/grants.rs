@@ -1163,6 +1163,17 @@ mod tests {
     }
 
     #[test]
+    fn the_servers_of_a_mongodb_url_are_granted_with_their_options() {
+        let schema = json!({"url": {"x-grant": "url"}});
+        let url = "mongodb://u:p%40@a,[::1]:5,c:2/db?replicaSet=r&tls=true";
+        let grants = grants(schema, json!({"url": url}));
+        for (host, port) in [("a", 27017), ("::1", 5), ("C", 2)] {
+            assert_eq!(mode(&grants, host, port), Some(Mode::VerifyFull), "{host}");
+        }
+        assert!(!grants.allows_network("a", 5432) && !grants.allows_network("u", 27017));
+    }
+
+    #[test]
     fn of_two_words_about_one_server_the_stricter_counts() {
         let schema = json!({"one": {"x-grant": "url"}, "two": {"x-grant": "url"}});
         let config = |one: &str, two: &str| json!({"one": format!("postgres://a{one}"), "two": format!("postgres://a{two}")});

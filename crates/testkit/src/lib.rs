@@ -1,5 +1,5 @@
 //! Tools that only tests need: a real PostgreSQL server, which the tests start and remove, an HTTP
-//! server that answers as a test says, a network that breaks, a server that lies, random numbers and
+//! server that answers as a test says, a network that breaks, a server of MongoDB, a server that lies, random numbers and
 //! random batches.
 //!
 //! A dev-dependency only. The components beside it (`components/`, `components-python/`) are
@@ -8,6 +8,7 @@
 pub mod batches;
 pub mod http;
 pub mod liar;
+pub mod mongodb;
 pub mod numbers;
 pub mod postgres;
 pub mod proxy;

@@ -20,7 +20,36 @@ pub fn seeds() -> Vec<Seed> {
     streams(&mut seeds);
     servers(&mut seeds);
     texts(&mut seeds);
+    documents(&mut seeds);
     seeds
+}
+
+/// Documents with a value of each type of BSON, and the JSON that they are.
+fn documents(seeds: &mut Vec<Seed>) {
+    for (name, json) in [
+        (
+            "all",
+            r#"{"a": 1, "b": {"$numberDecimal": "1.50"}, "c": [{"a": 1, "b": "x"}], "d": {"x": 1.5, "y": {"$numberDouble": "NaN"}},
+                "e": {"$date": "2026-01-01T00:00:00.5Z"}, "f": {"$numberLong": "7"}, "h": {"$binary": {"base64": "AAE=", "subType": "00"}},
+                "k": {"$uuid": "00112233-4455-6677-8899-aabbccddeeff"}, "l": {"$oid": "0123456789abcdef01234567"},
+                "o": {"$regularExpression": {"pattern": "a", "options": "i"}}, "p": {"$code": "f()", "$scope": {"x": 1}},
+                "q": {"$timestamp": {"t": 1, "i": 2}}, "r": {"$dbPointer": {"$ref": "c", "$id": {"$oid": "0123456789abcdef01234567"}}},
+                "s": {"$symbol": "s"}, "t": {"$code": "g"}, "u": {"$minKey": 1}, "v": {"$maxKey": 1}, "w": {"$undefined": true}, "x": null, "y": true}"#,
+        ),
+        (
+            "old",
+            r#"{"h": {"$binary": {"base64": "AAE=", "subType": "02"}}, "j": [[1, {"a": []}], []], "a": -0.0, "a": 2}"#,
+        ),
+    ] {
+        let mut bytes = vec![0];
+        rapidbyte_mongo::extjson::parse_document(json, &mut bytes).expect("a document");
+        seeds.push(("bson", name.to_owned(), bytes));
+        seeds.push((
+            "bson",
+            format!("{name}-json"),
+            [b"\x01", json.as_bytes()].concat(),
+        ));
+    }
 }
 
 fn messages(seeds: &mut Vec<Seed>) {

@@ -176,9 +176,13 @@ pub(super) fn servers(url: &str, at: &str) -> Vec<Server> {
         "http" => Some(80),
         "https" => Some(443),
         "postgres" | "postgresql" => Some(5432),
+        "mongodb" => Some(27017),
         _ => None,
     };
-    let mut tls = Settings::from_query(query, at);
+    let mut tls = match scheme {
+        "mongodb" => Settings::from_mongodb_query(query, at),
+        _ => Settings::from_query(query, at),
+    };
     tls.promised = scheme == "https";
     addresses
         .split(',')

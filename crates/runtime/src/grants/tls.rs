@@ -115,6 +115,38 @@ impl Settings {
         settings
     }
 
+    /// The settings in the query of a `mongodb://` URL, by the names of its drivers (MongoDB manual, "Connection String
+    /// Options"), which are not case-sensitive. Without `tls=true` there is no TLS, and with it the certificate is
+    /// checked unless an option says otherwise. `sslmode` and its kin are passed over.
+    pub fn from_mongodb_query(query: &str, at: &str) -> Self {
+        let mut settings = Self::default();
+        let (mut is_on, mut checks_name, mut checks_authority) = (false, true, true);
+        for pair in query.split('&') {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (name, value) = (decoded(name).to_ascii_lowercase(), decoded(value));
+            let is_true = value == "true";
+            match name.as_str() {
+                "tls" | "ssl" => is_on = is_true,
+                "tlsinsecure" | "tlsallowinvalidcertificates" => checks_authority &= !is_true,
+                "tlsallowinvalidhostnames" => checks_name &= !is_true,
+                "tlscafile" => settings.set("sslrootcert", &value, at),
+                "tlscertificatekeyfile" => {
+                    settings.set("sslcert", &value, at);
+                    settings.set("sslkey", &value, at);
+                }
+                _ => {}
+            }
+        }
+        let mode = match (is_on, checks_authority, checks_name) {
+            (false, ..) => Mode::Disable,
+            (true, false, _) => Mode::Require,
+            (true, true, false) => Mode::VerifyCa,
+            (true, true, true) => Mode::VerifyFull,
+        };
+        settings.set("sslmode", mode.as_str(), at);
+        settings
+    }
+
     /// Sets one setting by its name in libpq; another name is passed over.
     pub fn set(&mut self, name: &str, text: &str, at: &str) {
         let slot = match name {
@@ -273,6 +305,39 @@ mod tests {
             let policy = policy(query).unwrap_or_else(|e| panic!("{query}: {}", e.message));
             assert_eq!((policy.mode, policy.roots), (mode, roots), "{query}");
         }
+    }
+
+    #[test]
+    fn the_options_of_mongodb_say_the_same() {
+        let policy = |query: &str| {
+            let policy = Settings::from_mongodb_query(query, "config.url").policy();
+            policy.unwrap_or_else(|e| panic!("{query}: {}", e.message))
+        };
+        for (query, mode) in [
+            ("", Mode::Disable),
+            ("tls=false", Mode::Disable),
+            ("sslmode=require", Mode::Disable),
+            ("tls=true", Mode::VerifyFull),
+            ("replicaSet=a&SSL=true", Mode::VerifyFull),
+            ("tls=true&tlsAllowInvalidHostnames=true", Mode::VerifyCa),
+            ("tls=true&tlsAllowInvalidCertificates=true", Mode::Require),
+            ("tlsInsecure=true&tls=true", Mode::Require),
+            ("tlsInsecure=false&tls=true", Mode::VerifyFull),
+            ("tlsInsecure=true", Mode::Disable),
+        ] {
+            assert_eq!(policy(query).mode, mode, "{query}");
+        }
+        let policy = policy("tls=true&tlsCAFile=a%20b.pem&tlscertificatekeyfile=c.pem");
+        let written = |text: &str| {
+            let (text, at) = (text.into(), "config.url".into());
+            Written { text, at }
+        };
+        assert_eq!(policy.roots, Roots::File(written("a b.pem")));
+        let identity = policy.identity.expect("a certificate");
+        assert_eq!(
+            (identity.cert, identity.key),
+            (written("c.pem"), written("c.pem"))
+        );
     }
 
     #[test]

@@ -1,0 +1,263 @@
+//! The configuration, and the collection that a stream goes to.
+
+use std::time::Duration;
+
+use rapidbyte_bson::Builder;
+use rapidbyte_mongo::{EncodeOptions, JsonDocuments, Nulls, SubMillisecond};
+use rapidbyte_mongo_client::{Client, Settings as Server, W, WriteConcern};
+use rapidbyte_sdk::name;
+use rapidbyte_sdk::prelude::*;
+use schemars::JsonSchema;
+
+/// More documents in a write are refused by some servers that speak the protocol, whatever they say.
+const MAX_BULK_ROWS: u32 = 25_000;
+/// Measured, see the page of the connector: larger bulks are not faster, and take more memory.
+const BULK_ROWS: u32 = 2_000;
+const CHECKPOINT_COLLECTION: &str = "_rapidbyte_checkpoint";
+/// Starts the names of collections that are filled before they replace a target.
+pub(crate) const STAGING: &str = "_rapidbyte_staging";
+const STREAM: &str = "{stream}";
+const SCHEMA: &str = "{schema}";
+/// Of a namespace, a database and a collection with a point between (MongoDB manual, "MongoDB Limits and Thresholds").
+const MAX_NAMESPACE_BYTES: usize = 255;
+/// A server that does not answer a write for so long is lost.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// Where and how to write.
+#[derive(Debug, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The servers: `mongodb://user:password@host:27017/database?option=…`.
+    #[schemars(extend("x-grant" = "url", "x-secret" = true))]
+    pub url: String,
+    /// The database (default: the database of the URL).
+    pub database: Option<String>,
+    /// The collection to write to (default `{stream}`, which stands for the stream's name without its schema, such as
+    /// `orders` of `public.orders`). `{schema}` stands for that schema. More than one stream needs `{stream}` in it.
+    pub collection: Option<String>,
+    /// The largest number of documents in one write, 1 to 25,000 (default 2,000).
+    pub bulk_rows: Option<u32>,
+    /// What becomes of NULL (default `write`).
+    #[serde(default)]
+    pub nulls: NullFields,
+    /// What becomes of a time that is finer than a millisecond, which MongoDB cannot hold (default `refuse`).
+    #[serde(default)]
+    pub sub_millisecond: FineTimes,
+    /// What becomes of JSON documents (default `values`).
+    #[serde(default)]
+    pub json: JsonFields,
+    /// The collection that has the cursor of each stream (default `_rapidbyte_checkpoint`).
+    pub checkpoint_collection: Option<String>,
+}
+
+/// What becomes of NULL.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum NullFields {
+    /// The document has the field, with the value null.
+    #[default]
+    Write,
+    /// The document does not have the field.
+    Omit,
+}
+
+/// What becomes of a time that is finer than a millisecond.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FineTimes {
+    /// The row is refused.
+    #[default]
+    Refuse,
+    /// The time is cut to the millisecond before it.
+    Cut,
+    /// All values of a column that is finer than milliseconds are strings.
+    Text,
+}
+
+/// What becomes of JSON documents.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum JsonFields {
+    /// Documents, arrays and other values, by the rules of Extended JSON.
+    #[default]
+    Values,
+    /// The text, as a string.
+    Text,
+}
+
+/// A configuration without open questions.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub server: Server,
+    pub database: String,
+    collection: String,
+    pub bulk_rows: usize,
+    pub encode: EncodeOptions,
+    pub checkpoint_collection: String,
+}
+
+impl Config {
+    pub(crate) fn settle(self) -> Result<Settings> {
+        let server = Server::from_url(&self.url)?;
+        let database = self.database.or_else(|| server.database.clone());
+        let database = database.ok_or_else(|| {
+            Error::config("invalid_setting", "the database is missing")
+                .hint("write it behind the hosts: mongodb://host:27017/database")
+                .at("config.url")
+        })?;
+        check_database(&database)?;
+        let bulk_rows = self.bulk_rows.unwrap_or(BULK_ROWS);
+        if !(1..=MAX_BULK_ROWS).contains(&bulk_rows) {
+            let text = format!("{bulk_rows} is not from 1 to {MAX_BULK_ROWS}");
+            return Err(Error::config("invalid_setting", text).at("config.bulk_rows"));
+        }
+        let checkpoint_collection = self
+            .checkpoint_collection
+            .unwrap_or_else(|| CHECKPOINT_COLLECTION.into());
+        check_collection(&database, &checkpoint_collection)
+            .map_err(|error| error.at("config.checkpoint_collection"))?;
+        let encode = EncodeOptions {
+            nulls: match self.nulls {
+                NullFields::Write => Nulls::Write,
+                NullFields::Omit => Nulls::Omit,
+            },
+            sub_millisecond: match self.sub_millisecond {
+                FineTimes::Refuse => SubMillisecond::Refuse,
+                FineTimes::Cut => SubMillisecond::Cut,
+                FineTimes::Text => SubMillisecond::Text,
+            },
+            json: match self.json {
+                JsonFields::Values => JsonDocuments::Values,
+                JsonFields::Text => JsonDocuments::Text,
+            },
+        };
+        Ok(Settings {
+            server,
+            database,
+            collection: self.collection.unwrap_or_else(|| STREAM.into()),
+            bulk_rows: bulk_rows as usize,
+            encode,
+            checkpoint_collection,
+        })
+    }
+}
+
+impl Settings {
+    pub(crate) fn connect(&self) -> Result<Client> {
+        let mut client = Client::connect(&self.server)?;
+        client.set_reply_timeout(self.server.reply_timeout.min(WRITE_TIMEOUT));
+        Ok(client)
+    }
+
+    /// The collection of a stream. The operator's choice for the stream comes first. Errors: `invalid_name`.
+    pub(crate) fn collection_of(&self, target: &Target) -> Result<String> {
+        let (schema, stream) = parts_of(&target.stream);
+        let pattern = target.name.as_ref().unwrap_or(&self.collection);
+        // Each placeholder once, so that a name may contain one.
+        let parts = pattern.split(STREAM);
+        let parts: Vec<String> = parts.map(|part| part.replace(SCHEMA, &schema)).collect();
+        let collection = parts.join(&stream);
+        let checked = check_collection(&self.database, &collection).and_then(|()| {
+            let is_own =
+                collection == self.checkpoint_collection || collection.starts_with(STAGING);
+            match is_own {
+                false => Ok(()),
+                true => Err(Error::config(
+                    "invalid_name",
+                    format!("{collection:?} is a collection of Rapidbyte itself"),
+                )),
+            }
+        });
+        checked.map_err(|error| {
+            error
+                .hint("name another with `collection:`, or with `target:` of the stream")
+                .in_stream(&target.stream)
+                .at("config.collection")
+        })?;
+        Ok(collection)
+    }
+
+    /// Whether it is a collection for checkpoints, or one that is being filled.
+    pub(crate) fn is_own(&self, collection: &str) -> bool {
+        collection == self.checkpoint_collection || collection.starts_with(STAGING)
+    }
+
+    /// `database.collection`, for people and for the key of a checkpoint.
+    pub(crate) fn namespace(&self, collection: &str) -> String {
+        format!("{}.{collection}", self.database)
+    }
+
+    /// Adds the write concern of the URL: without one, the majority of the members, with their journals.
+    pub(crate) fn add_write_concern(&self, command: &mut Builder) {
+        let WriteConcern {
+            w,
+            journal,
+            timeout_ms,
+        } = &self.server.write_concern;
+        command.open_document("writeConcern");
+        match w {
+            None => command.string("w", "majority"),
+            Some(W::Named(name)) => command.string("w", name),
+            Some(W::Members(members)) => command.int32("w", *members),
+        };
+        command.boolean("j", journal.unwrap_or(true));
+        if let Some(ms) = timeout_ms {
+            command.int32("wtimeout", *ms);
+        }
+        command.close();
+    }
+}
+
+/// Schema and name of a stream. All behind the first part of a name with more parts than two is the name.
+fn parts_of(stream: &str) -> (String, String) {
+    if let Some(mut parts) = name::parts(stream)
+        && parts.iter().all(|part| !part.is_empty())
+    {
+        match parts.len() {
+            1 => return (String::new(), parts.concat()),
+            2 => {
+                let name = parts.pop().unwrap_or_default();
+                return (parts.concat(), name);
+            }
+            _ => {}
+        }
+    }
+    match stream.split_once('.') {
+        Some((schema, name)) if !schema.is_empty() && !name.is_empty() => {
+            (schema.to_owned(), name.to_owned())
+        }
+        _ => (String::new(), stream.to_owned()),
+    }
+}
+
+fn check_database(database: &str) -> Result<()> {
+    let is_refused = |c: char| matches!(c, '/' | '\\' | '.' | ' ' | '"' | '$' | '\0');
+    if database.is_empty() || database.len() > 63 || database.contains(is_refused) {
+        let text = format!("{database:?} is not a name of a database");
+        return Err(Error::config("invalid_name", text)
+            .hint("use at most 63 bytes, without / \\ . \" $ and spaces")
+            .at("config.database"));
+    }
+    Ok(())
+}
+
+/// Errors: `invalid_name`.
+pub(crate) fn check_collection(database: &str, collection: &str) -> Result<()> {
+    let refused = |what: &str| {
+        let text = format!("{collection:?} is not a name of a collection: {what}");
+        Err(Error::config("invalid_name", text))
+    };
+    if collection.is_empty() {
+        return refused("it is empty");
+    }
+    if collection.contains(['$', '\0']) {
+        return refused("it contains $ or a NUL byte");
+    }
+    if collection.starts_with("system.") || collection.starts_with('.') {
+        return refused("it begins with system. or a point");
+    }
+    if database.len() + 1 + collection.len() > MAX_NAMESPACE_BYTES {
+        return refused("it is too long");
+    }
+    Ok(())
+}

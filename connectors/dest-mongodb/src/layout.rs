@@ -1,0 +1,271 @@
+//! How a row becomes a document: where its `_id` comes from, and the fields behind it.
+
+use std::rc::Rc;
+
+use arrow_array::{Array as _, ArrayRef};
+use rapidbyte_bson::Kind;
+use rapidbyte_mongo::form::{self, ID, Native};
+use rapidbyte_mongo::{EncodeOptions, Encoder, MongoError, Nulls, Owner, Rows};
+use rapidbyte_sdk::prelude::*;
+
+/// Where the `_id` of a document comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum IdOf {
+    /// The column `_id` of the stream.
+    Column(usize),
+    /// One key column: its value.
+    Key(usize),
+    /// Several key columns: a document of their values.
+    Keys(Vec<usize>),
+    /// The connector makes it.
+    Made,
+}
+
+/// The encoders of one stream.
+pub(crate) struct Layout {
+    pub id_of: IdOf,
+    id: Option<Encoder>,
+    id_columns: Vec<usize>,
+    /// Their names.
+    id_names: Vec<String>,
+    fields: Encoder,
+    field_columns: Vec<usize>,
+    /// The column has whole documents, and the `_id` is in them.
+    is_whole: bool,
+    /// The column that says that a row is deleted.
+    deleted: Option<usize>,
+}
+
+/// The contract's error for an error of the codec.
+pub(crate) fn convert(error: MongoError) -> Error {
+    let kind = match error.owner {
+        Owner::Schema => ErrorKind::Schema,
+        Owner::Data => ErrorKind::Data,
+        Owner::Internal => ErrorKind::Internal,
+    };
+    let mut converted = Error::new(kind, error.code, &error.message);
+    converted.hint = error.hint.map(str::to_owned);
+    converted.column = error.column;
+    converted
+}
+
+impl IdOf {
+    /// Errors: `key_differs`, `key_refused`, `key_missing`.
+    pub fn of(target: &Target, schema: &Schema) -> Result<Self> {
+        let column = schema.index_of(ID).ok();
+        let is_upsert = target.write_mode == WriteMode::Upsert;
+        if let Some(column) = column {
+            let is_key = target.primary_key.is_empty() || target.primary_key == [ID];
+            if is_upsert && !is_key {
+                let text = format!(
+                    "the stream has a column {ID}, and the key is {}",
+                    target.primary_key.join(", ")
+                );
+                return Err(Error::schema("key_differs", text)
+                    .hint("set primary_key: [_id], or leave the column out with `columns:`"));
+            }
+            refuse(schema.field(column))?;
+            return Ok(Self::Column(column));
+        }
+        let places = target.primary_key.iter().map(|name| {
+            let place = schema.index_of(name)?;
+            refuse(schema.field(place))?;
+            Ok(place)
+        });
+        let places = places.collect::<Result<Vec<usize>>>()?;
+        // Rows of an attempt that failed can be told apart only by an `_id` that says whose they are.
+        if target.write_mode == WriteMode::Append {
+            return Ok(Self::Made);
+        }
+        match places.as_slice() {
+            [] if is_upsert => Err(Error::schema("key_missing", "upsert needs a key")
+                .hint("set primary_key of the stream")),
+            [] => Ok(Self::Made),
+            [one] => Ok(Self::Key(*one)),
+            _ => Ok(Self::Keys(places)),
+        }
+    }
+}
+
+/// Types that MongoDB does not take as an `_id`.
+fn refuse(field: &Field) -> Result<()> {
+    use DataType::{FixedSizeList, LargeList, List};
+    match field.data_type() {
+        List(_) | LargeList(_) | FixedSizeList(..) => {
+            let text = format!(
+                "the column {:?} has lists, which cannot be an _id",
+                field.name()
+            );
+            Err(Error::schema("key_refused", text)
+                .hint("choose another key")
+                .in_column(field.name()))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Layout {
+    /// Errors: of [`IdOf::of`]; `type_refused`, `invalid_name`.
+    pub fn new(target: &Target, schema: &Schema, options: EncodeOptions) -> Result<Self> {
+        let id_of = IdOf::of(target, schema)?;
+        let id_columns = match &id_of {
+            IdOf::Column(column) | IdOf::Key(column) => vec![*column],
+            IdOf::Keys(columns) => columns.clone(),
+            IdOf::Made => Vec::new(),
+        };
+        // A key that is NULL is refused, and never left out.
+        let of_id = EncodeOptions {
+            nulls: Nulls::Write,
+            ..options
+        };
+        let id = match &id_of {
+            IdOf::Made => None,
+            IdOf::Column(column) | IdOf::Key(column) => {
+                let field = schema.field(*column).clone().with_name(ID);
+                Some(Encoder::new(&Schema::new(vec![field]), of_id).map_err(convert)?)
+            }
+            IdOf::Keys(columns) => {
+                let fields = schema.project(columns)?;
+                Some(Encoder::new(&fields, of_id).map_err(convert)?)
+            }
+        };
+        let is_document = |field: &Field| {
+            Native::of(field) == Some(Native::Document) && field.name() == form::DOCUMENT
+        };
+        let document = schema.fields().iter().position(|field| is_document(field));
+        let field_columns: Vec<usize> = match (document, &id_of) {
+            (Some(document), IdOf::Column(_)) => vec![document],
+            (_, IdOf::Column(column)) => (0..schema.fields().len())
+                .filter(|place| place != column)
+                .collect(),
+            _ => (0..schema.fields().len()).collect(),
+        };
+        let fields = schema.project(&field_columns)?;
+        let deleted = target.deleted_field.as_ref();
+        let deleted = deleted.map(|name| schema.index_of(name)).transpose()?;
+        Ok(Self {
+            is_whole: document.is_some() && matches!(id_of, IdOf::Column(_)),
+            id_names: id_columns
+                .iter()
+                .map(|place| schema.field(*place).name().clone())
+                .collect(),
+            id_of,
+            id,
+            id_columns,
+            fields: Encoder::new(&fields, options).map_err(convert)?,
+            field_columns,
+            deleted,
+        })
+    }
+
+    /// The rows of a batch.
+    pub fn rows(self: &Rc<Self>, batch: &RecordBatch) -> Result<Documents> {
+        let fields = batch.project(&self.field_columns)?;
+        let ids = batch.project(&self.id_columns)?;
+        let id = self.id.as_ref();
+        let id = id.map(|encoder| encoder.rows(&ids)).transpose();
+        Ok(Documents {
+            layout: self.clone(),
+            id: id.map_err(convert)?,
+            ids: ids.columns().to_vec(),
+            fields: self.fields.rows(&fields).map_err(convert)?,
+            deleted: self.deleted.map(|place| batch.column(place).clone()),
+        })
+    }
+}
+
+/// What becomes of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    Write,
+    Delete,
+}
+
+/// The rows of one batch, ready to be written.
+pub(crate) struct Documents {
+    layout: Rc<Layout>,
+    id: Option<Rows>,
+    ids: Vec<ArrayRef>,
+    fields: Rows,
+    deleted: Option<ArrayRef>,
+}
+
+impl Documents {
+    /// Whether the connector makes the `_id`.
+    pub fn is_made(&self) -> bool {
+        self.layout.id_of == IdOf::Made
+    }
+
+    /// Writes the element `_id` of a row into `id`, if it comes from the row, and its document into `document`, if it is
+    /// not deleted. Errors: `null_key`; of the codec.
+    pub fn encode(&self, row: usize, id: &mut Vec<u8>, document: &mut Vec<u8>) -> Result<Action> {
+        self.id(row, id)?;
+        if self.is_deleted(row) {
+            return Ok(Action::Delete);
+        }
+        self.document(row, id, document)?;
+        Ok(Action::Write)
+    }
+
+    fn is_deleted(&self, row: usize) -> bool {
+        let Some(column) = &self.deleted else {
+            return false;
+        };
+        let flags = column.as_any().downcast_ref::<arrow_array::BooleanArray>();
+        column.is_valid(row) && flags.is_none_or(|flags| flags.value(row))
+    }
+
+    fn id(&self, row: usize, out: &mut Vec<u8>) -> Result<()> {
+        let Some(id) = &self.id else {
+            return Ok(());
+        };
+        for (place, column) in self.ids.iter().enumerate() {
+            if column.is_null(row) {
+                let column = &self.layout.id_names[place];
+                let text = format!("the key column {column:?} is NULL");
+                return Err(Error::data("null_key", text)
+                    .hint("leave such rows out, or choose another key")
+                    .in_column(column));
+            }
+        }
+        match &self.layout.id_of {
+            IdOf::Keys(_) => {
+                out.push(Kind::Document.byte());
+                out.extend_from_slice(b"_id\0");
+                id.document(row, out).map_err(convert)
+            }
+            _ => id.elements(row, out).map_err(convert),
+        }
+    }
+
+    fn document(&self, row: usize, id: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let begin = out.len();
+        if self.layout.is_whole {
+            return self.fields.document(row, out).map_err(convert);
+        }
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(id);
+        self.fields.elements(row, out).map_err(convert)?;
+        out.push(0);
+        let len = i32::try_from(out.len() - begin);
+        let len = len.map_err(|_| Error::data("document_too_large", "a document above 2 GiB"))?;
+        out[begin..begin + 4].copy_from_slice(&len.to_le_bytes());
+        Ok(())
+    }
+}
+
+/// The element `_id` with bytes that the connector makes.
+pub(crate) fn made(id: &[u8], out: &mut Vec<u8>) {
+    out.push(Kind::Binary.byte());
+    out.extend_from_slice(b"_id\0");
+    let len = u32::try_from(id.len()).unwrap_or_default();
+    out.extend_from_slice(&len.to_le_bytes());
+    out.push(0);
+    out.extend_from_slice(id);
+}
+
+/// A document with this element alone.
+pub(crate) fn of_element(element: &[u8]) -> Vec<u8> {
+    let len = i32::try_from(element.len() + 5).unwrap_or(i32::MAX);
+    [&len.to_le_bytes(), element, &[0]].concat()
+}

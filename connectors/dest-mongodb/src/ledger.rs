@@ -1,0 +1,469 @@
+//! Checkpoints: one document for each stream of a pipeline and its target. It has the cursor, and the epoch by which
+//! each run fences the runs before it.
+//!
+//! A change of a document is atomic, and nothing else here is. A run writes its rows first and moves its checkpoint
+//! last, in one `findAndModify` that finds the document only if no newer run has fenced.
+
+use rapidbyte_bson::{BsonError, Builder, Document, Value};
+use rapidbyte_mongo_client::{Client, Reply, number_of};
+use rapidbyte_sdk::log::failpoint;
+use rapidbyte_sdk::phase::{self, Kind};
+use rapidbyte_sdk::prelude::*;
+
+use crate::config::Settings;
+use crate::ids::{self, Committed, Epochs, Tag};
+
+/// Two runs that make the document at the same moment: one of them tries again.
+const MAX_TRIES: usize = 3;
+/// DuplicateKey.
+const DUPLICATE: i32 = 11000;
+
+/// The document of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub pipeline: String,
+    pub stream: String,
+    /// `database.collection`
+    pub target: String,
+}
+
+/// A checkpoint as it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub tag: Tag,
+    pub epoch: u32,
+    pub seq: u64,
+    pub cursor: Option<String>,
+    pub run_id: String,
+    /// The run that has committed everything.
+    pub complete_run: Option<String>,
+    /// The rows with ids that the connector made.
+    pub epochs: Epochs,
+    /// The rejects.
+    pub reject_epochs: Epochs,
+}
+
+/// The right of a run to commit a stream, until a newer run fences.
+#[derive(Debug, Clone)]
+pub(crate) struct Lease {
+    pub key: Key,
+    pub run_id: String,
+    pub tag: Tag,
+    pub epoch: u32,
+    /// The number of commits so far.
+    pub seq: u64,
+    pub epochs: Epochs,
+    pub reject_epochs: Epochs,
+    /// Rows with ids that this epoch has committed.
+    pub rows: u64,
+    /// Rejects that it has committed.
+    pub rejects: u64,
+    /// A commit was sent, and nobody knows whether it happened: then nothing of it may be undone.
+    pub is_unsettled: bool,
+}
+
+impl Key {
+    fn add_to(&self, builder: &mut Builder) {
+        builder
+            .open_document("_id")
+            .string("pipeline", &self.pipeline)
+            .string("stream", &self.stream)
+            .string("target", &self.target)
+            .close();
+    }
+
+    /// The checkpoint. `None` if no run has fenced.
+    pub fn look(&self, client: &mut Client, settings: &Settings) -> Result<Option<Found>> {
+        let _phase = phase::enter(Kind::Query);
+        let mut command = Builder::new();
+        command
+            .string("find", &settings.checkpoint_collection)
+            .open_document("filter");
+        self.add_to(&mut command);
+        command
+            .close()
+            .int32("limit", 1)
+            .boolean("singleBatch", true);
+        let mut cursor = client.find(&settings.database, command)?;
+        let Some(batch) = cursor.next(client, 0)? else {
+            return Ok(None);
+        };
+        let mut documents = batch.documents()?;
+        let found = documents.next().transpose()?;
+        found.map(|found| self.read(found, settings)).transpose()
+    }
+
+    fn read(&self, document: Document<'_>, settings: &Settings) -> Result<Found> {
+        let found = read(document).map_err(|error| error.to_string());
+        let found = found.and_then(|found| found.ok_or_else(|| "a field is missing".to_owned()));
+        found.map_err(|what| {
+            let collection = settings.namespace(&settings.checkpoint_collection);
+            let text = format!("{collection} has a checkpoint that is not Rapidbyte's: {what}");
+            Error::schema("checkpoint_differs", text)
+                .hint("name another collection with `checkpoint_collection:`")
+        })
+    }
+}
+
+fn read(document: Document<'_>) -> Result<Option<Found>, BsonError> {
+    let text = |name: &str| -> Result<Option<String>, BsonError> {
+        Ok(match document.get(name)? {
+            Some(Value::String(text)) => Some(text.to_owned()),
+            _ => None,
+        })
+    };
+    let tag = match document.get("tag")? {
+        Some(Value::Binary { bytes, .. }) => Tag::try_from(bytes).ok(),
+        _ => None,
+    };
+    let epoch = whole(document, "epoch")?.and_then(|epoch| u32::try_from(epoch).ok());
+    let (Some(tag), Some(epoch)) = (tag, epoch) else {
+        return Ok(None);
+    };
+    let epochs = read_epochs(document, "epochs")?;
+    let reject_epochs = read_epochs(document, "reject_epochs")?;
+    let (Some(epochs), Some(reject_epochs)) = (epochs, reject_epochs) else {
+        return Ok(None);
+    };
+    Ok(Some(Found {
+        tag,
+        epoch,
+        seq: whole(document, "seq")?.unwrap_or(0),
+        cursor: text("cursor")?,
+        run_id: text("run_id")?.unwrap_or_default(),
+        complete_run: text("complete_run")?,
+        epochs,
+        reject_epochs,
+    }))
+}
+
+/// The epochs in an array of a checkpoint.
+fn read_epochs(document: Document<'_>, name: &str) -> Result<Option<Epochs>, BsonError> {
+    let cut = document.get(&format!("{name}_cut"))?;
+    let mut epochs = Epochs {
+        known: Vec::new(),
+        is_cut: cut.is_some_and(|cut| cut.is_true()),
+    };
+    if let Some(Value::Array(found)) = document.get(name)? {
+        for element in found.elements() {
+            let (_, Value::Document(element)) = element? else {
+                return Ok(None);
+            };
+            let (epoch, rows) = (whole(element, "epoch")?, whole(element, "rows")?);
+            let epoch = epoch.and_then(|epoch| u32::try_from(epoch).ok());
+            let (Some(epoch), Some(rows)) = (epoch, rows) else {
+                return Ok(None);
+            };
+            epochs.known.push(Committed { epoch, rows });
+        }
+    }
+    Ok(Some(epochs))
+}
+
+fn add_epochs(builder: &mut Builder, name: &str, epochs: &Epochs) -> Result<()> {
+    builder
+        .boolean(&format!("{name}_cut"), epochs.is_cut)
+        .open_array(name);
+    for (at, known) in epochs.known.iter().enumerate() {
+        builder
+            .open_document(&at.to_string())
+            .int64("epoch", known.epoch.into())
+            .int64("rows", signed(known.rows)?)
+            .close();
+    }
+    builder.close();
+    Ok(())
+}
+
+fn whole(document: Document<'_>, name: &str) -> Result<Option<u64>, BsonError> {
+    let found = document.get(name)?.and_then(|value| value.as_whole());
+    Ok(found.and_then(|number| u64::try_from(number).ok()))
+}
+
+/// The checkpoints of all streams of a pipeline. Documents that are not checkpoints are passed over.
+pub(crate) fn of_pipeline(
+    client: &mut Client,
+    settings: &Settings,
+    pipeline: &str,
+) -> Result<Vec<Found>> {
+    let mut command = Builder::new();
+    command
+        .string("find", &settings.checkpoint_collection)
+        .open_document("filter")
+        .string("_id.pipeline", pipeline)
+        .close();
+    let mut cursor = client.find(&settings.database, command)?;
+    let mut all = Vec::new();
+    while let Some(batch) = cursor.next(client, 0)? {
+        for document in batch.documents()? {
+            all.extend(read(document?).map_err(Error::internal)?);
+        }
+    }
+    Ok(all)
+}
+
+impl Found {
+    /// For the host: `run_id` is the run that asks, or nobody.
+    pub fn progress(&self, run_id: Option<&str>) -> Progress {
+        let run_id = run_id.unwrap_or(&self.run_id);
+        Progress {
+            epoch: self.epoch.into(),
+            seq: self.seq,
+            cursor: self.cursor.clone(),
+            run_id: run_id.to_owned(),
+            complete: self.complete_run.as_deref() == Some(run_id),
+            lost_rows: None,
+        }
+    }
+}
+
+/// Fences older runs of the stream.
+pub(crate) fn fence(
+    client: &mut Client,
+    settings: &Settings,
+    key: Key,
+    run: &Run,
+) -> Result<(Lease, Progress)> {
+    failpoint("dest-mongodb.fencing")?;
+    for attempt in 1..=MAX_TRIES {
+        let mut command = Builder::new();
+        command
+            .string("findAndModify", &settings.checkpoint_collection)
+            .open_document("query");
+        key.add_to(&mut command);
+        command
+            .close()
+            .open_document("update")
+            .open_document("$inc")
+            .int64("epoch", 1)
+            .close()
+            .open_document("$set")
+            .string("run_id", &run.id)
+            .close()
+            .open_document("$setOnInsert")
+            .binary("tag", &ids::tag()?)
+            .int64("seq", 0)
+            .close()
+            .close()
+            .boolean("upsert", true)
+            .boolean("new", true);
+        settings.add_write_concern(&mut command);
+        let _phase = phase::enter(Kind::Query);
+        let reply = match client.command(&settings.database, command) {
+            Err(error) if number_of(&error) == Some(DUPLICATE) && attempt < MAX_TRIES => continue,
+            reply => reply?,
+        };
+        refuse_unconcerned(&reply)?;
+        let Some(found) = modified(&reply)? else {
+            return Err(Error::internal("a fence without an answer"));
+        };
+        let found = key.read(found, settings)?;
+        failpoint("dest-mongodb.fenced")?;
+        let progress = found.progress(Some(&run.id));
+        let lease = Lease {
+            key,
+            run_id: run.id.clone(),
+            tag: found.tag,
+            epoch: found.epoch,
+            seq: found.seq,
+            epochs: found.epochs,
+            reject_epochs: found.reject_epochs,
+            rows: 0,
+            rejects: 0,
+            is_unsettled: false,
+        };
+        return Ok((lease, progress));
+    }
+    Err(Error::internal("a fence that ends without an answer"))
+}
+
+/// The document that a `findAndModify` answers with.
+pub(crate) fn modified(reply: &Reply) -> Result<Option<Document<'_>>> {
+    let value = reply.document()?.get("value");
+    match value.map_err(Error::internal)? {
+        Some(Value::Document(document)) => Ok(Some(document)),
+        _ => Ok(None),
+    }
+}
+
+/// A change that a failing primary could lose is not a commit.
+pub(crate) fn refuse_unconcerned(reply: &Reply) -> Result<()> {
+    let found = reply.document()?.get("writeConcernError");
+    let Some(Value::Document(error)) = found.map_err(Error::internal)? else {
+        return Ok(());
+    };
+    let why = match error.get("errmsg") {
+        Ok(Some(Value::String(text))) => text,
+        _ => "no reason is given",
+    };
+    Err(unconcerned(why))
+}
+
+/// A write that was not acknowledged as the write concern asks.
+pub(crate) fn unconcerned(why: &str) -> Error {
+    let text = format!("the write concern is not met: {why}");
+    Error::new(ErrorKind::Transient, "write_concern_failed", text)
+        .hint("check that enough members of the replica set run, or set w=1 in the URL")
+}
+
+impl Lease {
+    /// Moves the checkpoint. `rows` and `rejects` are the numbers that this epoch has committed then. Errors: `run_superseded`, `checkpoint_changed`, `commit_unknown`.
+    pub fn advance(
+        &mut self,
+        client: &mut Client,
+        settings: &Settings,
+        commit: &Commit<'_>,
+        (rows, rejects): (u64, u64),
+    ) -> Result<()> {
+        let epochs = self.epochs.with(self.epoch, rows);
+        let reject_epochs = self.reject_epochs.with(self.epoch, rejects);
+        let mut set = Builder::new();
+        set.int64("seq", signed(self.seq + 1)?);
+        match commit.cursor {
+            Some(cursor) => set.string("cursor", cursor),
+            None => set.value("cursor", &Value::Null),
+        };
+        if commit.complete {
+            set.string("complete_run", &self.run_id);
+        }
+        add_epochs(&mut set, "epochs", &epochs)?;
+        add_epochs(&mut set, "reject_epochs", &reject_epochs)?;
+        let set = set.finish().map_err(Error::internal)?;
+        failpoint("dest-mongodb.checkpointing")?;
+        self.is_unsettled = true;
+        let changed = self.change(client, settings, &set);
+        failpoint("dest-mongodb.checkpoint_sent")?;
+        match changed {
+            Ok(true) => {}
+            Ok(false) => {
+                self.is_unsettled = false;
+                return Err(self.overtaken(client, settings));
+            }
+            Err(error) => self.settle(settings, error)?,
+        }
+        self.is_unsettled = false;
+        self.seq += 1;
+        (self.epochs, self.reject_epochs) = (epochs, reject_epochs);
+        (self.rows, self.rejects) = (rows, rejects);
+        failpoint("dest-mongodb.committed")
+    }
+
+    /// Fails if a newer run has fenced. Errors: `run_superseded`, `checkpoint_changed`.
+    pub fn hold(&self, client: &mut Client, settings: &Settings) -> Result<()> {
+        match self.key.look(client, settings)? {
+            Some(found) if (found.epoch, found.seq) == (self.epoch, self.seq) => Ok(()),
+            found => Err(self.differs(found.as_ref())),
+        }
+    }
+
+    /// The same by a write, which a primary that was replaced meanwhile cannot acknowledge.
+    pub fn hold_by_write(&self, client: &mut Client, settings: &Settings) -> Result<()> {
+        let mut set = Builder::new();
+        set.string("run_id", &self.run_id);
+        let set = set.finish().map_err(Error::internal)?;
+        match self.change(client, settings, &set)? {
+            true => Ok(()),
+            false => Err(self.overtaken(client, settings)),
+        }
+    }
+
+    /// Sets these fields. False: a newer run has fenced, or the checkpoint is not as this run left it.
+    fn change(&self, client: &mut Client, settings: &Settings, set: &[u8]) -> Result<bool> {
+        let set = Document::parse(set).map_err(Error::internal)?;
+        self.update(client, settings, |update| {
+            update.document("$set", set);
+        })
+    }
+
+    fn update(
+        &self,
+        client: &mut Client,
+        settings: &Settings,
+        update: impl FnOnce(&mut Builder),
+    ) -> Result<bool> {
+        let mut command = Builder::new();
+        command
+            .string("findAndModify", &settings.checkpoint_collection)
+            .open_document("query");
+        self.key.add_to(&mut command);
+        command
+            .int64("epoch", self.epoch.into())
+            .int64("seq", signed(self.seq)?)
+            .close()
+            .open_document("update");
+        update(&mut command);
+        command.close().boolean("new", true);
+        settings.add_write_concern(&mut command);
+        let _phase = phase::enter(Kind::Commit);
+        let reply = client.command(&settings.database, command)?;
+        refuse_unconcerned(&reply)?;
+        Ok(modified(&reply)?.is_some())
+    }
+
+    /// After a commit without an answer: `Ok` if it happened. If it did not, it never will, because this call raises the
+    /// epoch. Errors: `error`, `run_superseded`, `commit_unknown`.
+    fn settle(&mut self, settings: &Settings, error: Error) -> Result<()> {
+        failpoint("dest-mongodb.settling")?;
+        let asked = settings.connect().and_then(|mut client| {
+            let raised = self.update(&mut client, settings, |update| {
+                update.open_document("$inc").int64("epoch", 1).close();
+            })?;
+            match raised {
+                true => Ok(None),
+                false => self.key.look(&mut client, settings).map(Some),
+            }
+        });
+        failpoint("dest-mongodb.settled")?;
+        match asked {
+            Ok(None) => {
+                self.is_unsettled = false;
+                Err(error)
+            }
+            Ok(Some(Some(found))) if (found.epoch, found.seq) == (self.epoch, self.seq + 1) => {
+                Ok(())
+            }
+            Ok(Some(found)) => Err(self.differs(found.as_ref())),
+            Err(reason) => {
+                let text = format!(
+                    "the server did not answer the commit, so its outcome is unknown: {}; {}",
+                    error.message, reason.message
+                );
+                Err(Error::new(ErrorKind::Connection, "commit_unknown", text)
+                    .hint("run again: the run asks the server first whether the commit happened"))
+            }
+        }
+    }
+
+    fn overtaken(&self, client: &mut Client, settings: &Settings) -> Error {
+        match self.key.look(client, settings) {
+            Ok(found) => self.differs(found.as_ref()),
+            Err(error) => error,
+        }
+    }
+
+    /// Why this run may no longer commit.
+    fn differs(&self, found: Option<&Found>) -> Error {
+        match found {
+            Some(found) if found.epoch != self.epoch => {
+                let text = format!(
+                    "the run {} has fenced this run, {}: it began later",
+                    found.run_id, self.run_id
+                );
+                Error::new(ErrorKind::Superseded, "run_superseded", text)
+                    .hint("let one run of a pipeline end before the next begins")
+            }
+            _ => {
+                let text = format!(
+                    "somebody changed or deleted the checkpoint of {} during the run",
+                    self.key.target
+                );
+                Error::schema("checkpoint_changed", text)
+                    .hint("run again: the run continues from the checkpoint as it is now")
+            }
+        }
+    }
+}
+
+fn signed(number: u64) -> Result<i64> {
+    i64::try_from(number).map_err(|_| Error::internal("a number above 2^63"))
+}

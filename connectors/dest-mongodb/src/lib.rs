@@ -1,0 +1,219 @@
+//! Writes to collections of MongoDB, in bulk, each stream with a checkpoint that moves last.
+//!
+//! Nothing here needs a transaction: rows get an `_id` that says whose they are, so that the next run finds and deletes
+//! the rows of an attempt that failed. How values become BSON is the crate `rapidbyte-mongo`, how documents travel
+//! `rapidbyte-mongo-client`.
+
+mod bulk;
+mod catalog;
+mod config;
+mod ids;
+mod layout;
+mod ledger;
+mod load;
+mod plan;
+mod points;
+mod rejects;
+mod replay;
+
+use std::rc::Rc;
+
+use rapidbyte_mongo_client::Client;
+use rapidbyte_sdk::destination::Owners;
+use rapidbyte_sdk::log::failpoint;
+use rapidbyte_sdk::prelude::*;
+
+use config::Settings;
+pub use config::{Config, FineTimes, JsonFields, NullFields};
+use layout::{IdOf, Layout};
+use ledger::Key;
+pub use load::CollectionLoad;
+use load::Right;
+pub use points::POINTS;
+use rejects::Keeper;
+use replay::Claim;
+
+/// The connector, opened with one configuration.
+pub struct MongoDb {
+    settings: Rc<Settings>,
+    /// Which stream each collection belongs to, in this session.
+    owners: Owners,
+    /// A connection that nobody uses.
+    idle: Option<Client>,
+}
+
+impl Destination for MongoDb {
+    type Config = Config;
+    type Load = CollectionLoad;
+    const NAME: &str = "dest-mongodb";
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    const DESCRIPTION: &str = "Writes to collections of MongoDB";
+    const WRITE_MODES: &[WriteMode] = &[WriteMode::Append, WriteMode::Replace, WriteMode::Upsert];
+    const NATIVE_FORMS: &[&str] = &[rapidbyte_mongo::NATIVE_FORM];
+    const SUPPORTS_CHECKPOINTS: bool = true;
+    const SUPPORTS_REJECTS: bool = true;
+    const NAMES_TARGETS: bool = true;
+
+    fn open(config: Config) -> Result<Self> {
+        Ok(Self {
+            settings: Rc::new(config.settle()?),
+            owners: Owners::default(),
+            idle: None,
+        })
+    }
+
+    fn check(&mut self) -> Result<Vec<CheckItem>> {
+        let connect = format!("connect {}", self.settings.server);
+        let mut client = match self.client() {
+            Ok(client) => client,
+            Err(error) => return Ok(vec![CheckItem::failed(connect, error)]),
+        };
+        let hello = client.hello();
+        let kind = match &hello.set_name {
+            Some(name) => format!("the primary of the replica set {name}"),
+            None if hello.is_mongos => "a router of a sharded cluster".to_owned(),
+            None => "a server of its own".to_owned(),
+        };
+        let mut items = vec![CheckItem::ok(connect, kind)];
+        let name = format!("database {}", self.settings.database);
+        let listed = catalog::look(
+            &mut client,
+            &self.settings,
+            &self.settings.checkpoint_collection,
+        );
+        items.push(match listed {
+            Ok(Some(_)) => CheckItem::ok(name, "has checkpoints"),
+            Ok(None) => CheckItem::ok(name, "has no checkpoints yet"),
+            Err(error) => CheckItem::failed(name, error),
+        });
+        self.idle = Some(client);
+        Ok(items)
+    }
+
+    fn plan(&mut self, target: &Target) -> Result<Plan> {
+        let settings = self.settings.clone();
+        let collection = self.own(target)?;
+        let schema = target.arrow_schema()?;
+        let rejects = rejects::collection(&settings, target, &collection)?;
+        let columns = plan::columns(&schema, settings.encode);
+        let id_of = IdOf::of(target, &schema)?;
+        if columns.iter().all(|column| column.fit != Fit::Refused) {
+            Layout::new(target, &schema, settings.encode)?;
+        }
+        let mut client = self.client()?;
+        let found = catalog::look(&mut client, &settings, &collection)?;
+        let namespace = settings.namespace(&collection);
+        if let Some(found) = &found {
+            found
+                .ensure_writable(&namespace, target.write_mode)
+                .map_err(|error| error.in_stream(&target.stream))?;
+        }
+        self.idle = Some(client);
+        let mut notes = plan::notes(target, &settings, &id_of, found.is_none());
+        if let Some(to) = rejects {
+            let to = settings.namespace(&to);
+            notes.push(format!("rows that are refused are kept in {to}"));
+        }
+        let statements = match (&found, target.write_mode) {
+            (None, _) => vec![format!("create {namespace}")],
+            (Some(_), _) => Vec::new(),
+        };
+        Ok(Plan {
+            location: namespace,
+            columns,
+            statements,
+            notes,
+            is_new: found.is_none(),
+            new_columns: Vec::new(),
+        })
+    }
+
+    fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
+        failpoint("dest-mongodb.asked")?;
+        let key = self.key(target, pipeline)?;
+        let mut client = self.client()?;
+        let found = key.look(&mut client, &self.settings)?;
+        self.idle = Some(client);
+        Ok(found.map(|found| found.progress(None)))
+    }
+
+    fn rejects(
+        &mut self,
+        to: &str,
+        pipeline: &str,
+        after: Option<&str>,
+        with_data: bool,
+    ) -> Result<Vec<KeptReject>> {
+        let mut client = self.client()?;
+        let page = rejects::page(
+            &mut client,
+            &self.settings,
+            (to, pipeline),
+            after,
+            with_data,
+        )?;
+        self.idle = Some(client);
+        Ok(page)
+    }
+
+    fn begin(&mut self, target: &Target, run: &Run) -> Result<(CollectionLoad, Progress)> {
+        let settings = self.settings.clone();
+        let collection = self.own(target)?;
+        let key = self.key(target, &run.pipeline)?;
+        let to = rejects::collection(&settings, target, &collection)?;
+        let mut client = self.client()?;
+        let claim = Claim::take(&mut client, &settings, target, &run.pipeline, &collection)?;
+        let (right, progress, first) = match claim {
+            Some(claim) => {
+                let first = claim.places.iter().map(|place| place.first.clone());
+                let first = first.collect();
+                (Right::Replay(claim), Progress::unfenced(&run.id), first)
+            }
+            None => {
+                let (lease, progress) = ledger::fence(&mut client, &settings, key, run)?;
+                (Right::Lease(lease), progress, Vec::new())
+            }
+        };
+        let namespace = settings.namespace(&collection);
+        let marks = right.marks();
+        let keeper = to.map(|to| Keeper::new(to, run, &target.stream, namespace, marks, first));
+        let mut load = CollectionLoad::new(&settings, client, target, collection, right, keeper);
+        let is_replaced = target.write_mode == WriteMode::Replace && progress.cursor.is_none();
+        load.clean(is_replaced)?;
+        Ok((load, progress))
+    }
+}
+
+impl MongoDb {
+    fn client(&mut self) -> Result<Client> {
+        match self.idle.take().filter(Client::is_usable) {
+            Some(client) => Ok(client),
+            None => self.settings.connect(),
+        }
+    }
+
+    /// The collection of a stream. Errors: `invalid_name`, `shared_target`.
+    fn own(&self, target: &Target) -> Result<String> {
+        let collection = self.settings.collection_of(target)?;
+        let shown = self.settings.namespace(&collection);
+        self.owners
+            .take(collection.clone(), &target.stream, shown)
+            .map_err(|error| {
+                error
+                    .hint("put {stream} into `collection:`, or give one of them another name with `target:`")
+                    .at("config.collection")
+            })?;
+        Ok(collection)
+    }
+
+    fn key(&self, target: &Target, pipeline: &str) -> Result<Key> {
+        let collection = self.settings.collection_of(target)?;
+        Ok(Key {
+            pipeline: pipeline.to_owned(),
+            stream: target.stream.clone(),
+            target: self.settings.namespace(&collection),
+        })
+    }
+}
+
+rapidbyte_sdk::export_destination!(MongoDb);

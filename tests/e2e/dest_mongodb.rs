@@ -1,0 +1,727 @@
+//! From PostgreSQL and files to MongoDB: every row once, whatever breaks. The server is mongo-java-server, where the test
+//! kit has it.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, Stdio};
+
+use rapidbyte_mongo_client::bson::{Builder, Document, Value as Bson};
+use rapidbyte_mongo_client::{Client, Settings};
+use rapidbyte_testkit::mongodb::{self, MongoDatabase, MongoServer, MongoTls};
+use rapidbyte_testkit::postgres::{self, Database};
+use rapidbyte_testkit::proxy::{Break, Fault, Proxy, Way, When};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::postgres::content;
+use crate::support::{Ended, Folder};
+use crate::tls::authority;
+
+/// A pipeline into a database of its own.
+struct Copied {
+    source: Database<'static>,
+    target: MongoDatabase<'static>,
+    folder: Folder,
+}
+
+const SEED: &str = "\
+CREATE TABLE t (id bigint PRIMARY KEY, at timestamptz, gone boolean, v text);
+INSERT INTO t SELECT i, timestamptz '2026-01-01' + (i / 7) * interval '1 second', false, 'v' || i
+    FROM generate_series(1, 900) i;";
+
+/// New rows, changed rows, deleted ones.
+const CHANGE: &str = "\
+INSERT INTO t SELECT i, timestamptz '2026-02-01' + (i % 1000 / 7) * interval '1 second', false, 'new' || i
+    FROM generate_series(1000, 1700) i;
+UPDATE t SET v = v || '+', gone = id % 20 = 0, at = timestamptz '2026-02-02' WHERE id % 10 = 0;";
+
+const ADDED: &str = "\
+INSERT INTO t SELECT i, timestamptz '2026-02-01' + (i % 1000 / 7) * interval '1 second', false, 'new' || i
+    FROM generate_series(1000, 1700) i;";
+
+/// A way to load a table, and what changes in it between two runs.
+struct Scenario {
+    stream: &'static str,
+    write: &'static str,
+    change: &'static str,
+    expected: &'static str,
+}
+
+const SCENARIOS: [Scenario; 4] = [
+    Scenario {
+        stream: "{ name: public.t, sync_mode: incremental, cursor_field: [at, id] }",
+        write: "write_mode: append",
+        change: ADDED,
+        expected: "SELECT id, v FROM t",
+    },
+    Scenario {
+        stream: "{ name: public.t, sync_mode: incremental, cursor_field: at, lag: 1 minute }",
+        write: "write_mode: upsert\n  deleted_field: gone",
+        change: CHANGE,
+        expected: "SELECT id, v FROM t WHERE NOT gone",
+    },
+    Scenario {
+        stream: "public.t",
+        write: "write_mode: replace",
+        change: CHANGE,
+        expected: "SELECT id, v FROM t",
+    },
+    // The first run fails: nothing was there before.
+    Scenario {
+        stream: "public.t",
+        write: "write_mode: append",
+        change: "",
+        expected: "SELECT id, v FROM t",
+    },
+];
+
+impl Copied {
+    fn new(server: &'static MongoServer) -> Self {
+        let source = postgres::shared().database();
+        source.client().batch_execute(SEED).expect("a table");
+        Self {
+            source,
+            target: server.database(),
+            folder: Folder::new(),
+        }
+    }
+
+    fn pipeline(&self, scenario: &Scenario, port: Option<u16>) -> String {
+        let target = port.map_or(self.target.url(), |port| self.target.url_at(port));
+        format!(
+            "version: 1\npipeline: p\n\
+             source:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n  streams: [{}]\n\
+             destination:\n  use: dest-mongodb\n  config: {{ url: \"{target}\", bulk_rows: 70 }}\n  {}\n\
+             resources: {{ batch_bytes: 4kb, memory: 64mb }}\ncheckpoint: {{ every_rows: 300 }}\n\
+             retry: {{ max_attempts: 3, backoff_seconds: 1, max_backoff_seconds: 1 }}\n",
+            self.source.url(),
+            scenario.stream,
+            scenario.write
+        )
+    }
+
+    #[track_caller]
+    fn runs(&self) {
+        let ended = self.folder.rapidbyte(&["run", "p.yaml", "--quiet"]);
+        assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
+    }
+
+    fn change(&self, scenario: &Scenario) {
+        let mut client = self.source.client();
+        client.batch_execute(scenario.change).expect("a change");
+        crate::wired::wait_for_older(&mut client);
+    }
+
+    /// The target has the rows of the source once, and nothing else is left.
+    #[track_caller]
+    fn is_right(&self, scenario: &Scenario, about: &str) {
+        let rows = self.source.client().query(scenario.expected, &[]);
+        let rows = rows.expect("rows").into_iter();
+        let mut expected: Vec<(i64, String)> = rows.map(|row| (row.get(0), row.get(1))).collect();
+        expected.sort();
+        let found = pairs(&self.target, "t");
+        assert_eq!(found.len(), expected.len(), "{about}");
+        assert_eq!(found, expected, "{about}");
+        let mut names = collections(&self.target);
+        names.sort();
+        assert_eq!(names, ["_rapidbyte_checkpoint", "t"], "{about}");
+    }
+}
+
+fn client(target: &MongoDatabase<'_>) -> Client {
+    let settings = Settings::from_url(&target.url()).expect("a URL");
+    Client::connect(&settings).expect("a server")
+}
+
+/// Calls `take` with each document that a command finds.
+fn each(target: &MongoDatabase<'_>, command: Builder, mut take: impl FnMut(Document<'_>)) {
+    let mut client = client(target);
+    let mut cursor = client.find(target.name(), command).expect("a cursor");
+    while let Some(batch) = cursor.next(&mut client, 0).expect("a batch") {
+        for document in batch.documents().expect("documents") {
+            take(document.expect("a document"));
+        }
+    }
+}
+
+fn find(collection: &str) -> Builder {
+    let mut command = Builder::new();
+    command.string("find", collection);
+    command
+}
+
+fn text(document: Document<'_>, name: &str) -> String {
+    match document.get(name).expect("BSON") {
+        Some(Bson::String(text)) => text.to_owned(),
+        other => panic!("{name} is {other:?}"),
+    }
+}
+
+/// The fields `id` and `v` of a collection.
+fn pairs(target: &MongoDatabase<'_>, collection: &str) -> Vec<(i64, String)> {
+    let mut pairs = Vec::new();
+    each(target, find(collection), |document| {
+        let id = document.get("id").expect("BSON").expect("an id");
+        pairs.push((id.as_whole().expect("a number"), text(document, "v")));
+    });
+    pairs.sort();
+    pairs
+}
+
+fn collections(target: &MongoDatabase<'_>) -> Vec<String> {
+    let mut command = Builder::new();
+    command.int32("listCollections", 1);
+    let mut names = Vec::new();
+    each(target, command, |document| {
+        names.push(text(document, "name"))
+    });
+    names
+}
+
+#[test]
+fn each_mode_writes_every_row_once_and_continues() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    for (at, scenario) in SCENARIOS.iter().enumerate() {
+        let copied = Copied::new(server);
+        copied
+            .folder
+            .write("p.yaml", copied.pipeline(scenario, None));
+        copied.runs();
+        if !scenario.change.is_empty() {
+            copied.change(scenario);
+            copied.runs();
+        }
+        copied.is_right(scenario, &format!("scenario {at}"));
+    }
+}
+
+/// The points that each run of this destination reaches, with the hits at which it is killed.
+const KILLED: [(&str, &[u32]); 13] = [
+    ("dest-mongodb.asked", &[1]),
+    ("dest-mongodb.fencing", &[1]),
+    ("dest-mongodb.fenced", &[1]),
+    ("dest-mongodb.cleaned", &[1]),
+    ("dest-mongodb.staging_made", &[1]),
+    ("dest-mongodb.writing", &[1, 4]),
+    ("dest-mongodb.write_sent", &[1, 4]),
+    ("dest-mongodb.flushed", &[1, 2]),
+    ("dest-mongodb.committing", &[1, 2]),
+    ("dest-mongodb.publishing", &[1]),
+    ("dest-mongodb.published", &[1]),
+    ("dest-mongodb.checkpointing", &[1, 2]),
+    ("dest-mongodb.committed", &[1, 2]),
+];
+
+#[test]
+fn a_run_that_is_killed_anywhere_is_made_good_by_the_next() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let mut unfired: Vec<&str> = KILLED.iter().map(|(point, _)| *point).collect();
+    for (at, (point, hits)) in KILLED.iter().enumerate() {
+        for (more, hit) in hits.iter().enumerate() {
+            for other in 0..2 {
+                // Each point in two scenarios, which differ from point to point.
+                let scenario = &SCENARIOS[(at + more + 2 * other) % SCENARIOS.len()];
+                let copied = Copied::new(server);
+                copied
+                    .folder
+                    .write("p.yaml", copied.pipeline(scenario, None));
+                if !scenario.change.is_empty() {
+                    copied.runs();
+                    copied.change(scenario);
+                }
+                let fault = format!("{point}=kill@{hit}");
+                let mut command = copied.folder.command(&["run", "p.yaml", "--quiet"]);
+                let ended: Ended = command
+                    .env("RAPIDBYTE_FAULTS", &fault)
+                    .output()
+                    .expect("the program starts")
+                    .into();
+                if ended.code.is_none() {
+                    unfired.retain(|left| left != point);
+                    copied.runs();
+                } else {
+                    assert_eq!(ended.code, Some(0), "{fault}: {}", ended.stderr);
+                }
+                copied.is_right(scenario, &format!("{fault}: {}", scenario.write));
+            }
+        }
+    }
+    assert!(unfired.is_empty(), "never killed at {unfired:?}");
+}
+
+/// Starts the program, and returns when it has stopped at a failpoint.
+fn stopped(folder: &Folder, point: &str) -> Child {
+    let mut child = folder
+        .command(&["run", "p.yaml", "--output", "json"])
+        .env("RAPIDBYTE_FAULTS", format!("{point}=stop"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut lines = BufReader::new(child.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    while !line.contains("fault: ") {
+        line.clear();
+        let read = lines.read_line(&mut line).expect("UTF-8");
+        assert!(read > 0, "{point} was not reached");
+    }
+    child.stderr = Some(lines.into_inner());
+    child
+}
+
+#[test]
+fn of_two_runs_at_once_the_older_one_is_fenced_and_leaves_nothing() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    for (scenario, point) in [
+        (&SCENARIOS[0], "dest-mongodb.writing"),
+        (&SCENARIOS[0], "dest-mongodb.checkpointing"),
+        (&SCENARIOS[1], "dest-mongodb.checkpointing"),
+        (&SCENARIOS[2], "dest-mongodb.committing"),
+        (&SCENARIOS[2], "dest-mongodb.publishing"),
+        (&SCENARIOS[3], "dest-mongodb.publishing"),
+    ] {
+        let copied = Copied::new(server);
+        let pipeline = copied.pipeline(scenario, None);
+        copied.folder.write("p.yaml", &pipeline);
+        if !scenario.change.is_empty() {
+            copied.runs();
+            copied.change(scenario);
+        }
+        // Folders of their own: they share no history, and so no turn.
+        let older = Folder::new();
+        older.write("p.yaml", &pipeline);
+        let mut child = stopped(&older, point);
+        copied.runs();
+        let pid = Pid::from_child(&child);
+        kill_process(pid, Signal::CONT).expect("a process");
+        let mut output = String::new();
+        let mut stdout = child.stdout.take().expect("a pipe");
+        stdout.read_to_string(&mut output).expect("UTF-8");
+        child.wait().expect("it ends");
+        let report: Value = serde_json::from_str(&output).expect("one JSON document");
+        let about = format!("{point}: {}", scenario.write);
+        assert!(output.contains("run_superseded"), "{about}: {report:#}");
+        copied.is_right(scenario, &about);
+    }
+}
+
+#[test]
+fn a_commit_without_an_answer_counts_once() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    // Only a last commit has this text. Its answer is lost, or the server never hears of it.
+    const COMMIT: &str = "complete_run";
+    for when in [When::Before(COMMIT), When::After(COMMIT, Way::ToServer, 0)] {
+        for scenario in &SCENARIOS {
+            let copied = Copied::new(server);
+            let proxy = Proxy::to(server.port()).expect("a proxy");
+            let pipeline = copied.pipeline(scenario, Some(proxy.port()));
+            copied.folder.write("p.yaml", pipeline);
+            proxy.arm(Fault {
+                when,
+                what: Break::Reset,
+                is_everywhere: false,
+            });
+            copied.runs();
+            assert_eq!(proxy.counts().faults, 1);
+            copied.is_right(scenario, &format!("{when:?}: {}", scenario.write));
+        }
+    }
+}
+
+/// A run of `t.csv` into a collection, as JSON.
+fn load(folder: &Folder, target: &MongoDatabase<'_>, top: &str, write: &str) -> (Value, i32) {
+    folder.write(
+        "p.yaml",
+        format!(
+            "version: 1\npipeline: p\n{top}source:\n  use: source-file\n  config: {{ path: t.csv, schema: {{ id: int64, v: string }} }}\n  \
+             streams: [t]\ndestination:\n  use: dest-mongodb\n  config: {{ url: \"{}\" }}\n  {write}\n",
+            target.url()
+        ),
+    );
+    let ended = folder.rapidbyte(&["run", "p.yaml", "--output", "json"]);
+    let document = serde_json::from_str(&ended.stdout);
+    let document = document.unwrap_or_else(|e| panic!("{e}: {}{}", ended.stdout, ended.stderr));
+    (document, ended.code.expect("an exit code"))
+}
+
+/// A collection that takes each value of `v` once.
+fn make_unique(target: &MongoDatabase<'_>) {
+    let mut command = Builder::new();
+    command
+        .string("createIndexes", "t")
+        .open_array("indexes")
+        .open_document("0")
+        .open_document("key")
+        .int32("v", 1)
+        .close()
+        .string("name", "v_1")
+        .boolean("unique", true)
+        .close()
+        .close();
+    let made = client(target).command(target.name(), command);
+    made.expect("an index");
+}
+
+/// Three rejects in a collection, two of which a replay can write.
+struct Kept {
+    target: MongoDatabase<'static>,
+    folder: Folder,
+}
+
+const LEFT: (&str, &str) = ("mongo_11000", r#"{"id":6,"v":"b"}"#);
+const UNREADABLE: (&str, &str) = ("value_does_not_fit", r#""five,d""#);
+
+fn pair(id: i64, v: &str) -> (i64, String) {
+    (id, v.to_owned())
+}
+
+impl Kept {
+    fn new(server: &'static MongoServer) -> Self {
+        let (target, folder) = (server.database(), Folder::new());
+        make_unique(&target);
+        folder.write("t.csv", "id,v\n1,a\n2,b\n3,a\n4,c\nfive,d\n6,b\n");
+        // Without rejects the first of them ends the run, and nothing of it stays.
+        let (document, code) = load(&folder, &target, "", "write_mode: append");
+        assert_ne!(code, 0, "{document:#}");
+        assert_eq!(pairs(&target, "t"), []);
+        let top = "rejects: { max_rows: 10, to: bad }\n";
+        let (document, code) = load(&folder, &target, top, "write_mode: append");
+        assert_eq!(code, 0, "{document:#}");
+        let kept = Self { target, folder };
+        assert_eq!(kept.rows(), [pair(1, "a"), pair(2, "b"), pair(4, "c")]);
+        kept.lists(&[("mongo_11000", r#"{"id":3,"v":"a"}"#), LEFT, UNREADABLE]);
+        // What is in the way of one of them goes.
+        let mut command = Builder::new();
+        command
+            .string("delete", "t")
+            .open_array("deletes")
+            .open_document("0")
+            .open_document("q")
+            .string("v", "a")
+            .close()
+            .int32("limit", 1)
+            .close()
+            .close();
+        client(&kept.target)
+            .command(kept.target.name(), command)
+            .expect("a delete");
+        kept
+    }
+
+    fn rows(&self) -> Vec<(i64, String)> {
+        pairs(&self.target, "t")
+    }
+
+    fn replay(&self, fault: &str) -> Ended {
+        let arguments = ["rejects", "replay", "p.yaml", "--stream", "t"];
+        let mut command = self.folder.command(&arguments);
+        command.env("RAPIDBYTE_FAULTS", fault);
+        command.output().expect("the program starts").into()
+    }
+
+    /// These rejects are kept, by their code and their record.
+    #[track_caller]
+    fn lists(&self, expected: &[(&str, &str)]) {
+        let arguments = ["rejects", "show", "p.yaml", "--output", "json"];
+        let ended = self.folder.rapidbyte(&arguments);
+        assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
+        let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
+        let rejects = document["rejects"].as_array().expect("rejects").iter();
+        let mut found: Vec<(String, String)> = rejects
+            .map(|reject| {
+                let code = reject["code"].as_str().unwrap_or_default();
+                (code.to_owned(), reject["record"].to_string())
+            })
+            .collect();
+        found.sort();
+        let expected = expected.iter();
+        let expected: Vec<_> = expected
+            .map(|(code, record)| ((*code).to_owned(), (*record).to_owned()))
+            .collect();
+        assert_eq!(found, expected, "{document:#}");
+    }
+}
+
+#[test]
+fn rows_that_the_server_refuses_are_kept_and_replayed() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let kept = Kept::new(server);
+    let ended = kept.replay("");
+    assert!(ended.code.is_some(), "{}{}", ended.stderr, ended.stdout);
+    assert_eq!(kept.rows(), [pair(2, "b"), pair(3, "a"), pair(4, "c")]);
+    kept.lists(&[LEFT, UNREADABLE]);
+}
+
+#[test]
+fn a_replay_that_is_killed_anywhere_is_made_good_by_the_next() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    for point in [
+        "dest-mongodb.replay_claimed",
+        "dest-mongodb.write_sent",
+        "dest-mongodb.flushed",
+        "dest-mongodb.replay_committing",
+        "dest-mongodb.replay_committed",
+    ] {
+        let kept = Kept::new(server);
+        let ended = kept.replay(&format!("{point}=kill"));
+        assert_eq!(ended.code, None, "{point}: {}", ended.stderr);
+        kept.replay("");
+        assert_eq!(
+            kept.rows(),
+            [pair(2, "b"), pair(3, "a"), pair(4, "c")],
+            "{point}"
+        );
+        kept.lists(&[LEFT, UNREADABLE]);
+    }
+}
+
+#[test]
+fn a_key_becomes_the_id_and_rows_with_it_are_replaced() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let target = server.database();
+    let folder = Folder::new();
+    // The last row of a key counts, in whatever write it is.
+    folder.write("t.csv", "id,v\n1,a\n2,b\n1,c\n1,d\n");
+    let write = "write_mode: upsert\n  primary_key: [id]";
+    let (document, code) = load(&folder, &target, "", write);
+    assert_eq!(code, 0, "{document:#}");
+    let mut ids = Vec::new();
+    each(&target, find("t"), |document| {
+        assert_eq!(
+            document
+                .elements()
+                .next()
+                .expect("a field")
+                .expect("BSON")
+                .0,
+            "_id"
+        );
+        ids.push((
+            document
+                .get("_id")
+                .expect("BSON")
+                .and_then(|id| id.as_whole()),
+            text(document, "v"),
+        ));
+    });
+    ids.sort();
+    assert_eq!(ids, [(Some(1), "d".to_owned()), (Some(2), "b".to_owned())]);
+    folder.write("t.csv", "id,v\n2,x\n");
+    let write = "write_mode: upsert\n  primary_key: [v, id]";
+    let (document, code) = load(&folder, &target, "", write);
+    assert_eq!(code, 0, "{document:#}");
+    let mut keys = 0;
+    each(&target, find("t"), |document| {
+        if let Some(Bson::Document(key)) = document.get("_id").expect("BSON") {
+            let names: Vec<&str> = key.elements().map(|field| field.expect("BSON").0).collect();
+            assert_eq!(names, ["v", "id"]);
+            keys += 1;
+        }
+    });
+    assert_eq!(keys, 1);
+}
+
+#[test]
+fn replace_keeps_the_indexes_of_the_collection() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let target = server.database();
+    make_unique(&target);
+    let folder = Folder::new();
+    folder.write("t.csv", "id,v\n1,a\n2,b\n");
+    for _ in 0..2 {
+        let (document, code) = load(&folder, &target, "", "write_mode: replace");
+        assert_eq!(code, 0, "{document:#}");
+    }
+    let mut command = Builder::new();
+    command.string("listIndexes", "t");
+    let mut names = Vec::new();
+    each(&target, command, |index| names.push(text(index, "name")));
+    names.sort();
+    assert_eq!(names, ["_id_", "v_1"]);
+    assert_eq!(pairs(&target, "t").len(), 2);
+}
+
+/// Types that MongoDB has, with NULLs and extremes.
+const TYPES: &str = "\
+CREATE TABLE t (id bigint PRIMARY KEY, i int, d double precision, b boolean, v text, at timestamptz, u uuid, x bytea);
+INSERT INTO t SELECT i, i - 500, i / 7.0, i % 3 = 0, repeat('ü', i % 50) || i,
+    timestamptz '1950-01-01' + i * interval '37 days 11 milliseconds', md5(i::text)::uuid, decode(md5(i::text), 'hex')
+    FROM generate_series(1, 1000) i;
+INSERT INTO t VALUES (9223372036854775807, 2147483647, 'Infinity', true, '', '2262-01-01', gen_random_uuid(), ''),
+    (-9223372036854775808, -2147483648, '-0', false, E'a\\nb', '1700-01-01', gen_random_uuid(), '\\x00'),
+    (0, NULL, NULL, NULL, NULL, NULL, NULL, NULL);";
+
+#[test]
+fn rows_come_back_from_mongodb_as_they_went() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let (from, back, target) = (
+        postgres::shared().database(),
+        postgres::shared().database(),
+        server.database(),
+    );
+    from.client().batch_execute(TYPES).expect("a table");
+    let folder = Folder::new();
+    for (mode, key) in [
+        ("append", ""),
+        ("upsert", "\n  primary_key: [id]"),
+        ("replace", ""),
+    ] {
+        let pipeline = |name: &str, source: &str, destination: &str| {
+            let text = format!(
+                "version: 1\npipeline: {name}_{mode}\nsource:\n  {source}\ndestination:\n  {destination}\n"
+            );
+            folder.report(&text);
+        };
+        let source = format!(
+            "use: source-postgres\n  config: {{ url: \"{}\" }}\n  streams: [public.t]",
+            from.url()
+        );
+        let destination = format!(
+            "use: dest-mongodb\n  config: {{ url: \"{}\", collection: {mode} }}\n  write_mode: {mode}{key}",
+            target.url()
+        );
+        pipeline("there", &source, &destination);
+        let source = format!(
+            "use: source-mongodb\n  config: {{ url: \"{}\", sample_documents: 2000 }}\n  \
+             streams: [{{ name: {mode}, columns: [id, i, d, b, v, at, u, x] }}]",
+            target.url()
+        );
+        let destination = format!(
+            "use: dest-postgres\n  config: {{ url: \"{}\", schema: raw }}\n  write_mode: replace",
+            back.url()
+        );
+        pipeline("back", &source, &destination);
+        let expected = content(&mut from.client(), "t");
+        assert_eq!(expected.0, 1003);
+        let found = content(&mut back.client(), &format!("raw.{mode}"));
+        assert_eq!(found, expected, "{mode}");
+    }
+}
+
+#[test]
+fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
+    let folder = Folder::new();
+    let pipeline = |config: &str| {
+        format!(
+            "version: 1\npipeline: p\nsource:\n  use: source-generate\n  config: {{ rows: 1, preset: narrow }}\n  \
+             streams: [rows]\ndestination:\n  use: dest-mongodb\n  config: {{ {config} }}\n  write_mode: append\n"
+        )
+    };
+    for (config, code, parts) in [
+        (
+            "url: \"mongodb+srv://c.example.com/d\"",
+            "invalid_url",
+            "mongodb+srv",
+        ),
+        (
+            "url: \"mongodb://h/d?tlsCaFiles=x\"",
+            "invalid_url",
+            "tlsCaFiles",
+        ),
+        (
+            "url: \"mongodb://h\"",
+            "invalid_setting",
+            "the database is missing",
+        ),
+        (
+            "url: \"mongodb://h/d\", bulk_rows: 25001",
+            "invalid_setting",
+            "25001",
+        ),
+        (
+            "url: \"mongodb://h/d\", collection: \"a$b\"",
+            "invalid_name",
+            "a$b",
+        ),
+        (
+            "url: \"mongodb://h/d\", collection: _rapidbyte_checkpoint",
+            "invalid_name",
+            "Rapidbyte",
+        ),
+    ] {
+        folder.refuses(&pipeline(config), code, 2, &[parts]);
+    }
+}
+
+#[test]
+fn the_host_does_tls_as_the_options_of_the_url_say() {
+    let folder = Folder::new();
+    let (certificate, key) = authority().issue("localhost", |_| {});
+    folder.write("server.pem", certificate);
+    folder.write("server.key", key);
+    folder.write("ca.pem", authority().pem());
+    let tls = MongoTls {
+        certificate: folder.path().join("server.pem"),
+        key: folder.path().join("server.key"),
+    };
+    let Some(server) = MongoServer::start(Some(&tls)) else {
+        println!("SKIPPED: no mongo-java-server");
+        return;
+    };
+    folder.write("t.csv", "id,v\n1,a\n");
+    let checked = |options: &str, host: &str| {
+        let port = server.port();
+        folder.write(
+            "p.yaml",
+            format!(
+                "version: 1\npipeline: p\nsource:\n  use: source-file\n  config: {{ path: t.csv }}\n  streams: [t]\n\
+                 destination:\n  use: dest-mongodb\n  config: {{ url: \"mongodb://{host}:{port}/d?connectTimeoutMS=5000{options}\" }}\n  \
+                 write_mode: replace\n"
+            ),
+        );
+        let ended = folder.rapidbyte(&["run", "p.yaml", "--output", "json"]);
+        let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
+        match ended.code {
+            Some(0) => "ok".to_owned(),
+            _ => document["error"]["code"]
+                .as_str()
+                .expect("a code")
+                .to_owned(),
+        }
+    };
+    assert_eq!(checked("&tls=true&tlsCAFile=ca.pem", "localhost"), "ok");
+    assert_eq!(checked("&tls=true", "localhost"), "tls_unknown_ca");
+    assert_eq!(
+        checked("&tls=true&tlsCAFile=ca.pem", "127.0.0.1"),
+        "tls_wrong_name"
+    );
+    let named = "&tls=true&tlsCAFile=ca.pem&tlsAllowInvalidHostnames=true";
+    assert_eq!(checked(named, "127.0.0.1"), "ok");
+    assert_eq!(checked("&tls=true&tlsInsecure=true", "127.0.0.1"), "ok");
+}
+
+#[test]
+fn the_destination_keeps_the_contract() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let (folder, target) = (Folder::new(), server.database());
+    let config = json!({ "url": target.url() }).to_string();
+    let arguments = ["connector", "test", "dest-mongodb", "--config", &config];
+    let peer = ["--peer", "source-mongodb", "--peer-config", &config];
+    let ended = folder.rapidbyte(&[&arguments[..], &peer].concat());
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(
+        ended.stdout.contains("33 passed, 0 failed, 0 skipped"),
+        "{}",
+        ended.stdout
+    );
+}

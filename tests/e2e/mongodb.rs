@@ -1,0 +1,184 @@
+//! Collections of a MongoDB server into files, into PostgreSQL and into another database.
+
+use rapidbyte_bson::{Builder, Document};
+use rapidbyte_mongo::extjson;
+use rapidbyte_mongo_client::{Client, Settings};
+use rapidbyte_testkit::mongodb::{self, MongoDatabase};
+use rapidbyte_testkit::postgres;
+
+use crate::support::Folder;
+
+/// A value of each type that mongo-java-server stores, with names that come in no order.
+const EVERYTHING: &str = r#"{"_id": {"z": 1, "a": "x"}, "z": {"$numberLong": "1"}, "n": null, "i": 2147483647,
+    "dec": {"$numberDecimal": "1.500"}, "nan": {"$numberDouble": "NaN"}, "zero": -0.0, "far": {"$date": {"$numberLong": "-62135596800001"}},
+    "oid": {"$oid": "0123456789abcdef01234567"}, "bin": {"$binary": {"base64": "AAH/", "subType": "00"}},
+    "uuid": {"$uuid": "00112233-4455-6677-8899-aabbccddeeff"}, "re": {"$regularExpression": {"pattern": "^a", "options": "i"}},
+    "ts": {"$timestamp": {"t": 5, "i": 6}}, "min": {"$minKey": 1}, "max": {"$maxKey": 1}, "list": [1, {"b": [], "a": {}}, "é"]}"#;
+
+fn client(database: &MongoDatabase<'_>) -> Client {
+    let settings = Settings::from_url(&database.url()).expect("a URL");
+    Client::connect(&settings).expect("a connection")
+}
+
+fn insert(database: &MongoDatabase<'_>, collection: &str, documents: &[&str]) {
+    let mut bytes = Vec::new();
+    for document in documents {
+        extjson::parse_document(document, &mut bytes).expect("a document");
+    }
+    let mut command = Builder::new();
+    command.string("insert", collection);
+    let written = client(database).write(database.name(), command, "documents", &bytes);
+    assert!(written.expect("an answer").errors.is_empty());
+}
+
+/// The documents of a collection as the server stores them, in the order of their `_id`.
+fn stored(database: &MongoDatabase<'_>, collection: &str) -> Vec<Vec<u8>> {
+    let mut client = client(database);
+    let mut command = Builder::new();
+    command.string("find", collection);
+    command.open_document("sort").int32("_id", 1).close();
+    let mut cursor = client.find(database.name(), command).expect("a cursor");
+    let mut found = Vec::new();
+    while let Some(batch) = cursor.next(&mut client, 1000).expect("a batch") {
+        let documents = batch.documents().expect("documents");
+        found.extend(
+            documents
+                .map(|one: Result<Document<'_>, _>| one.expect("a document").as_bytes().to_vec()),
+        );
+    }
+    found
+}
+
+fn pipeline(source: &str, streams: &str, destination: &str) -> String {
+    format!(
+        "version: 1\npipeline: t\nsource:\n  use: source-mongodb\n  config: {{ {source} }}\n  streams: {streams}\n\
+         destination:\n  {destination}\n"
+    )
+}
+
+#[test]
+fn a_collection_becomes_a_file() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let (database, folder) = (server.database(), Folder::new());
+    let documents = [
+        r#"{"_id": {"$oid": "0123456789abcdef01234567"}, "name": "Ada", "age": 36, "tags": ["a", 1]}"#,
+        r#"{"_id": {"$oid": "0123456789abcdef01234568"}, "name": "Bob", "age": 17}"#,
+        r#"{"_id": {"$oid": "0123456789abcdef01234569"}, "name": "Eve", "age": 5000000000, "at": {"$date": "2026-01-01T00:00:00Z"}}"#,
+    ];
+    insert(&database, "people", &documents);
+    let source = format!("url: \"{}\"", database.url());
+    let streams = r#"[{ name: people, where: '{"age": {"$gte": 18}}' }]"#;
+    let file = "use: dest-file\n  config: { path: \"out/{stream}.jsonl\" }\n  write_mode: replace";
+    folder.report(&pipeline(&source, streams, file));
+    assert_eq!(
+        folder.read("out/people.jsonl"),
+        concat!(
+            r#"{"_id":"0123456789abcdef01234567","name":"Ada","age":36,"tags":["a",1],"at":null,"_rest":null}"#,
+            "\n",
+            r#"{"_id":"0123456789abcdef01234569","name":"Eve","age":5000000000,"tags":null,"at":"2026-01-01T00:00:00Z","_rest":null}"#,
+            "\n"
+        )
+    );
+    // A value that its column does not hold stops the run, with its document.
+    insert(&database, "people", &[r#"{"_id": 7, "age": "old"}"#]);
+    let declared = format!(
+        "{source}, streams: {{ people: {{ schema: {{ _id: json, age: int64 }}, unknown_keys: ignore }} }}"
+    );
+    let text = pipeline(&declared, "[people]", file);
+    folder.refuses(&text, "value_does_not_fit", 4, &["age", "string", "_id 7"]);
+    let text = pipeline(&source, r#"[{ name: people, where: "age > 5" }]"#, file);
+    folder.refuses(&text, "invalid_where", 2, &["query document"]);
+}
+
+#[test]
+fn a_collection_becomes_a_table_and_new_documents_follow() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let (database, folder) = (server.database(), Folder::new());
+    let target = postgres::shared().database();
+    insert(
+        &database,
+        "c",
+        &[EVERYTHING, r#"{"_id": {"z": 2}, "i": 1}"#],
+    );
+    insert(
+        &database,
+        "d",
+        &[
+            r#"{"_id": 1, "a": {"b": 1.5}, "at": {"$date": "2026-01-01T00:00:00.5Z"}}"#,
+            r#"{"_id": 2}"#,
+        ],
+    );
+    let source = format!(
+        "url: \"{}\", streams: {{ c: {{ documents: json }} }}, json: canonical",
+        database.url()
+    );
+    let table = format!(
+        "use: dest-postgres\n  config: {{ url: \"{}\" }}\n  write_mode: append",
+        target.url()
+    );
+    let streams = "[c, { name: d, sync_mode: incremental, cursor_field: _id }]";
+    let text = pipeline(&source, streams, &table);
+    folder.report(&text);
+    let mut client = target.client();
+    let rows = client.query(
+        "SELECT _id, a->'b'->>'$numberDouble', at::text FROM d ORDER BY _id",
+        &[],
+    );
+    let rows = rows.expect("rows");
+    let first: (i32, Option<String>, Option<String>) =
+        (rows[0].get(0), rows[0].get(1), rows[0].get(2));
+    assert_eq!((first.0, first.1.as_deref()), (1, Some("1.5")));
+    assert!(first.2.is_some_and(|at| at.starts_with("20")));
+    let json = client.query_one(
+        "SELECT document::text FROM c ORDER BY document->>'n' NULLS FIRST, document->>'z' LIMIT 1",
+        &[],
+    );
+    let json: String = json.expect("a row").get(0);
+    let mut document = Vec::new();
+    extjson::parse_document(&json, &mut document).expect("canonical JSON");
+    assert!(Document::parse(&document).is_ok());
+    // Only the new document is read.
+    insert(&database, "d", &[r#"{"_id": 3, "new": true}"#]);
+    let only = pipeline(
+        &source,
+        "[{ name: d, sync_mode: incremental, cursor_field: _id }]",
+        &table,
+    );
+    let report = folder.report(&only);
+    assert_eq!(report["streams"][0]["rows"], 1, "{report:#}");
+    let row = client.query_one("SELECT count(*), max(_id), sum(_id) FROM d", &[]);
+    let row = row.expect("a row");
+    let found: (i64, i32, i64) = (row.get(0), row.get(1), row.get(2));
+    assert_eq!(found, (3, 3, 6));
+}
+
+#[test]
+fn documents_are_copied_exactly_into_another_database() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let (database, folder) = (server.database(), Folder::new());
+    let target = server.database();
+    insert(
+        &database,
+        "c",
+        &[
+            EVERYTHING,
+            r#"{"_id": 1, "b": 1, "a": 2}"#,
+            r#"{"_id": "x"}"#,
+        ],
+    );
+    let source = format!("url: \"{}\"", database.url());
+    let copy = format!(
+        "use: dest-mongodb\n  config: {{ url: \"{}\" }}\n  write_mode: replace",
+        target.url()
+    );
+    folder.report(&pipeline(&source, "[c]", &copy));
+    let found = stored(&target, "c");
+    assert_eq!(found, stored(&database, "c"));
+    assert_eq!(found.len(), 3);
+}
