@@ -39,6 +39,8 @@ static SERVED: Mutex<Option<Served>> = Mutex::new(None);
 pub fn run(data: &[u8]) {
     let Some(request) = request(data) else { return };
     let shown = format!("{} {}", request.method(), request.uri());
+    // The body of a job is what a client has sent.
+    let is_own = !request.uri().path().ends_with("/body");
     let answer = answer(request);
     let InProcessAnswer {
         status,
@@ -50,7 +52,7 @@ pub fn run(data: &[u8]) {
         "{shown}: {status} {}",
         String::from_utf8_lossy(body)
     );
-    if content_type == "application/json" && !body.is_empty() {
+    if is_own && content_type == "application/json" && !body.is_empty() {
         let value: Value = serde_json::from_slice(body).expect("JSON");
         let is_error = value["status"] == "error";
         // 422 also tells of a job or a run that did not succeed.
