@@ -77,8 +77,12 @@ pub fn points() -> BTreeSet<String> {
                 continue;
             };
             let name = name.split('"').next().unwrap_or_default();
-            // A name has its owner in front. `tests/e2e/mongodb.rs` has the failpoints of dest-mongodb.
-            if name.contains('.') && !name.starts_with("dest-mongodb.") {
+            // A name has its owner in front. `dest_mongodb.rs` and `mongodb.rs` have the failpoints of these.
+            let is_mongodb = name
+                .split('.')
+                .next()
+                .is_some_and(|owner| owner.ends_with("-mongodb"));
+            if name.contains('.') && !is_mongodb {
                 points.insert(name.to_owned());
             }
         }

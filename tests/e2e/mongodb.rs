@@ -182,3 +182,49 @@ fn documents_are_copied_exactly_into_another_database() {
     assert_eq!(found, stored(&database, "c"));
     assert_eq!(found.len(), 3);
 }
+
+/// Documents with equal values in their cursor field, one batch of the source for a few of them.
+#[test]
+fn a_run_that_is_killed_in_the_source_is_made_good_by_the_next() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    for (point, hit) in [
+        ("source-mongodb.read", 1),
+        ("source-mongodb.checkpoint", 1),
+        ("source-mongodb.checkpoint", 3),
+    ] {
+        let (database, folder) = (server.database(), Folder::new());
+        let target = postgres::shared().database();
+        let documents: Vec<String> = (0..500)
+            .map(|id| {
+                format!(
+                    r#"{{"_id": {id}, "n": {}, "t": "{}"}}"#,
+                    id / 7,
+                    "x".repeat(100)
+                )
+            })
+            .collect();
+        let documents: Vec<&str> = documents.iter().map(String::as_str).collect();
+        insert(&database, "c", &documents);
+        let source = format!("url: \"{}\"", database.url());
+        let table = format!(
+            "use: dest-postgres\n  config: {{ url: \"{}\" }}\n  write_mode: append\n\
+             resources: {{ batch_bytes: 4kb }}",
+            target.url()
+        );
+        let streams = "[{ name: c, sync_mode: incremental, cursor_field: n }]";
+        folder.write("p.yaml", pipeline(&source, streams, &table));
+        let mut command = folder.command(&["run", "p.yaml", "--quiet"]);
+        let fault = format!("{point}=kill@{hit}");
+        let killed = command.env("RAPIDBYTE_FAULTS", &fault).output();
+        let killed = killed.expect("the program starts");
+        assert_eq!(killed.status.code(), None, "{fault}: it was not killed");
+        let ended = folder.rapidbyte(&["run", "p.yaml", "--quiet"]);
+        assert_eq!(ended.code, Some(0), "{fault}: {}", ended.stderr);
+        let sql = "SELECT count(*), count(DISTINCT _id), max(_id) FROM c";
+        let row = target.client().query_one(sql, &[]).expect("a row");
+        let found: (i64, i64, i32) = (row.get(0), row.get(1), row.get(2));
+        assert_eq!(found, (500, 500, 499), "{fault}");
+    }
+}
