@@ -304,17 +304,17 @@ pub(crate) enum Within<'a> {
 impl Within<'_> {
     fn ask(&mut self, client: &mut Client, questions: &[String]) -> Result<Vec<Rows>> {
         let count = questions.len();
-        let questions = questions.join("; ");
         match *self {
-            Self::Open => client.query_each(&questions, count),
+            Self::Open => client.query_again("", questions, count),
             Self::Opening { statements, rows } => {
                 *self = Self::Open;
-                let sql = format!("{statements}; {questions}");
-                let mut answers = client.query_each(&sql, rows + count)?;
+                let statements = format!("{statements}; ");
+                let mut answers = client.query_again(&statements, questions, rows + count)?;
                 Ok(answers.split_off(rows))
             }
             Self::Own => {
                 let settings = local_settings();
+                let questions = questions.join("; ");
                 let sql = format!("BEGIN READ ONLY; {settings}; {questions}; ROLLBACK");
                 let answers = client.query_each(&sql, count);
                 if answers.is_err() && client.is_usable() {

@@ -9,6 +9,7 @@ use rapidbyte_sdk::{Error, ErrorKind, Result};
 
 use crate::config::Host;
 use crate::error::{protocol, unsendable};
+use crate::repeated::Repeated;
 use crate::rows::{Column, Row, Rows, affected, columns};
 use crate::wire::{Deadline, Wire, position, server_error};
 
@@ -63,6 +64,7 @@ pub struct Client {
     max_result_bytes: usize,
     /// See [`Client::is_process`].
     is_other_process: bool,
+    repeated: Repeated,
 }
 
 impl Client {
@@ -83,6 +85,7 @@ impl Client {
             reply_timeout: REPLY_TIMEOUT,
             max_result_bytes: MAX_RESULT_BYTES,
             is_other_process: false,
+            repeated: Repeated::default(),
         }
     }
 
@@ -117,6 +120,25 @@ impl Client {
         answers
             .try_into()
             .map_err(|_| Error::internal("answers that were counted are too few"))
+    }
+
+    /// As [`Client::query_each`], of some statements and then of questions that a load asks again and again: the session
+    /// prepares them when their texts come for the second time. Behind a pooler it does not.
+    pub fn query_again(
+        &mut self,
+        statements: &str,
+        questions: &[String],
+        count: usize,
+    ) -> Result<Vec<Rows>> {
+        let is_kept = !self.is_pgbouncer();
+        let ask = |question: &String| match is_kept {
+            true => self.repeated.ask(question),
+            false => question.clone(),
+        };
+        let questions: Vec<String> = questions.iter().map(ask).collect();
+        let answers = self.query_each(&format!("{statements}{}", questions.join("; ")), count);
+        self.repeated.answered(answers.is_ok());
+        answers
     }
 
     /// Sends ROLLBACK and does not wait for the answer. The next request does not wait either: it reads the

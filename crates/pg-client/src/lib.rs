@@ -27,6 +27,7 @@ mod copy_out;
 mod digest;
 mod error;
 mod extended;
+mod repeated;
 mod rows;
 mod tls;
 mod wire;

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -26,8 +26,8 @@ use crate::metrics::{Ended, Metrics};
 use crate::queue::{self, READER, Reader, SCHEMA, SHARED, Segment, mark};
 use crate::registry::Pipelines;
 use crate::runs::Runs;
-use crate::spool::{Spool, make_private, write_private};
-use crate::store::{Body, Pending, Retention, Store, StoreError, Tried};
+use crate::spool::{Spool, make_private};
+use crate::store::{Pending, Retention, Store, StoreError, Tried};
 use live::{Left, Live};
 
 /// Jobs that are committed together.
@@ -624,21 +624,6 @@ impl Shared {
         let folder = Removed(self.folder.join(number.to_string()));
         make_private(&folder.0)?;
         Ok(folder)
-    }
-
-    /// Writes the body of a job as a file.
-    fn write_body(&self, job: &Pending, path: &Path) -> io::Result<()> {
-        match &job.body {
-            Body::Inline(bytes) => write_private(path, bytes),
-            Body::Spooled(name) => {
-                let spooled = self.spool.path(name);
-                // Some file systems have no links, and a spool may have one of its own.
-                if fs::hard_link(&spooled, path).is_err() {
-                    fs::copy(spooled, path)?;
-                }
-                Ok(())
-            }
-        }
     }
 
     /// Forgets what is old, until the end.

@@ -15,12 +15,19 @@ use crate::agenda::{Key, LastRun};
 use crate::metrics::Ended;
 use crate::queue::{Feed, Next, Segment};
 use crate::registry::Everything;
-use crate::store::{Pending, Tried, now_ms};
+use crate::spool::{make_private, write_private};
+use crate::store::{Body, Pending, Tried, now_ms};
 
 /// A run without jobs ends after this time.
 const IDLE: Duration = Duration::from_secs(5);
 /// A run with jobs ends after this time, if other streams wait for its thread.
 const TURN: Duration = Duration::from_millis(250);
+
+/// The folder of the bodies of the current segment, which has nothing else.
+const BODIES: &str = "bodies";
+/// The folder of files that small bodies had. The next ones get them: file systems take long to make a file after many
+/// others were deleted.
+const SPARE: &str = "spare";
 
 /// The jobs of one run.
 pub(super) struct Live {
@@ -29,7 +36,7 @@ pub(super) struct Live {
     tried: Tried,
     /// The pipelines as they were at its begin.
     pipelines: Arc<Everything>,
-    /// The folder of the bodies, which has those of the current segment and nothing else.
+    /// Has the folders [`BODIES`] and [`SPARE`].
     folder: Removed,
     begun: Instant,
     state: Mutex<State>,
@@ -57,8 +64,16 @@ struct State {
 struct Taken {
     jobs: u64,
     last: i64,
-    files: Vec<PathBuf>,
+    files: Vec<BodyFile>,
     at: Instant,
+}
+
+/// The file of a body.
+#[derive(Clone)]
+struct BodyFile {
+    path: PathBuf,
+    /// It was written for the run. Otherwise it may be a link to a file of the spool, which must stay as it is.
+    is_own: bool,
 }
 
 /// What a run left when it failed.
@@ -91,9 +106,12 @@ impl Live {
         jobs: &[Pending],
     ) -> Result<Arc<Self>, Problem> {
         let folder = work.new_folder()?;
+        for part in [BODIES, SPARE] {
+            make_private(&folder.0.join(part))?;
+        }
         let segment = Segment {
             stream: key.1.clone(),
-            folder: folder.0.clone(),
+            folder: folder.0.join(BODIES),
             format: jobs
                 .first()
                 .map(|job| job.format.clone())
@@ -132,10 +150,32 @@ impl Live {
 
     /// Writes the bodies of these jobs.
     fn taken(&self, jobs: &[Pending]) -> Result<Taken, Problem> {
-        let path = |job| self.folder.0.join(file_name(job));
-        let files: Vec<PathBuf> = jobs.iter().map(path).collect();
-        for (job, path) in jobs.iter().zip(&files) {
-            self.work.write_body(job, path)?;
+        let mut spare = fs::read_dir(self.folder.0.join(SPARE))?;
+        let mut files = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let path = self.folder.0.join(BODIES).join(file_name(job));
+            let is_own = match &job.body {
+                Body::Inline(bytes) => {
+                    match spare.next().transpose()? {
+                        Some(spare) => {
+                            fs::rename(spare.path(), &path)?;
+                            // It is empty before it has the body.
+                            fs::write(&path, bytes)?;
+                        }
+                        None => write_private(&path, bytes)?,
+                    }
+                    true
+                }
+                Body::Spooled(name) => {
+                    let spooled = self.work.spool.path(name);
+                    // Some file systems have no links, and a spool may have one of its own.
+                    if fs::hard_link(&spooled, &path).is_err() {
+                        fs::copy(spooled, &path)?;
+                    }
+                    false
+                }
+            };
+            files.push(BodyFile { path, is_own });
         }
         Ok(Taken {
             jobs: jobs.len() as u64,
@@ -213,8 +253,11 @@ impl Live {
         self.work.agenda().committed(&self.key, run);
         self.work.ended.send_replace(());
         // The next segment would have their rows, too.
-        for file in files.unwrap_or_default() {
-            fs::remove_file(file)?;
+        for BodyFile { path, is_own } in files.unwrap_or_default() {
+            match path.file_name().filter(|_| is_own) {
+                Some(name) => fs::rename(&path, self.folder.0.join(SPARE).join(name))?,
+                None => fs::remove_file(path)?,
+            }
         }
         Ok(())
     }
