@@ -127,7 +127,8 @@ struct Shared {
     settings: RunSettings,
     clock: Clock,
     ended: Ended,
-    /// Held while a run begins, so that a run is either queued in the store or known to be at work here.
+    /// Held while a run begins, so that a run is either queued in the store or known to be at work here, and while the end
+    /// begins.
     begins: Mutex<()>,
     agenda: Mutex<Agenda>,
     /// Wakes the threads that run pipelines.
@@ -445,6 +446,8 @@ impl Shared {
     }
 
     fn end(&self) {
+        // A run that waits for one that is interrupted here does not begin any more.
+        let begins = self.begins.lock().unwrap_or_else(PoisonError::into_inner);
         let mut agenda = self.agenda();
         agenda.ends = true;
         let mut cancels = Vec::new();
@@ -452,7 +455,7 @@ impl Shared {
             active.ended_by.get_or_insert(EndedBy::Server);
             cancels.push(active.cancel.clone());
         }
-        drop(agenda);
+        drop((agenda, begins));
         cancels.iter().for_each(Cancel::cancel);
         self.work.notify_all();
         self.timer.notify_all();

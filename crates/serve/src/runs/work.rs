@@ -63,23 +63,21 @@ impl Shared {
 
     fn begin(&self) -> Result<Option<Begun>, RunsError> {
         let begins = self.begins.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.agenda().ends {
+            return Ok(None);
+        }
         let Some(run) = self.store.begin(self.now_ms())? else {
             return Ok(None);
         };
         let (cancel, live) = (Cancel::new(), Arc::new(Live::new()));
-        let mut agenda = self.agenda();
-        let ended_by = agenda.ends.then_some(EndedBy::Server);
         let active = Active {
             cancel: cancel.clone(),
-            ended_by,
+            ended_by: None,
             deadline: None,
             live: Arc::clone(&live),
         };
-        agenda.active.insert(run.id, active);
-        drop((agenda, begins));
-        if ended_by.is_some() {
-            cancel.cancel();
-        }
+        self.agenda().active.insert(run.id, active);
+        drop(begins);
         self.changed.send_modify(|_| ());
         Ok(Some(Begun { run, cancel, live }))
     }
