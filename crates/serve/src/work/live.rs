@@ -69,7 +69,6 @@ struct Taken {
 }
 
 /// The file of a body.
-#[derive(Clone)]
 struct BodyFile {
     path: PathBuf,
     /// It was written for the run. Otherwise it may be a link to a file of the spool, which must stay as it is.
@@ -159,7 +158,7 @@ impl Live {
                     match spare.next().transpose()? {
                         Some(spare) => {
                             fs::rename(spare.path(), &path)?;
-                            // It is empty before it has the body.
+                            // This empties it first.
                             fs::write(&path, bytes)?;
                         }
                         None => write_private(&path, bytes)?,
@@ -231,12 +230,12 @@ impl Live {
 
     /// The jobs of the current segment are done.
     fn done(&self, rows: u64) -> Result<(), Problem> {
-        let state = self.state();
-        let Some(Taken { jobs, last, at, .. }) = &state.current else {
+        let mut state = self.state();
+        let Some(taken) = &mut state.current else {
             return Ok(());
         };
-        let (jobs, last, took) = (*jobs, *last, at.elapsed());
-        let files = state.current.as_ref().map(|taken| taken.files.clone());
+        let (jobs, last, took) = (taken.jobs, taken.last, taken.at.elapsed());
+        let files = std::mem::take(&mut taken.files);
         drop(state);
         let (pipeline, stream) = (self.key.0.as_str(), self.key.1.as_str());
         self.work
@@ -253,7 +252,7 @@ impl Live {
         self.work.agenda().committed(&self.key, run);
         self.work.ended.send_replace(());
         // The next segment would have their rows, too.
-        for BodyFile { path, is_own } in files.unwrap_or_default() {
+        for BodyFile { path, is_own } in files {
             match path.file_name().filter(|_| is_own) {
                 Some(name) => fs::rename(&path, self.folder.0.join(SPARE).join(name))?,
                 None => fs::remove_file(path)?,
@@ -306,6 +305,8 @@ impl Live {
             return Ok(None);
         };
         let (Some(first), Some(last)) = (jobs.first(), jobs.last()) else {
+            // One was cancelled in between, and the others wait.
+            self.state().is_due = true;
             return Ok(None);
         };
         let segment = Segment {
