@@ -164,6 +164,34 @@ impl Cursors {
         }
     }
 
+    /// Fences all runs of a stream, and returns its progress: only a run that begins later can change it.
+    ///
+    /// # Errors
+    /// Errors of the destination.
+    pub fn fence(&mut self, stream: &str) -> Result<Progress, Failure> {
+        let (_, progress) = self.begin(stream)?;
+        let aborted = self.session.abort();
+        aborted.map_err(|e| Failure::from_runtime(e, &self.document, "destination"))?;
+        self.session.finish();
+        Ok(progress)
+    }
+
+    /// Begins a load of a stream, which fences its runs.
+    fn begin(&mut self, stream: &str) -> Result<(Run, Progress), Failure> {
+        let run = Run {
+            pipeline: self.document.pipeline.clone(),
+            id: STATE.into(),
+        };
+        let request = LoadRequest {
+            target: target(&self.document, stream, true)?,
+            run: run.clone(),
+        };
+        let begun = self.session.begin(&[request]);
+        let mut begun =
+            begun.map_err(|e| Failure::from_runtime(e, &self.document, "destination"))?;
+        Ok((run, begun.remove(0)))
+    }
+
     /// Moves the cursor of a stream to another place, or to the first row. Fences an active run of the
     /// stream.
     ///
@@ -176,18 +204,7 @@ impl Cursors {
         cursor: Option<&str>,
         shown: Option<&Progress>,
     ) -> Result<Progress, Failure> {
-        let failed = |e| Failure::from_runtime(e, &self.document, "destination");
-        let target = target(&self.document, stream, true)?;
-        let run = Run {
-            pipeline: self.document.pipeline.clone(),
-            id: STATE.into(),
-        };
-        let request = LoadRequest {
-            target,
-            run: run.clone(),
-        };
-        let mut begun = self.session.begin(&[request]).map_err(failed)?;
-        let mut progress = begun.remove(0);
+        let (run, mut progress) = self.begin(stream)?;
         if shown.is_some_and(|shown| shown.seq != progress.seq) {
             let text = format!(
                 "{stream}: a run moved the cursor while it was edited, and it is now {}",
@@ -204,7 +221,8 @@ impl Cursors {
             cursor: cursor.clone(),
             complete: false,
         };
-        self.session.commit(&[commit]).map_err(failed)?;
+        let committed = self.session.commit(&[commit]);
+        committed.map_err(|e| Failure::from_runtime(e, &self.document, "destination"))?;
         // Another stream may follow.
         self.session.finish();
         progress.seq += 1;

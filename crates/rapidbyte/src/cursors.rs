@@ -202,6 +202,16 @@ impl Cursors {
         progress.map_err(|failure| self.redacted(failure))
     }
 
+    /// Fences all runs of a stream, and returns its progress: only a run that begins later can change it. An epoch of 0
+    /// means that the destination does not fence runs of this target.
+    ///
+    /// # Errors
+    /// Errors of the destination.
+    pub fn fence(&mut self, stream: &str) -> Result<TargetProgress, Failure> {
+        let progress = self.cursors.fence(stream);
+        progress.map_err(|failure| self.redacted(failure))
+    }
+
     /// Refuses to move cursors while a run of the pipeline is active, because the move fences that run. With `force`
     /// it only names the run.
     ///

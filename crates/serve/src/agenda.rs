@@ -131,6 +131,22 @@ impl Agenda {
         }
     }
 
+    /// Keeps a stream from running. False if a thread has it.
+    pub fn hold(&mut self, key: &Key) -> bool {
+        let standing = self.streams.entry(key.clone()).or_default();
+        !std::mem::replace(&mut standing.is_running, true)
+    }
+
+    /// A stream that was held may run again.
+    pub fn release(&mut self, key: &Key) {
+        let standing = self.streams.entry(key.clone()).or_default();
+        standing.is_running = false;
+        if std::mem::take(&mut standing.is_due_again) && !standing.is_due {
+            standing.is_due = true;
+            self.ready.push_back(key.clone());
+        }
+    }
+
     /// The run of a stream waits for jobs, or has some again.
     pub fn rests(&mut self, key: &Key, rests: bool) {
         if let Some(standing) = self.streams.get_mut(key) {
@@ -166,8 +182,16 @@ impl Agenda {
         while let Some(first) = self.later.first_entry().filter(|first| *first.key() <= now) {
             self.ready.extend(first.remove());
         }
-        let Some(key) = self.ready.pop_front() else {
-            return Next::Wait(self.later.keys().next().copied());
+        let key = loop {
+            let Some(key) = self.ready.pop_front() else {
+                return Next::Wait(self.later.keys().next().copied());
+            };
+            let standing = self.streams.entry(key.clone()).or_default();
+            if !standing.is_running {
+                break key;
+            }
+            // Somebody holds it, and gives it back.
+            (standing.is_due, standing.is_due_again) = (false, true);
         };
         let standing = self.streams.entry(key.clone()).or_default();
         (standing.is_due, standing.is_running) = (false, true);

@@ -7,7 +7,7 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::runs::RunsError;
 use crate::store::{Spent, StoreError};
@@ -63,24 +63,9 @@ impl Refusal {
         }
     }
 
-    /// Its status.
-    pub fn status(&self) -> StatusCode {
-        self.status
-    }
-
     /// Its code.
     pub fn code(&self) -> &'static str {
         self.code
-    }
-
-    /// What happened.
-    pub fn message(&self) -> &str {
-        &self.message
-    }
-
-    /// What to do next.
-    pub fn hint(&self) -> &'static str {
-        self.hint
     }
 
     /// The same about one part of a request, counted from 1. The parts are jobs together, or not at all.
@@ -214,19 +199,31 @@ impl From<RunsError> for Refusal {
     }
 }
 
+/// An error as JSON, with its code, what happened and what to do next. Answers have it as an extension, for those that show
+/// it as a page.
+#[derive(Debug, Clone)]
+pub struct Told(pub Value);
+
+impl Told {
+    /// The answer.
+    pub fn into_response(self, status: StatusCode) -> Response {
+        let body = json!({ "status": "error", "error": self.0 });
+        let mut response = (status, Json(body)).into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let body = json!({
-            "status": "error",
-            "error": { "code": self.code, "message": self.message, "hint": self.hint },
-        });
-        let mut response = (self.status, Json(body)).into_response();
+        let error = json!({ "code": self.code, "message": self.message, "hint": self.hint });
+        let mut response = Told(error).into_response(self.status);
         if let Some(seconds) = self.retry_after {
             response
                 .headers_mut()
                 .insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        // For those that count it, or show it as a page.
+        // For those that count it.
         response.extensions_mut().insert(self);
         response
     }

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::answer::{Json, Refusal};
+use crate::answer::{Refusal, Told};
 use crate::ingest::Shared;
 use crate::jobs::unknown_pipeline;
 use crate::queue;
@@ -124,10 +124,7 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         match self {
             Self::Refused(refusal) => refusal.into_response(),
-            Self::Failed(failure) => {
-                let body = json!({ "status": "error", "error": failure });
-                (status_of(&failure), Json(body)).into_response()
-            }
+            Self::Failed(failure) => Told(json!(failure)).into_response(status_of(&failure)),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! `/v1/jobs`: which jobs there are, and what an operator does with one.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -11,11 +13,14 @@ use tokio::task::spawn_blocking;
 
 use crate::access::Granted;
 use crate::answer::{Json, Refusal};
+use crate::call::{self, Problem};
 use crate::ingest::{Shared, answer, media_type};
 use crate::request::{Asked, Kind, LIMIT, MAX_NUMBER, PAGE, Parameters, Place};
 use crate::store::{Body as Kept, Job, JobFilter, JobState, Touched};
 use crate::tokens::Action;
 
+/// The longest time in which a destination says whether it has the rows of a job.
+const CANCEL_LIMIT: Duration = Duration::from_secs(60);
 /// Bytes of a spooled body that are read at a time.
 const READ_BYTES: usize = 64 << 10;
 
@@ -129,15 +134,26 @@ fn stream(file: std::fs::File) -> Body {
     Body::from_stream(pieces)
 }
 
-/// Cancels a job that no run has had.
+/// Cancels a job. If a run has had it, the destination is asked whether it has the rows.
 pub(crate) async fn cancel(
     State(shared): State<Shared>,
     Place(id): Place<String>,
     granted: Granted,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Problem> {
     let job = find(&shared, &id, &granted, Action::Operate).await?;
-    let touched = shared.store.cancel(job.id).await?;
-    outcome(touched, &id, StatusCode::OK)
+    let mut touched = shared.store.cancel(job.id).await.map_err(Refusal::from)?;
+    if let (Touched::Running(job), Some(notice)) = (&touched, &shared.notice) {
+        let all = shared.pipelines.as_ref().map(|pipelines| pipelines.all());
+        let known = all.as_ref().and_then(|all| all.known.get(&job.pipeline));
+        if let Some(of_queue) = known.and_then(|known| known.pipeline.of_queue(&job.stream)) {
+            let (notice, job) = (notice.clone(), job.clone());
+            touched = call::call(of_queue, CANCEL_LIMIT, move |pipeline, control| {
+                notice.cancel(pipeline, &job, control)
+            })
+            .await?;
+        }
+    }
+    Ok(outcome(touched, &id, StatusCode::OK)?)
 }
 
 /// Makes a new job with the body of one that has ended.

@@ -35,7 +35,7 @@ use rapidbyte_page::escape::html as escape;
 use rapidbyte_page::{STYLE, section};
 use serde_json::Value;
 
-use crate::answer::Refusal;
+use crate::answer::Told;
 use crate::ingest::Shared;
 use crate::store::now_ms;
 use table::Table;
@@ -124,30 +124,32 @@ pub async fn show_refusals(request: Request, next: Next) -> Response {
         .and_then(|accepted| accepted.to_str().ok())
         .is_some_and(|accepted| accepted.contains("text/html"));
     let response = next.run(request).await;
-    let refusal = response.extensions().get::<Refusal>().cloned();
-    let Some(refusal) = refusal.filter(|_| accepts_html && !is_for_programs) else {
+    let told = response.extensions().get::<Told>().cloned();
+    let Some(Told(error)) = told.filter(|_| accepts_html && !is_for_programs) else {
         return response;
     };
     let (mut parts, _) = response.into_parts();
     parts.headers.remove(CONTENT_LENGTH);
     let kind = HeaderValue::from_static("text/html; charset=utf-8");
     parts.headers.insert(CONTENT_TYPE, kind);
-    Response::from_parts(parts, of_refusal(&refusal).into())
+    let page = of_error(parts.status, &error);
+    Response::from_parts(parts, page.into())
 }
 
-fn of_refusal(refusal: &Refusal) -> String {
-    let title = match refusal.status() {
+fn of_error(status: StatusCode, error: &Value) -> String {
+    let title = match status {
         StatusCode::NOT_FOUND => "Not found",
         StatusCode::UNAUTHORIZED => "Token required",
         StatusCode::FORBIDDEN => "Not allowed",
         StatusCode::CONFLICT => "Not now",
         _ => "The request failed",
     };
+    let text = |key: &str| escape(error[key].as_str().unwrap_or_default());
     let body = format!(
         "<h1>{title}</h1>\n<section class=\"failure\">\n<h2>{}</h2>\n<p>{}</p>\n<p>{}</p>\n</section>\n",
-        escape(refusal.code()),
-        escape(refusal.message()),
-        escape(refusal.hint()),
+        text("code"),
+        text("message"),
+        text("hint"),
     );
     let page = Page {
         title,

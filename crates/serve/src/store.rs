@@ -468,21 +468,26 @@ impl Store {
             let Some(job) = found(transaction, id)? else {
                 return Ok(Touched::Unknown);
             };
-            if job.state != JobState::Pending {
-                return Ok(Touched::NotNow(job));
-            }
             let sql = "SELECT coalesce((SELECT tried FROM stream WHERE pipeline = ?1 AND stream = ?2), 0)";
             let tried: i64 =
                 transaction.query_row(sql, [&job.pipeline, &job.stream], |row| row.get(0))?;
-            if id <= tried {
-                return Ok(Touched::Running(job));
+            match job.state == JobState::Pending && id <= tried {
+                true => Ok(Touched::Running(job)),
+                false => cancel(transaction, held, job),
             }
-            let sql = "UPDATE job SET state = 'cancelled', ended = ?2 WHERE id = ?1";
-            transaction.execute(sql, params![id, now_ms()])?;
-            held.end(1, job.bytes);
-            touched(transaction, id)
         })?;
         changed.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Cancels a job that a run has had, after the destination has said that it does not have the rows.
+    ///
+    /// # Errors
+    /// `Sqlite`, `Busy` and `Closed`.
+    pub fn cancel_fenced(&self, id: i64) -> Result<Touched, StoreError> {
+        self.change_now(move |transaction, held| match found(transaction, id)? {
+            Some(job) => cancel(transaction, held, job),
+            None => Ok(Touched::Unknown),
+        })
     }
 
     /// Makes a new job with the body of one that has ended.
@@ -591,6 +596,16 @@ fn found(connection: &Connection, id: i64) -> Result<Option<Job>, StoreError> {
 
 fn touched(transaction: &Transaction<'_>, id: i64) -> Result<Touched, StoreError> {
     Ok(found(transaction, id)?.map_or(Touched::Unknown, Touched::Done))
+}
+
+fn cancel(transaction: &Transaction<'_>, held: &mut Held, job: Job) -> Result<Touched, StoreError> {
+    if job.state != JobState::Pending {
+        return Ok(Touched::NotNow(job));
+    }
+    let sql = "UPDATE job SET state = 'cancelled', ended = ?2 WHERE id = ?1";
+    transaction.execute(sql, params![job.id, now_ms()])?;
+    held.end(1, job.bytes);
+    touched(transaction, job.id)
 }
 
 fn begin_stream(

@@ -3,6 +3,7 @@
 //! A stream has one run at a time, and several streams run at once. A run goes on while its stream has jobs ([`live`]). A run that fails because of its data is split by job,
 //! until the job that cannot be moved is alone: it is dead, and the others go on. Any other failure is tried again.
 
+mod cancel;
 mod live;
 
 use std::collections::HashMap;
@@ -57,6 +58,8 @@ struct Shared {
     changed: Condvar,
     /// For the thread that forgets, so that it takes no call from those that run.
     ending: Condvar,
+    /// For those that wait for a stream: a turn has ended.
+    freed: Condvar,
     /// Runs at a time.
     threads: usize,
     /// The runs at work.
@@ -143,6 +146,7 @@ impl Work {
             agenda: Mutex::default(),
             changed: Condvar::new(),
             ending: Condvar::new(),
+            freed: Condvar::new(),
             threads: runs,
             live: Mutex::default(),
             runs: AtomicU64::new(0),
@@ -335,6 +339,7 @@ impl Shared {
             self.agenda().ended(key, turn, Instant::now());
             // For a thread that waits for work, and for one that waits for the end.
             self.changed.notify_all();
+            self.freed.notify_all();
         }
     }
 

@@ -9,6 +9,7 @@ use super::jobs::of_state;
 use super::{Entry, Live, Page, button, escape, failure, link, link_of_pipeline, properties, when};
 use crate::access::Granted;
 use crate::answer::Refusal;
+use crate::call::Problem;
 use crate::ingest::Shared;
 use crate::jobs::{self, find};
 use crate::request::Place;
@@ -50,7 +51,7 @@ pub(super) async fn cancel(
     State(shared): State<Shared>,
     Place(id): Place<String>,
     granted: Granted,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Problem> {
     let answer = jobs::cancel(State(shared), Place(id), granted).await?;
     Ok(shown(&answer))
 }

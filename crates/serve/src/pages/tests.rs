@@ -207,12 +207,10 @@ fn hostile_text_is_escaped_on_every_page() {
         job::content(&job(JobState::Pending), true),
         connectors::reach(&[("p", &known)]),
         settings::content(&settings, true),
-        of_refusal(&Refusal::new(
+        of_error(
             StatusCode::NOT_FOUND,
-            "unknown_job",
-            HOSTILE,
-            "",
-        )),
+            &json!({ "code": HOSTILE, "message": HOSTILE, "hint": HOSTILE }),
+        ),
         Page {
             title: HOSTILE,
             entry: None,

@@ -532,6 +532,53 @@ fn a_queue_goes_on_from_another_one_but_two_at_once_stop() {
 }
 
 #[test]
+fn a_job_that_a_run_has_had_is_cancelled_if_its_rows_are_not_committed() {
+    let database = shared().database();
+    let sql = "CREATE TABLE orders (id int8, name text); \
+               CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
+               $$ BEGIN IF NEW.id = 2 THEN RAISE 'not now' USING ERRCODE = 'XX000'; END IF; RETURN NEW; END $$; \
+               CREATE TRIGGER refuse BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION refuse()";
+    database.client().batch_execute(sql).expect("a table");
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path(), &database.url());
+    let mut client = Client::new(server.address());
+    let first = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}");
+    assert_eq!(first.status, 200, "{}", first.body);
+    for id in 2..=3 {
+        let body = format!("{{\"id\":{id}}}");
+        assert_eq!(client.post(ROWS, JSON_LINES, body.as_bytes()).status, 202);
+    }
+    problem(&mut client);
+    let cancelled = client.post("/v1/jobs/2/cancel", "", b"");
+    assert_eq!(
+        (cancelled.status, &cancelled.body["job"]["state"]),
+        (200, &"cancelled".into()),
+        "{}",
+        cancelled.body
+    );
+    let retry = "/v1/pipelines/orders/streams/orders/retry";
+    assert_eq!(client.post(retry, "", b"").status, 202);
+    let last = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":4}");
+    assert_eq!(last.status, 200, "{}", last.body);
+    assert_eq!(ids(&database), [1, 3, 4]);
+    // As if the server had been killed before it wrote down what was committed.
+    let store = rusqlite::Connection::open(folder.path().join("server/jobs.db"));
+    let store = store.expect("the store");
+    let sql = "UPDATE job SET state = 'pending', ended = NULL WHERE id = 3";
+    assert_eq!(store.execute(sql, []), Ok(1));
+    let refused = client.post("/v1/jobs/3/cancel", "", b"");
+    assert_eq!(
+        (refused.status, &refused.body["error"]["code"]),
+        (409, &"job_state".into()),
+        "{}",
+        refused.body
+    );
+    assert_eq!(client.get("/v1/jobs/3").body["job"]["state"], "done");
+    assert_eq!(ids(&database), [1, 3, 4]);
+    server.stop();
+}
+
+#[test]
 fn streams_of_one_pipeline_run_at_once() {
     let database = shared().database();
     let folder = tempfile::tempdir().expect("a folder");

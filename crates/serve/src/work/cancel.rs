@@ -1,0 +1,108 @@
+//! Cancels a job that a run has had: its rows may be committed, so the destination is asked first.
+//!
+//! No run of the stream begins meanwhile. The destination fences the runs before, so that none of them can still commit,
+//! and then its cursor says for good whether it has the rows.
+
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use rapidbyte::{Class, Control, Failure, Pipeline};
+
+use super::{Notice, Shared};
+use crate::agenda::Key;
+use crate::queue::Segment;
+use crate::store::{Job, StoreError, Touched, Tried};
+
+/// The longest wait for the run that has the stream.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Keeps a stream from running.
+struct Hold<'a>(&'a Shared, &'a Key);
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.agenda().release(self.1);
+        self.0.changed.notify_all();
+        self.0.freed.notify_all();
+    }
+}
+
+impl Notice {
+    /// Cancels a job that a run has had, unless the destination has its rows: then it is done. Waits until the run has
+    /// ended, and for the destination.
+    ///
+    /// # Errors
+    /// `job_running` where a run has the stream for too long, or where the destination does not fence runs; errors of the
+    /// destination and of the store.
+    pub fn cancel(
+        &self,
+        pipeline: &Pipeline,
+        job: &Job,
+        control: &Control,
+    ) -> Result<Touched, Failure> {
+        let work = &*self.0;
+        let key = (job.pipeline.clone(), job.stream.clone());
+        let _hold = work.hold(&key)?;
+        let of_store = |error: StoreError| {
+            let failure = Failure::new(Class::Environment, "store_failed", error);
+            failure.hint("send it again")
+        };
+        let tried = work.store.tried(&key.0, &key.1).map_err(of_store)?;
+        if let Some(done) = work.fenced(pipeline, &key, &tried, control)? {
+            let marked = work.store.done_through(&key.0, &key.1, done);
+            marked.map_err(of_store)?;
+        }
+        let touched = work.store.cancel_fenced(job.id);
+        let touched = touched.map_err(of_store)?;
+        work.ended.send_replace(());
+        Ok(touched)
+    }
+}
+
+impl Shared {
+    /// Keeps a stream from running, as soon as its run has ended.
+    fn hold<'a>(&'a self, key: &'a Key) -> Result<Hold<'a>, Failure> {
+        let until = Instant::now() + PATIENCE;
+        let idle = self.live().get(key).cloned();
+        if let Some(idle) = idle.filter(|live| live.idle_since().is_some()) {
+            idle.end();
+        }
+        let mut agenda = self.agenda();
+        while !agenda.hold(key) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(running("a run has the job"));
+            }
+            let waited = self.freed.wait_timeout(agenda, left);
+            agenda = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(Hold(self, key))
+    }
+
+    /// Fences all runs of a stream that is held, and returns the last job that the destination has, if its cursor tells.
+    fn fenced(
+        &self,
+        pipeline: &Pipeline,
+        (_, stream): &Key,
+        tried: &Tried,
+        control: &Control,
+    ) -> Result<Option<i64>, Failure> {
+        let mut cursors = self.engine.cursors(pipeline, None, true, control)?;
+        let progress = cursors.fence(stream)?;
+        if progress.epoch == 0 {
+            return Err(running(
+                "the destination does not fence the run that had the job",
+            ));
+        }
+        let cursor = progress.cursor;
+        let job = cursor.and_then(|cursor| Segment::job_of(&cursor, &tried.queue));
+        // A cursor of another queue, or of jobs that this store does not know: the stream waits for an operator, who
+        // cancels the jobs whose rows the destination has.
+        Ok(job.filter(|job| *job <= tried.tried))
+    }
+}
+
+fn running(text: &str) -> Failure {
+    Failure::new(Class::Busy, "job_running", text)
+        .hint("wait until the job is done or dead, or cancel it later")
+}
