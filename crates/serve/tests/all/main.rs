@@ -2,6 +2,7 @@
 
 mod access;
 mod ingest;
+mod limits;
 mod live;
 mod multipart;
 mod notify;

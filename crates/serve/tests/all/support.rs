@@ -80,7 +80,19 @@ pub fn request(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
 
 /// Runs this program with one test, which starts a server and prints its address.
 pub fn spawn(test: &str, variables: &[(&str, &OsStr)]) -> (Child, SocketAddr) {
-    let mut child = Command::new(std::env::current_exe().expect("a program"))
+    spawn_behind(&[], test, variables)
+}
+
+/// The same, behind a command that runs the program in its place.
+pub fn spawn_behind(
+    before: &[&OsStr],
+    test: &str,
+    variables: &[(&str, &OsStr)],
+) -> (Child, SocketAddr) {
+    let program = std::env::current_exe().expect("a program");
+    let words = [before, &[program.as_os_str()]].concat();
+    let mut child = Command::new(words[0])
+        .args(&words[1..])
         .args(["--exact", test, "--nocapture"])
         .envs(variables.iter().copied())
         .stdout(Stdio::piped())
