@@ -49,6 +49,14 @@ pub enum Event<'a> {
         /// The cursor that was committed with them. `None` for a full refresh.
         cursor: Option<&'a str>,
     },
+    /// The destination has changed the columns of a stream's target, before it writes rows. The change stays whatever
+    /// happens next.
+    SchemaChanged {
+        /// The stream.
+        stream: &'a str,
+        /// The statements that changed the target. A [`Event::Log`] tells each, too.
+        statements: &'a [String],
+    },
     /// A transient failure: the work is retried after a pause.
     Retrying {
         /// The stream. `None` while the run is planned.
@@ -121,6 +129,7 @@ impl Event<'_> {
                 let text = format!("committed {}", rapidbyte_wire::counted(rows, "row"));
                 (ENGINE, Some(stream), Level::Debug, text)
             }
+            Self::SchemaChanged { .. } => return None,
             Self::Retrying {
                 stream, message, ..
             } => (ENGINE, stream, Level::Warn, message.to_owned()),

@@ -151,10 +151,17 @@ impl Ledger<'_> {
 
     /// The destination has changed the columns of a stream's target.
     pub(crate) fn changed(&self, stream: &str, statements: Vec<String>) {
+        if statements.is_empty() {
+            return;
+        }
         for statement in &statements {
             let text = format!("the target was changed: {statement}");
             self.host.log(Some(stream), Level::Info, &text);
         }
+        self.host.tell(&Event::SchemaChanged {
+            stream,
+            statements: &statements,
+        });
         self.tally(stream, |tally| tally.changes.extend(statements));
     }
 

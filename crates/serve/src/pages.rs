@@ -4,6 +4,7 @@
 //! ours is escaped. A page works without its script, which
 //! only keeps it up to date.
 
+mod changes;
 mod connectors;
 mod job;
 mod jobs;
@@ -55,15 +56,17 @@ enum Entry {
     Pipelines,
     Runs,
     Jobs,
+    Changes,
     Connectors,
     Settings,
 }
 
 impl Entry {
-    const ALL: [(Self, &str, &str); 5] = [
+    const ALL: [(Self, &str, &str); 6] = [
         (Self::Pipelines, "/", "Pipelines"),
         (Self::Runs, "/runs", "Runs"),
         (Self::Jobs, "/jobs", "Jobs"),
+        (Self::Changes, "/changes", "Changes"),
         (Self::Connectors, "/connectors", "Connectors"),
         (Self::Settings, "/settings", "Settings"),
     ];
@@ -104,6 +107,7 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/jobs/{id}/replay", post(job::replay))
         .route("/jobs/{id}/cancel", post(job::cancel))
         .route("/jobs/{id}/discard", post(job::discard))
+        .route("/changes", get(changes::list))
         .route("/connectors", get(connectors::list))
         .route("/settings", get(settings::show))
         .route("/app.js", get(script))

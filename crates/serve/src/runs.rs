@@ -8,6 +8,7 @@
 //!
 //! [`messages`] has the messages of `notify`, which are rows of the same file ([`outbox`]). [`deliver`] sends them.
 
+mod changes;
 mod deliver;
 mod http;
 mod live;
@@ -36,6 +37,7 @@ use crate::store::now_ms;
 
 pub use record::{Options, Run, RunState, Trigger};
 
+pub(crate) use changes::{Change, ChangeFilter};
 pub use http::routes;
 pub(crate) use http::{checked, end_early, find, queue};
 use live::Live;
@@ -230,13 +232,13 @@ impl Runs {
         for number in 0..threads {
             runs.spawn(&format!("pipeline-{number}"), Shared::work)?;
         }
-        runs.spawn(TIMER, Shared::keep_time)?;
+        runs.spawn(TIMER, |shared| shared.keep_time())?;
         runs.shared.told(told);
-        runs.spawn("notify", Shared::deliver)?;
+        runs.spawn("notify", |shared| shared.deliver())?;
         Ok(runs)
     }
 
-    fn spawn(&self, name: &str, work: fn(&Shared)) -> Result<(), RunsError> {
+    fn spawn(&self, name: &str, work: fn(&Arc<Shared>)) -> Result<(), RunsError> {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name(name.into());
         let thread = thread.spawn(move || work(&shared));

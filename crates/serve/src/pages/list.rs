@@ -76,12 +76,12 @@ pub(super) fn pipelines_of(
 }
 
 impl List {
-    /// The form that chooses a pipeline and a state.
+    /// The form that chooses a pipeline and, if the entries have states, one of them.
     pub(super) fn filters<'s>(
         self,
         asked: &Query,
         choices: &[&str],
-        states: impl Iterator<Item = &'s str>,
+        states: impl IntoIterator<Item = &'s str>,
     ) -> String {
         let option = |value: &str, text: &str, chosen: &str| {
             let selected = if value == chosen { " selected" } else { "" };
@@ -97,15 +97,21 @@ impl List {
         for name in chosen.into_iter().chain(choices.iter().copied()) {
             pipelines += &option(name, name, &asked.pipeline);
         }
-        let mut options = option("", "all", &asked.state);
-        for state in states {
-            options += &option(state, state, &asked.state);
-        }
+        let states = states.into_iter();
+        let states: String = states
+            .map(|state| option(state, state, &asked.state))
+            .collect();
+        let states = match states.is_empty() {
+            true => states,
+            false => format!(
+                "<div><label for=\"state\">State</label><select id=\"state\" name=\"state\">{}{states}</select></div>\n",
+                option("", "all", &asked.state)
+            ),
+        };
         format!(
             "<form class=\"filters\" action=\"{}\">\n\
              <div><label for=\"pipeline\">Pipeline</label><select id=\"pipeline\" name=\"pipeline\">{pipelines}</select></div>\n\
-             <div><label for=\"state\">State</label><select id=\"state\" name=\"state\">{options}</select></div>\n\
-             <button>Show</button>\n</form>\n",
+             {states}<button>Show</button>\n</form>\n",
             self.path
         )
     }

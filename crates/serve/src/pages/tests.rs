@@ -11,7 +11,7 @@ use super::pipelines::States;
 use super::*;
 use crate::agenda::Standing;
 use crate::registry::{Broken, Everything, Known, Reach};
-use crate::runs::{AtWork, Options, Run, RunState, Trigger};
+use crate::runs::{AtWork, Change, Options, Run, RunState, Trigger};
 use crate::server::Settings;
 use crate::store::{Job, JobState, StreamState};
 
@@ -205,6 +205,14 @@ fn hostile_text_is_escaped_on_every_page() {
             [HOSTILE].into_iter(),
         ),
         job::content(&job(JobState::Pending), true),
+        changes::table(&[Change {
+            id: 1,
+            pipeline: HOSTILE.into(),
+            stream: HOSTILE.into(),
+            run: Some(7),
+            at_ms: 0,
+            statement: HOSTILE.into(),
+        }]),
         connectors::reach(&[("p", &known)]),
         settings::content(&settings, true),
         of_error(

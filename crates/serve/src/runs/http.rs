@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+use super::changes;
 use super::live::Live;
 use super::record::{Options, Run, RunState};
 use super::store::{Filter, Submitted};
@@ -39,7 +40,7 @@ const TICK: Duration = Duration::from_secs(1);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const LAST_EVENT: &str = "last-event-id";
 
-/// The routes of runs, with their state: `/v1/runs`, and `/v1/pipelines/{name}/runs`.
+/// The routes of runs, with their state: `/v1/runs`, `/v1/pipelines/{name}/runs` and `/v1/changes`.
 pub fn routes(runs: Arc<Runs>) -> Router {
     Router::new()
         .route("/v1/runs", get(list))
@@ -47,6 +48,7 @@ pub fn routes(runs: Arc<Runs>) -> Router {
         .route("/v1/runs/{id}/cancel", post(cancel))
         .route("/v1/runs/{id}/events", get(events))
         .route("/v1/pipelines/{name}/runs", post(begin))
+        .route("/v1/changes", get(changes::get))
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(runs)
 }

@@ -175,15 +175,34 @@ pub(super) fn join(earlier: &mut Value, later: &Value) {
     earlier["queue"]["dead_jobs"] = json!(dead.saturating_add(1));
 }
 
+/// Jobs of the queue have changed the target of a stream.
+pub(super) fn of_change(pipeline: &str, stream: &str, statements: &Value, now_ms: i64) -> Draft {
+    Draft {
+        event: Event::SchemaChange,
+        pipeline: pipeline.to_owned(),
+        stream: None,
+        content: json!({
+            "event": Event::SchemaChange.name(), "pipeline": pipeline, "server_time_ms": now_ms,
+            "queue": { "stream": stream, "dead_jobs": 0, "last_dead_job": null },
+            "schema_changes": [{ "stream": stream, "statements": statements }],
+        }),
+    }
+}
+
+/// Statements without the secrets of the pipeline, at most [`MAX_CHANGES`]. Long ones are cut.
+pub(super) fn statements_of(statements: &[String], pipeline: &Pipeline) -> Vec<String> {
+    let statements = statements.iter().take(MAX_CHANGES);
+    let redacted = statements.map(|statement| cut(&pipeline.redact(statement), MAX_STATEMENT));
+    redacted.collect()
+}
+
 /// The statements that changed targets, without the secrets of the pipeline. `None` if there are none.
 pub(super) fn changes_of(reports: &[StreamReport], pipeline: &Pipeline) -> Option<Value> {
     let mut left = MAX_CHANGES;
     let mut changes = Vec::new();
     for stream in reports {
-        let statements = stream.schema_changes.iter().take(left);
-        let statements: Vec<String> = statements
-            .map(|statement| cut(&pipeline.redact(statement), MAX_STATEMENT))
-            .collect();
+        let mut statements = statements_of(&stream.schema_changes, pipeline);
+        statements.truncate(left);
         if statements.is_empty() {
             continue;
         }

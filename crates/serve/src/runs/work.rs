@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use rapidbyte::{Cancel, Class, Control, Failure, History, Narrowing, Pipeline, RunOptions};
+use rapidbyte::{Cancel, Class, Control, Event, Failure, History, Narrowing, Pipeline, RunOptions};
 
 use super::live::{Live, LogLine};
 use super::messages::{Wanted, changes_of};
@@ -24,7 +24,7 @@ struct Begun {
 
 impl Shared {
     /// Runs what is queued, until the end.
-    pub(super) fn work(&self) {
+    pub(super) fn work(self: &Arc<Self>) {
         loop {
             let queued = {
                 let agenda = self.agenda();
@@ -83,7 +83,7 @@ impl Shared {
     }
 
     /// Moves the rows of a run, and records its end.
-    fn run(&self, begun: &Begun) {
+    fn run(self: &Arc<Self>, begun: &Begun) {
         let id = begun.run.id;
         let ended = catch_unwind(AssertUnwindSafe(|| self.outcome(begun)));
         let mut outcome = ended.unwrap_or_else(|_| {
@@ -132,7 +132,7 @@ impl Shared {
         self.queued();
     }
 
-    fn outcome(&self, begun: &Begun) -> Outcome {
+    fn outcome(self: &Arc<Self>, begun: &Begun) -> Outcome {
         let Begun { run, cancel, live } = begun;
         let Some(pipeline) = self.pipelines.pipeline(&run.pipeline) else {
             let text = format!(
@@ -161,10 +161,14 @@ impl Shared {
             self.limit(run.id, Duration::from_secs(seconds));
         }
         let control = {
-            let (live, pipeline) = (Arc::clone(live), pipeline.clone());
-            Control::default()
-                .cancel(cancel)
-                .on_event(move |event| live.take(event, &pipeline))
+            let (live, pipeline, id) = (Arc::clone(live), pipeline.clone(), run.id);
+            let shared = Arc::clone(self);
+            Control::default().cancel(cancel).on_event(move |event| {
+                if let Event::SchemaChanged { stream, statements } = event {
+                    shared.target_changed(&pipeline, Some(id), stream, statements);
+                }
+                live.take(event, &pipeline);
+            })
         };
         match self.move_rows(&pipeline, run, &control, live) {
             Ok(outcome) => outcome,

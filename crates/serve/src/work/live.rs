@@ -206,10 +206,18 @@ impl Live {
         self.changed.notify_all();
     }
 
-    /// The destination has these rows with this cursor.
+    /// The destination has these rows with this cursor, or has changed the target.
     pub(super) fn take_event(&self, event: &Event<'_>) {
-        let Event::Committed { rows, cursor, .. } = event else {
-            return;
+        let (rows, cursor) = match event {
+            Event::Committed { rows, cursor, .. } => (rows, cursor),
+            Event::SchemaChanged { statements, .. } => {
+                if let Some(pipeline) = self.work.pipelines.get(&self.key.0) {
+                    let messages = &self.work.messages;
+                    messages.queue_changed(&pipeline, &self.key.1, statements);
+                }
+                return;
+            }
+            _ => return,
         };
         let job = cursor.and_then(|cursor| Segment::job_of(cursor, &self.tried.queue));
         let is_all = |taken: &Taken| job == Some(taken.last);

@@ -5,6 +5,7 @@ use std::path::Path;
 use rapidbyte::{Engine, Environment, Pipeline};
 use rapidbyte_serve::{Log, Pipelines, Server, Settings};
 use rapidbyte_testkit::postgres::{Database, shared};
+use serde_json::Value;
 
 use crate::support::Client;
 
@@ -83,6 +84,14 @@ fn commits_of_a_stream_share_a_session_until_its_columns_change() {
     send(&mut client, "a", "{\"id\":7,\"x\":70}");
     send(&mut client, "a", "{\"id\":8,\"x\":80}");
     assert_eq!(sessions(&database), [6, 2]);
+    let changes = &client.get("/v1/changes?pipeline=p").body["changes"];
+    assert_eq!(changes.as_array().map(Vec::len), Some(1), "{changes}");
+    let statement = changes[0]["statement"].as_str().unwrap_or_default();
+    assert!(statement.ends_with(" x bigint"), "{changes}");
+    assert_eq!(
+        (&changes[0]["stream"], &changes[0]["run"]),
+        (&"a".into(), &Value::Null)
+    );
     let ids: Vec<_> = (1..=8).map(Some).collect();
     assert_eq!(column(&database, "a", "id"), ids);
     let x = column(&database, "a", "x");

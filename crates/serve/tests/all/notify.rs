@@ -403,6 +403,57 @@ fn a_run_that_changes_columns_is_told_with_the_statements() {
     );
     changed.answer("200 OK");
     until(&mut client, "copy", |notify| notify["waiting"] == 0);
+    // The page and the API have it without notify, too.
+    let changes = &client.get("/v1/changes").body["changes"];
+    assert_eq!(
+        (&changes[0]["run"], &changes[0]["statement"]),
+        (&json!(2), &json!(statement)),
+        "{changes}"
+    );
+    assert_eq!(
+        client.get("/v1/changes?before=1").body["changes"],
+        json!([])
+    );
+    server.stop();
+}
+
+#[test]
+fn a_queue_tells_of_a_change_of_its_target() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let hook = Hook::new();
+    let url = hook.url("/changed");
+    let text = format!(
+        "version: 1\npipeline: q\nsource: {{ use: ingest, streams: [s] }}\n\
+         destination: {{ use: dest-postgres, config: {{ url: \"{}\" }}, write_mode: append }}\n\
+         notify: {{ schema_change: \"{url}\" }}\n",
+        database.url()
+    );
+    let server = start(folder.path(), &text, Log::default());
+    let mut client = Client::new(server.address());
+    let path = "/v1/ingest/q/s?wait=true";
+    let json_lines = "Content-Type: application/x-ndjson\r\n";
+    for body in ["{\"id\":1}", "{\"id\":2,\"x\":2}"] {
+        let answer = client.post(path, json_lines, body.as_bytes());
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    }
+    let changed = hook.next();
+    assert_eq!(changed.header("rapidbyte-event"), Some("schema_change"));
+    let body = changed.json();
+    assert_eq!(
+        (
+            &body["queue"]["stream"],
+            &body["schema_changes"][0]["stream"]
+        ),
+        (&json!("s"), &json!("s")),
+        "{body:#}"
+    );
+    let statement = body["schema_changes"][0]["statements"][0].as_str();
+    assert!(
+        statement.is_some_and(|text| text.ends_with(" x bigint")),
+        "{body:#}"
+    );
+    changed.answer("200 OK");
     server.stop();
 }
 

@@ -146,6 +146,7 @@ fn pages_show_jobs_and_their_forms_work() {
                 "<dt>line</dt><dd>1</dd>",
             ],
         ),
+        ("/changes", &["Schema changes", "No run has changed"]),
         ("/connectors", &["dest-postgres", "source-file", "connect"]),
         ("/settings", &["127.0.0.1:0", "10.0 GiB", "14 days"]),
     ] {
@@ -302,21 +303,27 @@ fn a_token_sees_the_pages_of_its_scopes() {
         "/jobs",
         "/jobs?pipeline=orders",
         "/jobs/1",
+        "/changes",
+        "/changes?pipeline=orders",
         "/connectors",
         "/settings",
         "/metrics",
     ];
     for (who, headers, expected) in [
-        ("nobody", HTML, [401; 8]),
-        ("read", &reader, [200; 8]),
-        ("operate", &operator, [200; 8]),
+        ("nobody", HTML, [401; 10]),
+        ("read", &reader, [200; 10]),
+        ("operate", &operator, [200; 10]),
         (
             "read:others",
             &others,
-            [200, 403, 200, 403, 404, 200, 403, 403],
+            [200, 403, 200, 403, 404, 200, 403, 200, 403, 403],
         ),
         // Who sends a job may follow it.
-        ("ingest", &writer, [200, 403, 403, 403, 200, 200, 403, 403]),
+        (
+            "ingest",
+            &writer,
+            [200, 403, 403, 403, 200, 403, 403, 200, 403, 403],
+        ),
     ] {
         let found = paths.map(|path| get(address, path, headers).status);
         assert_eq!(found, expected, "{who}");

@@ -2,11 +2,11 @@
 
 use rusqlite::{Connection, Transaction};
 
-use super::super::outbox;
+use super::super::{changes, outbox};
 use super::{RunsError, transaction};
 
 /// The steps from an empty file to the tables of this version. A file has taken as many of them as its `user_version` says.
-const STEPS: [&str; 3] = [FIRST, WITH_LOGS, outbox::TABLES];
+const STEPS: [&str; 4] = [FIRST, WITH_LOGS, outbox::TABLES, changes::TABLES];
 
 const FIRST: &str = r#"
 -- Times are milliseconds since 1970.
