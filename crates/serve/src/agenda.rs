@@ -208,6 +208,8 @@ impl Agenda {
             standing.runs += 1;
             standing.rows += run.rows;
             standing.last = Some(run);
+            // The run may go on for long.
+            (standing.failures, standing.problem) = (0, None);
         }
     }
 

@@ -29,7 +29,8 @@ pub const SCHEMA: &str = "schema";
 /// The setting of a pipeline that says which bodies are known.
 const DEDUP: &str = "dedup";
 /// Settings of the reader that each request says, or the server.
-const OF_REQUESTS: [&str; 4] = ["path", "stream", "format", "compression"];
+const OF_REQUESTS: [&str; 4] = ["path", "stream", FORMAT, "compression"];
+const FORMAT: &str = "format";
 
 /// `dedup` in the configuration of the source: when a request is the same job as one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -314,10 +315,15 @@ impl Queue {
     }
 
     /// Begins with the segment that the feed has given. Returns false if it has other columns than those of the plan.
-    fn go_on(&mut self, stream: &str) -> Result<bool> {
+    fn go_on(&mut self, segment: &Segment) -> Result<bool> {
         let Some(read) = self.read.take() else {
             return Ok(false);
         };
+        let format = Value::from(segment.format.as_str());
+        if self.settings.get(FORMAT) != Some(&format) {
+            self.settings.insert(FORMAT.into(), format);
+            self.reader = None;
+        }
         // A session that has sampled bodies knows their columns, and does not look again.
         let is_declared = self.settings.contains_key(SCHEMA);
         let is_open = is_declared
@@ -330,7 +336,7 @@ impl Queue {
         }
         if !is_declared {
             let found = self.reader()?.discover(&read.request.forms)?;
-            let found = found.into_iter().find(|one| one.name == stream);
+            let found = found.into_iter().find(|one| one.name == segment.stream);
             if found.map(|one| one.schema) != *self.shared.columns() {
                 return Ok(false);
             }
@@ -469,7 +475,7 @@ impl SourceSession for Queue {
         let pattern = folder.join("*").to_string_lossy().into_owned();
         settings.insert("path".into(), pattern.into());
         settings.insert("stream".into(), stream.as_str().into());
-        settings.insert("format".into(), format.as_str().into());
+        settings.insert(FORMAT.into(), format.as_str().into());
         self.settings = settings;
         self.open_reader()
     }
@@ -547,7 +553,7 @@ impl SourceSession for Queue {
                     self.phase = match self.shared.feed.next(wait) {
                         Next::Nothing => return Ok(Event::Idle),
                         Next::End => Step::Ends,
-                        Next::Segment(segment) if self.go_on(&segment.stream)? => Step::Reads,
+                        Next::Segment(segment) if self.go_on(&segment)? => Step::Reads,
                         Next::Segment(_) => {
                             self.shared.feed.put_back();
                             Step::Ends

@@ -1,7 +1,8 @@
 //! The runs of the queue: pending jobs of one stream become one run.
 //!
-//! A stream has one run at a time, and several streams run at once. A run goes on while its stream has jobs ([`live`]). A run that fails because of its data is split by job,
-//! until the job that cannot be moved is alone: it is dead, and the others go on. Any other failure is tried again.
+//! A stream has one run at a time, and several streams run at once. A run goes on while its stream has jobs ([`live`]). If
+//! data stop a run, the job that the reader blames is dead; if it blames none, the jobs are split until the bad one is
+//! alone. The others go on. Any other failure is tried again.
 
 mod cancel;
 mod live;
@@ -385,10 +386,9 @@ impl Shared {
         let known = self.pipelines.get(pipeline);
         let of_queue = known.and_then(|known| known.of_queue(stream));
         let of_queue = of_queue.ok_or(Problem::NoPipeline)?;
-        let tried = self.store.tried(pipeline, stream)?;
         let tried = match is_reconciled {
-            true => tried,
-            false => self.reconcile(&of_queue, key, tried)?,
+            true => self.store.tried(pipeline, stream)?,
+            false => self.reconcile(&of_queue, key)?,
         };
         let Some((jobs, _)) = self.take(pipeline, stream)? else {
             return Ok(Turn::Empty);
@@ -400,7 +400,8 @@ impl Shared {
             tried: tried.tried.max(last.id),
             ..tried
         };
-        let (problem, left) = match self.run(&of_queue, key, &tried, &jobs, true) {
+        let all: Vec<&Pending> = jobs.iter().collect();
+        let (problem, left) = match self.run(&of_queue, key, &tried, &all, true) {
             Ok(()) => return Ok(Turn::More),
             Err(stopped) => stopped,
         };
@@ -408,7 +409,7 @@ impl Shared {
         let tried = match is_first {
             true => tried,
             // Other jobs are committed since, by this run or by another queue.
-            false => match self.reconcile(&of_queue, key, tried) {
+            false => match self.reconcile(&of_queue, key) {
                 Ok(tried) => tried,
                 Err(shared @ (Problem::Foreign | Problem::Restored { .. })) => return Err(shared),
                 Err(_) => return Err(problem),
@@ -427,12 +428,10 @@ impl Shared {
                 pending.take_while(|job| job.id <= last).collect()
             }
         };
-        let moved = match is_first || failure.connector.as_deref() == Some(READER) {
-            true => self.split(&of_queue, key, &tried, &jobs, &failure)?,
-            // The target may have changed since the run was planned: another one plans anew.
-            false => self.move_jobs(&of_queue, key, &tried, &jobs)?,
-        };
-        match moved {
+        // The target may have changed since a run that has gone on was planned: another one plans anew.
+        let is_known = is_first || failure.connector.as_deref() == Some(READER);
+        let failure = is_known.then_some(failure);
+        match self.move_jobs(&of_queue, key, &tried, &jobs, failure)? {
             Moved::All => Ok(Turn::More),
             Moved::Rest(problem) => Err(problem),
         }
@@ -465,12 +464,9 @@ impl Shared {
     ///
     /// # Errors
     /// `Foreign` and `Restored` where the destination does not tell which of the jobs it has.
-    fn reconcile(
-        &self,
-        pipeline: &Pipeline,
-        (name, stream): &Key,
-        tried: Tried,
-    ) -> Result<Tried, Problem> {
+    fn reconcile(&self, pipeline: &Pipeline, (name, stream): &Key) -> Result<Tried, Problem> {
+        // A run that goes on has had more jobs since it began.
+        let tried = self.store.tried(name, stream)?;
         let mut cursors = self
             .engine
             .cursors(pipeline, None, false, &self.control())?;
@@ -506,61 +502,81 @@ impl Shared {
         Control::default().cancel(&self.cancel)
     }
 
-    /// Moves these jobs in one run; if their data stop it, in two.
+    /// Moves these jobs in one run. If their data stop it, more runs find the jobs that cannot be moved: they are dead.
+    /// `failure` is the one of a run that had all of them.
     fn move_jobs(
         self: &Arc<Self>,
         pipeline: &Pipeline,
         key: &Key,
         tried: &Tried,
         jobs: &[Pending],
+        mut failure: Option<Box<Failure>>,
     ) -> Result<Moved, Problem> {
-        if jobs.is_empty() {
-            return Ok(Moved::All);
-        }
-        match self.run(pipeline, key, tried, jobs, false) {
-            Ok(()) => Ok(Moved::All),
-            Err((Problem::Run(failure), _)) if is_of_bodies(&failure, pipeline) => {
-                self.split(pipeline, key, tried, jobs, &failure)
+        // Inferred columns are those of all bodies of a run: alone, a body may have others.
+        let is_declared = pipeline.source_config().contains_key(SCHEMA);
+        let mut parts: Vec<Vec<&Pending>> = vec![jobs.iter().collect()];
+        while let Some(mut part) = parts.pop() {
+            if part.is_empty() {
+                continue;
             }
-            Err((problem @ Problem::Run(_), _)) => Ok(Moved::Rest(problem)),
-            Err((other, _)) => Err(other),
+            let stopped = match failure.take() {
+                Some(failure) => failure,
+                None => match self.run(pipeline, key, tried, &part, false) {
+                    Ok(()) => continue,
+                    Err((Problem::Run(failure), _)) if is_of_bodies(&failure, pipeline) => failure,
+                    Err((problem @ Problem::Run(_), _)) => return Ok(Moved::Rest(problem)),
+                    Err((other, _)) => return Err(other),
+                },
+            };
+            let bad = blamed(&part, &stopped);
+            match bad {
+                _ if part.len() == 1 => self.bury(pipeline, key, part[0], &stopped)?,
+                Some(bad) if is_declared => {
+                    self.bury(pipeline, key, part.remove(bad), &stopped)?;
+                    parts.push(part);
+                }
+                // The order stays: the cursor of a later job says that those before it are done.
+                Some(bad) => {
+                    parts.push(part.split_off(bad + 1));
+                    parts.push(part.split_off(bad));
+                    parts.push(part);
+                }
+                None => {
+                    parts.push(part.split_off(part.len() / 2));
+                    parts.push(part);
+                }
+            }
         }
+        Ok(Moved::All)
     }
 
-    /// Moves jobs whose data have stopped a run: a single one is dead, others are moved in two runs.
-    fn split(
-        self: &Arc<Self>,
+    /// A job whose data have stopped a run is dead.
+    fn bury(
+        &self,
         pipeline: &Pipeline,
         key: &Key,
-        tried: &Tried,
-        jobs: &[Pending],
+        job: &Pending,
         failure: &Failure,
-    ) -> Result<Moved, Problem> {
-        if let [alone] = jobs {
-            // A run may fail behind its commit.
-            self.reconcile(pipeline, key, tried.clone())?;
-            let reason = reason(failure, alone.id);
-            // Before the job is dead: a process that ends in between finds the job, and tells of it once more.
-            self.messages.job_died(pipeline, &key.1, alone.id, &reason);
-            self.store.dead(alone.id, &reason)?;
-            let text = format!(
-                "{}.{}: the job {} is dead: {}",
-                key.0,
-                key.1,
-                alone.id,
-                told(&reason)
-            );
-            let facts =
-                json!({ "pipeline": key.0, "stream": key.1, "job": alone.id, "error": reason });
-            self.log.warn(text, facts);
-            self.ended.send_replace(());
-            return Ok(Moved::All);
+    ) -> Result<(), Problem> {
+        // A run may fail behind its commit, but not while it reads.
+        if failure.connector.as_deref() != Some(READER) {
+            self.reconcile(pipeline, key)?;
         }
-        let (first, second) = jobs.split_at(jobs.len() / 2);
-        match self.move_jobs(pipeline, key, tried, first)? {
-            Moved::All => self.move_jobs(pipeline, key, tried, second),
-            rest => Ok(rest),
-        }
+        let reason = reason(failure, job.id);
+        // Before the job is dead: a process that ends in between finds the job, and tells of it once more.
+        self.messages.job_died(pipeline, &key.1, job.id, &reason);
+        self.store.dead(job.id, &reason)?;
+        let text = format!(
+            "{}.{}: the job {} is dead: {}",
+            key.0,
+            key.1,
+            job.id,
+            told(&reason)
+        );
+        let facts = json!({ "pipeline": key.0, "stream": key.1, "job": job.id, "error": reason });
+        self.log.warn(text, facts);
+        self.ended.send_replace(());
+        Ok(())
     }
 
     /// Moves these jobs in one run, after which they are done. With `goes_on`, the run then takes more jobs of the stream.
@@ -569,7 +585,7 @@ impl Shared {
         pipeline: &Pipeline,
         key: &Key,
         tried: &Tried,
-        jobs: &[Pending],
+        jobs: &[&Pending],
         goes_on: bool,
     ) -> Result<(), (Problem, Left)> {
         let live = Live::new(self, key, tried, jobs);
@@ -732,11 +748,26 @@ fn is_of_bodies(failure: &Failure, pipeline: &Pipeline) -> bool {
     }
 }
 
+/// The place of the job whose file the reader blames.
+fn blamed(jobs: &[&Pending], failure: &Failure) -> Option<usize> {
+    let location = failure.location.as_deref()?;
+    let is_of_reader = failure.connector.as_deref() == Some(READER);
+    let place = jobs
+        .iter()
+        .position(|job| in_file(location, job.id).is_some());
+    place.filter(|_| is_of_reader)
+}
+
+/// The part of a location behind the beginning of the name of a job's file.
+fn in_file(location: &str, job: i64) -> Option<&str> {
+    let (_, rest) = location.split_once(&format!("{job:0ID_DIGITS$}."))?;
+    Some(rest)
+}
+
 /// The reason of a dead job. Its place is a line of the body, and not a file.
 fn reason(failure: &Failure, job: i64) -> Value {
     let line = failure.location.as_deref().and_then(|location| {
-        let (_, rest) = location.split_once(&format!("{job:0ID_DIGITS$}."))?;
-        let (_, line) = rest.split_once(':')?;
+        let (_, line) = in_file(location, job)?.split_once(':')?;
         line.parse::<u64>().ok()
     });
     json!({

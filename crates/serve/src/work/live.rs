@@ -102,7 +102,7 @@ impl Live {
         work: &Arc<Shared>,
         key: &Key,
         tried: &Tried,
-        jobs: &[Pending],
+        jobs: &[&Pending],
     ) -> Result<Arc<Self>, Problem> {
         let folder = work.new_folder()?;
         for part in [BODIES, SPARE] {
@@ -148,7 +148,7 @@ impl Live {
     }
 
     /// Writes the bodies of these jobs.
-    fn taken(&self, jobs: &[Pending]) -> Result<Taken, Problem> {
+    fn taken(&self, jobs: &[&Pending]) -> Result<Taken, Problem> {
         let mut spare = fs::read_dir(self.folder.0.join(SPARE))?;
         let mut files = Vec::with_capacity(jobs.len());
         for job in jobs {
@@ -318,14 +318,16 @@ impl Live {
             return Ok(None);
         };
         let segment = Segment {
+            format: first.format.clone(),
             first: first.id,
             last: last.id,
             ..self.state().segment.clone()
         };
-        if first.format != segment.format || queue != segment.queue {
+        if queue != segment.queue {
             self.end();
             return Ok(None);
         }
+        let jobs: Vec<&Pending> = jobs.iter().collect();
         let taken = self.taken(&jobs)?;
         Ok(Some((taken, segment)))
     }

@@ -122,6 +122,105 @@ fn a_body_that_cannot_be_read_is_dead_and_those_around_it_are_not() {
 }
 
 #[test]
+fn a_body_that_the_reader_blames_stops_one_run() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start_with(folder.path(), &database, 1, ("schema: { id: int64 }", ""));
+    let mut client = Client::new(server.address());
+    for id in 0..60 {
+        let body = match id % 10 {
+            7 => "{\"id\":\"x\"}".to_owned(),
+            _ => format!("{{\"id\":{id}}}"),
+        };
+        let answer = client.post("/v1/ingest/p/a", JSON_LINES, body.as_bytes());
+        assert_eq!(answer.status, 202, "{}", answer.body);
+    }
+    send(&mut client, "a", "{\"id\":60}");
+    let expected: Vec<_> = (0..=60).filter(|id| id % 10 != 7).map(Some).collect();
+    assert_eq!(column(&database, "a", "id"), expected);
+    let dead = client.get("/v1/jobs?pipeline=p&state=dead");
+    assert_eq!(dead.body["jobs"].as_array().map(Vec::len), Some(6));
+    let metrics = b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n";
+    let metrics = Client::new(server.address()).rest(metrics);
+    let failed = "rapidbyte_runs_total{pipeline=\"p\",stream=\"a\",result=\"failed\"} 6\n";
+    assert!(metrics.contains(failed), "{metrics}");
+    server.stop();
+}
+
+#[test]
+fn bodies_of_other_formats_share_the_run() {
+    let database = shared().database();
+    watched(&database);
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start_with(folder.path(), &database, 1, ("schema: { id: int64 }", ""));
+    let mut client = Client::new(server.address());
+    for id in (1..=9).step_by(3) {
+        send(&mut client, "a", &format!("{{\"id\":{id}}}"));
+        for (kind, body) in [
+            ("text/csv", format!("id\n{}\n", id + 1)),
+            ("application/json", format!("[{{\"id\":{}}}]", id + 2)),
+        ] {
+            let headers = format!("Content-Type: {kind}\r\n");
+            let answer = client.post("/v1/ingest/p/a?wait=true", &headers, body.as_bytes());
+            assert_eq!(answer.status, 200, "{}", answer.body);
+        }
+    }
+    let ids: Vec<_> = (1..=9).map(Some).collect();
+    assert_eq!(column(&database, "a", "id"), ids);
+    assert_eq!(sessions(&database), [9]);
+    server.stop();
+}
+
+#[test]
+fn a_run_that_fails_after_commits_says_why() {
+    let database = shared().database();
+    let sql = "CREATE TABLE a (id int8); CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
+               $$ BEGIN IF NEW.id = 3 AND NOT EXISTS (SELECT FROM pg_class WHERE relname = 'allowed') \
+               THEN RAISE 'not now' USING ERRCODE = 'XX000'; END IF; RETURN NEW; END $$; \
+               CREATE TRIGGER refuse BEFORE INSERT ON a FOR EACH ROW EXECUTE FUNCTION refuse()";
+    database.client().batch_execute(sql).expect("a table");
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path(), &database, 1, "");
+    let mut client = Client::new(server.address());
+    let mut standing = || {
+        let stream = &client.get("/v1/pipelines/p").body["pipeline"]["streams"][0];
+        stream.clone()
+    };
+    for id in 1..=2 {
+        send(
+            &mut Client::new(server.address()),
+            "a",
+            &format!("{{\"id\":{id}}}"),
+        );
+    }
+    let mut other = Client::new(server.address());
+    let sent = other.post("/v1/ingest/p/a", JSON_LINES, b"{\"id\":3}");
+    assert_eq!(sent.status, 202);
+    let problem = loop {
+        let problem = standing()["problem"].clone();
+        if !problem.is_null() {
+            break problem;
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(problem["code"], "pg_XX000", "{problem}");
+    let allow = "CREATE TABLE allowed ()";
+    database.client().batch_execute(allow).expect("a table");
+    let retry = "/v1/pipelines/p/streams/a/retry";
+    assert_eq!(other.post(retry, "", b"").status, 202);
+    send(&mut other, "a", "{\"id\":4}");
+    // The run goes on, and is well.
+    let standing = standing();
+    assert_eq!(
+        (&standing["problem"], &standing["failures"]),
+        (&Value::Null, &0.into()),
+        "{standing}"
+    );
+    assert_eq!(column(&database, "a", "id"), [1, 2, 3, 4].map(Some));
+    server.stop();
+}
+
+#[test]
 fn more_streams_than_threads_take_turns() {
     let database = shared().database();
     let folder = tempfile::tempdir().expect("a folder");
