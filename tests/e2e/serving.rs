@@ -250,8 +250,49 @@ fn a_token_for_a_pipeline_that_does_not_exist_is_made_with_a_warning() {
         told,
         "warning: no file of pipelines has a pipeline \"order\": the token is for this name only\n"
     );
+    // The secret is all that a quiet command prints.
+    let quiet = folder.rapidbyte(&["serve", "token", "add", "--scope", "read", "-q"]);
+    assert_eq!(quiet.code, Some(0), "{}", quiet.stderr);
+    let secret = quiet.stdout.trim_end();
+    assert!(
+        secret.starts_with("rb_") && !secret.contains(char::is_whitespace),
+        "{secret}"
+    );
     // With --data alone the folder of the pipelines may be any.
     assert_eq!(add(&["--data", "data", "--scope", "ingest:order"]), "");
+}
+
+#[test]
+fn commands_that_need_a_source_refuse_a_pipeline_of_the_queue() {
+    let folder = Folder::new();
+    let text = "version: 1\npipeline: orders\nsource: { use: ingest, streams: [orders] }\n\
+                destination: { use: dest-file, config: { path: out, format: jsonl }, write_mode: append }\n";
+    folder.write("orders.yaml", text);
+    let cursor = "{\"id\":1}";
+    for command in [
+        &["run"][..],
+        &["plan"],
+        &["check"],
+        &["discover"],
+        &["verify"],
+        &["state", "set", "orders.yaml", "orders", cursor],
+        &["rejects", "replay", "orders.yaml", "--stream", "orders"],
+    ] {
+        let file = (command.len() == 1).then_some("orders.yaml");
+        let words: Vec<&str> = command.iter().copied().chain(file).collect();
+        let refused = folder.rapidbyte(&words);
+        assert_eq!(refused.code, Some(2), "{words:?}: {}", refused.stderr);
+        assert!(
+            refused.stderr.contains("error[reads_queue]"),
+            "{words:?}: {}",
+            refused.stderr
+        );
+        assert!(
+            refused.stderr.contains("rapidbyte serve FOLDER"),
+            "{}",
+            refused.stderr
+        );
+    }
 }
 
 /// Each code with which the server refuses a request is in the page of the API, with its status.

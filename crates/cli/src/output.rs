@@ -104,6 +104,11 @@ impl Output {
         }
     }
 
+    /// A result for people that is also printed when quiet.
+    pub fn always(&self, text: &str) {
+        self.result(text);
+    }
+
     /// A result for programs; nothing in text mode.
     pub fn document(&self, document: &Value) {
         if self.json {

@@ -77,6 +77,29 @@ pub fn pipeline(pipeline: &args::Pipeline, common: &Common) -> Result<Pipeline, 
     Pipeline::from_file(&pipeline.file, &environment(common))
 }
 
+/// Reads the pipeline file, for a command that needs a source here.
+///
+/// # Errors
+/// `reads_queue` where the source is the queue of a server, and the errors of [`pipeline`].
+pub fn pipeline_with_source(named: &args::Pipeline, common: &Common) -> Result<Pipeline, Failure> {
+    let pipeline = pipeline(named, common)?;
+    ensure_source(&pipeline)?;
+    Ok(pipeline)
+}
+
+/// Refuses a pipeline whose source is the queue of a server.
+pub fn ensure_source(pipeline: &Pipeline) -> Result<(), Failure> {
+    if pipeline.source() != rapidbyte_serve::SOURCE {
+        return Ok(());
+    }
+    let name = pipeline.name();
+    let text = format!("the pipeline {name} reads the queue of a server");
+    let hint = format!(
+        "`rapidbyte serve FOLDER` runs the pipelines of a folder; POST /v1/ingest/{name}/STREAM takes rows"
+    );
+    Err(Failure::new(Class::Config, "reads_queue", text).hint(hint))
+}
+
 /// The variables of pipeline files.
 pub fn environment(common: &Common) -> Environment<'static> {
     let environment = Environment::process();

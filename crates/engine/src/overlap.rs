@@ -282,12 +282,16 @@ fn named(id: Option<&str>, pipeline: &str, facts: &str) -> String {
 }
 
 fn local(document: &Document, worker: &Worker) -> String {
-    let facts = format!(
-        "process {} on {}, started {} s ago",
-        worker.pid,
-        worker.host,
-        worker.age.as_secs()
-    );
+    let facts = match worker.host.is_empty() {
+        // It holds the lock, and has not written its record yet.
+        true => "it has just started".to_owned(),
+        false => format!(
+            "process {} on {}, started {} s ago",
+            worker.pid,
+            worker.host,
+            worker.age.as_secs()
+        ),
+    };
     named(worker.run.as_deref(), &document.pipeline, &facts)
 }
 

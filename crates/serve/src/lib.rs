@@ -45,6 +45,7 @@ pub use log::{Log, Message};
 pub use queue::NAME as SOURCE;
 pub use receive::BodyLimits;
 pub use registry::Pipelines;
+pub use rejects::without_replay;
 pub use runs::{
     Cancelled, Options, PipelineSource, Run, RunSettings, RunState, Runs, RunsError, Trigger,
 };

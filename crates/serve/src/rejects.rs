@@ -12,7 +12,9 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::TryFutureExt;
 use http_body_util::LengthLimitError;
-use rapidbyte::{Engine, Failure, Pipeline, RejectFilter, Repaired, ShownReject};
+use rapidbyte::{
+    Engine, Failure, Pipeline, RejectCounts, RejectFilter, Repaired, ShownReject, Unreplayable,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
@@ -22,6 +24,7 @@ use crate::access::Granted;
 use crate::answer::{Json, Refusal};
 use crate::call::{Problem, call, known, known_without_queue};
 use crate::ingest::Shared;
+use crate::queue;
 use crate::request::{Asked, Kind, MAX_NUMBER, Parameters, Place, body_of};
 use crate::tokens::Action;
 
@@ -63,6 +66,21 @@ impl Parameters for OfStream {
     const ALL: &'static [(&'static str, Kind)] = &[("stream", Kind::Text)];
 }
 
+/// Says that records of the queue are sent again, and not replayed.
+pub fn without_replay(pipeline: &Pipeline, mut counts: RejectCounts) -> RejectCounts {
+    if let Some(newest) = counts
+        .newest
+        .as_mut()
+        .filter(|_| pipeline.source() == queue::NAME)
+    {
+        newest.unreplayable = Some(Unreplayable {
+            message: "the pipeline reads the queue of a server".to_owned(),
+            hint: Some("send the repaired records as a new body".to_owned()),
+        });
+    }
+    counts
+}
+
 /// The number of rejects by stream, column and code. The reason of the newest may quote a record: it needs `operate`.
 pub(crate) async fn list(
     State(shared): State<Shared>,
@@ -74,7 +92,8 @@ pub(crate) async fn list(
     let (engine, pipeline) = known(&shared, &name)?;
     let mut counts = call(pipeline, COUNT_LIMIT, move |pipeline, control| {
         let mut rejects = engine.rejects(pipeline, control)?;
-        rejects.counts(stream.as_deref(), MAX_GROUPS)
+        let counts = rejects.counts(stream.as_deref(), MAX_GROUPS)?;
+        Ok(without_replay(pipeline, counts))
     })
     .await?;
     if !granted.allows(Action::Operate, Some(&name))

@@ -8,7 +8,7 @@ use crate::output::{Output, counted, table, wrapped};
 use crate::setup::{self, Session};
 
 pub fn run(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
-    let pipeline = setup::pipeline(pipeline, common)?;
+    let pipeline = setup::pipeline_with_source(pipeline, common)?;
     let Session { engine, control } = setup::session(output, Some(&pipeline))?;
     let items = items(engine.check(&pipeline, &control)?);
     output.text(&text_of(&items, output));

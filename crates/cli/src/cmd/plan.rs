@@ -28,7 +28,7 @@ pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<()
 
 /// Shows what the connectors would be granted, by their descriptions.
 fn show_grants(pipeline: &Pipeline, common: &Common, output: &Output) -> Result<(), Failure> {
-    let pipeline = setup::pipeline(pipeline, common)?;
+    let pipeline = setup::pipeline_with_source(pipeline, common)?;
     let Session { engine, control } = setup::session(output, Some(&pipeline))?;
     let stages = engine.grants(&pipeline, &control)?;
     let stages: Vec<&Stage> = stages.iter().collect();
@@ -48,7 +48,7 @@ pub fn show(
     common: &Common,
     output: &Output,
 ) -> Result<(), Failure> {
-    let pipeline = setup::pipeline(pipeline, common)?;
+    let pipeline = setup::pipeline_with_source(pipeline, common)?;
     let Session { engine, control } = setup::session(output, Some(&pipeline))?;
     // Before any of them can act: whoever does not like what is granted stops it here.
     let stages = engine.grants(&pipeline, &control)?;

@@ -111,7 +111,10 @@ fn opened(pipeline: &Pipeline, output: &Output) -> Result<Rejects, Failure> {
 
 fn list(place: &Place, stream: Option<&str>, output: &Output) -> Result<(), Failure> {
     let counts = match place {
-        Place::Here { pipeline, .. } => opened(pipeline, output)?.counts(stream, usize::MAX)?,
+        Place::Here { pipeline, .. } => {
+            let counts = opened(pipeline, output)?.counts(stream, usize::MAX)?;
+            rapidbyte_serve::without_replay(pipeline, counts)
+        }
         Place::Server { name, client } => client.rejects(name, stream).map_err(server::failure)?,
     };
     output.text(&match (&counts.newest, stream) {
@@ -280,6 +283,7 @@ fn replay_all(
 ) -> Result<(), Failure> {
     let replayed = match place {
         Place::Here { pipeline, .. } => {
+            setup::ensure_source(pipeline)?;
             let Session { engine, control } = setup::session(output, Some(pipeline))?;
             let replayed = engine.replay(pipeline, stream, repaired, &control)?;
             Replayed {

@@ -218,7 +218,7 @@ fn plan(
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let mut known = json!({ "pipeline": name });
     let mut plan = || {
-        let pipeline = setup::pipeline(&arguments.pipeline, common)?;
+        let pipeline = setup::pipeline_with_source(&arguments.pipeline, common)?;
         known = json!({
             "pipeline": pipeline.name(),
             "source": { "connector": pipeline.source() },

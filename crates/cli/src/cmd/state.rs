@@ -31,6 +31,7 @@ pub fn run(verb: &Verb, common: &Common, output: &Output) -> Result<(), Failure>
         } => {
             ensure_json(cursor, of)?;
             let place = place(&of.pipeline, on, history)?;
+            place.ensure_own_cursors()?;
             let set = place.set(&of.stream, (cursor, None), consent.force, output)?;
             told(&set, &of.stream, cursor, output);
             Ok(())
@@ -40,12 +41,11 @@ pub fn run(verb: &Verb, common: &Common, output: &Output) -> Result<(), Failure>
             on,
             history,
             consent,
-        } => edit(
-            &place(&of.pipeline, on, history)?,
-            of,
-            consent.force,
-            output,
-        ),
+        } => {
+            let place = place(&of.pipeline, on, history)?;
+            place.ensure_own_cursors()?;
+            edit(&place, of, consent.force, output)
+        }
         Verb::Rebind {
             pipeline,
             on,
@@ -102,6 +102,14 @@ impl<'a> Place<'a> {
             pipeline,
             history,
         })
+    }
+
+    /// Refuses a pipeline whose cursors say which jobs of a server are done. A server refuses it itself.
+    fn ensure_own_cursors(&self) -> Result<(), Failure> {
+        match self {
+            Self::Here { pipeline, .. } => setup::ensure_source(pipeline),
+            Self::Server { .. } => Ok(()),
+        }
     }
 
     /// Sets the cursor of a stream. `seq` is the number of commits that the operator has seen.

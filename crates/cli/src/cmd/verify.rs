@@ -16,7 +16,7 @@ use rapidbyte_page::clock::utc;
 const SHOWN: usize = 20;
 
 pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
-    let pipeline = setup::pipeline(&arguments.pipeline, common)?;
+    let pipeline = setup::pipeline_with_source(&arguments.pipeline, common)?;
     let Session { engine, control } = setup::session(output, Some(&pipeline))?;
     let sample = arguments.sample.unwrap_or(Share::WHOLE);
     if let Some(path) = &arguments.receipt {

@@ -122,9 +122,11 @@ pub fn run(verb: &TokenVerb, common: &Common, output: &Output) -> Result<(), Fai
             warn_of_unknown(scopes, of, common, output);
             output
                 .document(&json!({ "status": "ok", "token": document(&token), "secret": secret }));
-            output.text(&format!(
-                "{secret}\nThis is the only time that the secret is shown."
-            ));
+            if !output.has_documents() {
+                // Also when quiet: nobody can see it later.
+                output.always(&secret);
+            }
+            output.text("This is the only time that the secret is shown.");
         }
         TokenVerb::List { of } => {
             let tokens = of.file().read().map_err(unusable)?;
