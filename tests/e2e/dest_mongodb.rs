@@ -536,6 +536,69 @@ fn a_key_becomes_the_id_and_rows_with_it_are_replaced() {
 }
 
 #[test]
+fn equal_keys_with_different_texts_are_one_document_or_refused() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let copied = Copied::new(server);
+    let sql = "CREATE DOMAIN amount AS numeric; \
+               CREATE TABLE n (id amount PRIMARY KEY, at int8, v text); \
+               INSERT INTO n VALUES (1.0, 1, 'a'), (200, 2, 'b'), (0.00, 3, 'c'), (0.50, 4, 'd'), ('NaN', 5, 'e'); \
+               CREATE TABLE i (id interval PRIMARY KEY); INSERT INTO i VALUES ('1 day');\
+               CREATE TABLE l (id int[] PRIMARY KEY); INSERT INTO l VALUES ('{1}')";
+    copied.source.client().batch_execute(sql).expect("tables");
+    let write = |stream: &'static str, mode: &'static str| {
+        let scenario = Scenario {
+            stream,
+            write: mode,
+            change: "",
+            expected: "",
+        };
+        copied
+            .folder
+            .write("p.yaml", copied.pipeline(&scenario, None));
+    };
+    write(
+        "{ name: public.n, sync_mode: incremental, cursor_field: at }",
+        "write_mode: upsert",
+    );
+    copied.runs();
+    let sql =
+        "UPDATE n SET id = id::text::numeric(20, 5), at = at + 10, v = v || '2' WHERE id <> 'NaN'";
+    copied.source.client().batch_execute(sql).expect("changed");
+    crate::wired::wait_for_older(&mut copied.source.client());
+    copied.runs();
+    let mut found = Vec::new();
+    each(&copied.target, find("n"), |document| {
+        found.push(format!(
+            "{} {} {}",
+            text(document, "_id"),
+            text(document, "id"),
+            text(document, "v")
+        ));
+    });
+    found.sort();
+    let expected = [
+        "0 0.00000 c2",
+        "0.5 0.50000 d2",
+        "1 1.00000 a2",
+        "200 200.00000 b2",
+        "NaN NaN e",
+    ];
+    assert_eq!(found, expected);
+    write("public.i", "write_mode: upsert");
+    let refused = copied.folder.rapidbyte(&["run", "p.yaml"]);
+    assert!(
+        refused.stderr.contains("error[key_refused]"),
+        "{}",
+        refused.stderr
+    );
+    // Rows that are appended have other ids.
+    write("public.l", "write_mode: append");
+    copied.runs();
+}
+
+#[test]
 fn replace_keeps_the_indexes_of_the_collection() {
     let Some(server) = mongodb::shared() else {
         return;

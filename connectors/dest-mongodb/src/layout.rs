@@ -1,8 +1,9 @@
 //! How a row becomes a document: where its `_id` comes from, and the fields behind it.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
-use arrow_array::{Array as _, ArrayRef};
+use arrow_array::{Array as _, ArrayRef, StringArray};
 use rapidbyte_bson::Kind;
 use rapidbyte_mongo::form::{self, ID, Native};
 use rapidbyte_mongo::{EncodeOptions, Encoder, MongoError, Nulls, Owner, Rows};
@@ -28,6 +29,8 @@ pub(crate) struct Layout {
     id_columns: Vec<usize>,
     /// Their names.
     id_names: Vec<String>,
+    /// Which of them are numbers as text.
+    numeric: Vec<bool>,
     fields: Encoder,
     field_columns: Vec<usize>,
     /// The column has whole documents, and the `_id` is in them.
@@ -67,16 +70,16 @@ impl IdOf {
             refuse(schema.field(column))?;
             return Ok(Self::Column(column));
         }
+        // Rows of an attempt that failed can be told apart only by an `_id` that says whose they are.
+        if target.write_mode == WriteMode::Append {
+            return Ok(Self::Made);
+        }
         let places = target.primary_key.iter().map(|name| {
             let place = schema.index_of(name)?;
             refuse(schema.field(place))?;
             Ok(place)
         });
         let places = places.collect::<Result<Vec<usize>>>()?;
-        // Rows of an attempt that failed can be told apart only by an `_id` that says whose they are.
-        if target.write_mode == WriteMode::Append {
-            return Ok(Self::Made);
-        }
         match places.as_slice() {
             [] if is_upsert => Err(Error::schema("key_missing", "upsert needs a key")
                 .hint("set primary_key of the stream")),
@@ -100,8 +103,61 @@ fn refuse(field: &Field) -> Result<()> {
                 .hint("choose another key")
                 .in_column(field.name()))
         }
+        _ => refuse_text(field),
+    }
+}
+
+/// The key of a field's metadata with the column of PostgreSQL that it is, as JSON.
+const POSTGRESQL: &str = "rapidbyte.postgresql";
+/// Types of PostgreSQL whose equal values may have different texts here.
+const EQUAL_TEXTS: [&str; 5] = ["interval", "citext", "jsonb", "numrange", "nummultirange"];
+/// Such a type, of which each value has a shortest text.
+const NUMERIC: &str = "numeric";
+
+/// The name of the type of PostgreSQL whose values a column has, without its domains, and whether it is composite. `None`
+/// for a type whose values do not become text.
+fn text_of(field: &Field) -> Option<(String, bool)> {
+    if !matches!(field.data_type(), DataType::Utf8 | DataType::Interval(_)) {
+        return None;
+    }
+    let column = field.metadata().get(POSTGRESQL)?;
+    let column: serde_json::Value = serde_json::from_str(column).ok()?;
+    let mut ty = &column["type"];
+    while ty["kind"] == "domain" {
+        ty = &ty["base"];
+    }
+    let is_composite = ty["kind"] == "composite";
+    Some((ty["name"].as_str()?.to_owned(), is_composite))
+}
+
+/// Texts of equal keys that differ would become two documents.
+fn refuse_text(field: &Field) -> Result<()> {
+    match text_of(field) {
+        Some((name, is_composite)) if is_composite || EQUAL_TEXTS.contains(&name.as_str()) => {
+            let text = format!(
+                "the column {:?} is {name} in the source, whose equal values may have different texts",
+                field.name()
+            );
+            Err(Error::schema("key_refused", text)
+                .hint("choose another key, or cast the column in a `query`")
+                .in_column(field.name()))
+        }
         _ => Ok(()),
     }
+}
+
+/// The shortest text of each number: 1.0 and 1.00 are one key.
+fn shortest(numbers: &ArrayRef) -> ArrayRef {
+    let Some(texts) = numbers.as_any().downcast_ref::<StringArray>() else {
+        return numbers.clone();
+    };
+    let shortest = texts.iter().map(|text| {
+        text.map(|text| match text.contains('.') {
+            true => text.trim_end_matches('0').trim_end_matches('.'),
+            false => text,
+        })
+    });
+    Arc::new(shortest.collect::<StringArray>())
 }
 
 impl Layout {
@@ -149,6 +205,10 @@ impl Layout {
                 .iter()
                 .map(|place| schema.field(*place).name().clone())
                 .collect(),
+            numeric: id_columns
+                .iter()
+                .map(|place| text_of(schema.field(*place)).is_some_and(|(name, _)| name == NUMERIC))
+                .collect(),
             id_of,
             id,
             id_columns,
@@ -161,7 +221,7 @@ impl Layout {
     /// The rows of a batch.
     pub fn rows(self: &Rc<Self>, batch: &RecordBatch) -> Result<Documents> {
         let fields = batch.project(&self.field_columns)?;
-        let ids = batch.project(&self.id_columns)?;
+        let ids = self.ids(batch)?;
         let id = self.id.as_ref();
         let id = id.map(|encoder| encoder.rows(&ids)).transpose();
         Ok(Documents {
@@ -171,6 +231,22 @@ impl Layout {
             fields: self.fields.rows(&fields).map_err(convert)?,
             deleted: self.deleted.map(|place| batch.column(place).clone()),
         })
+    }
+}
+
+impl Layout {
+    /// The columns of the `_id`.
+    fn ids(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let ids = batch.project(&self.id_columns)?;
+        if !self.numeric.contains(&true) {
+            return Ok(ids);
+        }
+        let columns = ids.columns().iter().zip(&self.numeric);
+        let columns = columns.map(|(column, is_numeric)| match is_numeric {
+            true => shortest(column),
+            false => column.clone(),
+        });
+        Ok(RecordBatch::try_new(ids.schema(), columns.collect())?)
     }
 }
 
