@@ -15,7 +15,7 @@ const EVERYTHING: &str = r#"{"_id": {"z": 1, "a": "x"}, "z": {"$numberLong": "1"
     "uuid": {"$uuid": "00112233-4455-6677-8899-aabbccddeeff"}, "re": {"$regularExpression": {"pattern": "^a", "options": "i"}},
     "ts": {"$timestamp": {"t": 5, "i": 6}}, "min": {"$minKey": 1}, "max": {"$maxKey": 1}, "list": [1, {"b": [], "a": {}}, "é"]}"#;
 
-fn client(database: &MongoDatabase<'_>) -> Client {
+pub(crate) fn client(database: &MongoDatabase<'_>) -> Client {
     let settings = Settings::from_url(&database.url()).expect("a URL");
     Client::connect(&settings).expect("a connection")
 }
@@ -32,7 +32,7 @@ fn insert(database: &MongoDatabase<'_>, collection: &str, documents: &[&str]) {
 }
 
 /// The documents of a collection as the server stores them, in the order of their `_id`.
-fn stored(database: &MongoDatabase<'_>, collection: &str) -> Vec<Vec<u8>> {
+pub(crate) fn stored(database: &MongoDatabase<'_>, collection: &str) -> Vec<Vec<u8>> {
     let mut client = client(database);
     let mut command = Builder::new();
     command.string("find", collection);
@@ -49,7 +49,7 @@ fn stored(database: &MongoDatabase<'_>, collection: &str) -> Vec<Vec<u8>> {
     found
 }
 
-fn pipeline(source: &str, streams: &str, destination: &str) -> String {
+pub(crate) fn pipeline(source: &str, streams: &str, destination: &str) -> String {
     format!(
         "version: 1\npipeline: t\nsource:\n  use: source-mongodb\n  config: {{ {source} }}\n  streams: {streams}\n\
          destination:\n  {destination}\n"

@@ -78,7 +78,8 @@ fn cut(message: &str) -> &str {
 
 /// Who acts, and how, by the number (MongoDB manual, "Error Codes").
 fn about(number: i32) -> (ErrorKind, Option<&'static str>) {
-    const RIGHTS: &str = "grant the user a role with this right, such as readWrite of the database";
+    const RIGHTS: &str = "check that the URL has a user, and grant the user a role with this right, such as readWrite of the \
+         database";
     const ELECTION: &str = "the run retries; if it repeats, check rs.status()";
     match number {
         // Unauthorized.

@@ -52,13 +52,15 @@ struct Java {
     input: Option<ChildStdin>,
 }
 
-/// A PEM file with the server's certificate, and one with its key (PKCS #8, ECDSA).
+/// How a server speaks TLS: PEM files, the key as PKCS #8 and for ECDSA.
 #[derive(Debug, Clone)]
 pub struct MongoTls {
-    /// The certificate.
+    /// The server's certificate.
     pub certificate: PathBuf,
     /// Its key.
     pub key: PathBuf,
+    /// The certificate of the authority that signs those of clients, which then must show one. FerretDB alone asks.
+    pub client_authority: Option<PathBuf>,
 }
 
 impl MongoServer {

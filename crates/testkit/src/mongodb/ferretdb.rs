@@ -70,6 +70,9 @@ impl Ferret {
                 .arg("--listen-tls-key-file")
                 .arg(&tls.key),
         };
+        if let Some(authority) = tls.and_then(|tls| tls.client_authority.as_ref()) {
+            command.arg("--listen-tls-ca-file").arg(authority);
+        }
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
