@@ -199,6 +199,27 @@ fn a_document_without_a_value_in_its_id_is_refused_by_name() {
     folder.refuses(&text, "null_in_required_column", 4, &["_id null"]);
 }
 
+#[test]
+fn a_collection_whose_name_has_a_dot_is_refused_by_name() {
+    let Some(server) = mongodb::ferretdb() else {
+        return;
+    };
+    let (database, target, folder) = (server.database(), server.database(), Folder::new());
+    let of_id = |id: i32| document(&[(16, "_id", &id.to_le_bytes())]);
+    assert_eq!(insert(&database, "c", &[of_id(1)]), 0);
+    let source = format!("url: \"{}\"", database.url());
+    let into = format!(
+        "use: dest-mongodb\n  config: {{ url: \"{}\", collection: \"a.b\" }}\n  write_mode: append",
+        target.url()
+    );
+    let text = pipeline(&source, "[c]", &into);
+    folder.refuses(&text, "mongo_73", 2, &["a.b", "another name"]);
+    // Nothing is renamed where the collection exists.
+    assert_eq!(insert(&target, "a.b", &[of_id(2)]), 0);
+    folder.report(&text);
+    assert_eq!(stored(&target, "a.b"), [of_id(1), of_id(2)]);
+}
+
 /// Numbers of every scale that fits 34 digits, with NULL.
 const DECIMALS: &str = "\
 CREATE TABLE t (id bigint PRIMARY KEY, n numeric(34, 10), w numeric(34, 0), s numeric(20, 20));

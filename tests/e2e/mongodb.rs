@@ -228,3 +228,30 @@ fn a_run_that_is_killed_in_the_source_is_made_good_by_the_next() {
         assert_eq!(found, (500, 500, 499), "{fault}");
     }
 }
+
+#[test]
+fn the_source_keeps_the_contract() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let (database, folder) = (server.database(), Folder::new());
+    insert(&database, "one", &[EVERYTHING, r#"{"_id": "b", "i": 1}"#]);
+    let numbers: Vec<String> = (0..500)
+        .map(|id| format!(r#"{{"_id": {id}, "n": {}, "t": "text {id}"}}"#, id / 7))
+        .collect();
+    let numbers: Vec<&str> = numbers.iter().map(String::as_str).collect();
+    insert(&database, "many", &numbers);
+    // Conditions are documents, and not of the form that the clause asks for; a cursor fits several streams.
+    for (documents, counts) in [
+        ("columns", "36 passed, 0 failed, 2 skipped"),
+        ("json", "36 passed, 0 failed, 2 skipped"),
+    ] {
+        let config = serde_json::json!({ "url": database.url(), "documents": documents });
+        let config = config.to_string();
+        let arguments = ["connector", "test", "source-mongodb", "--config", &config];
+        let ended = folder.rapidbyte(&arguments);
+        let told = &ended.stdout;
+        assert_eq!(ended.code, Some(0), "{documents}: {told}{}", ended.stderr);
+        assert!(told.contains(counts), "{documents}: {told}");
+    }
+}

@@ -119,6 +119,11 @@ fn about(number: i32) -> (ErrorKind, Option<&'static str>) {
         11000 | 11001 | 12582 | 121 | 10334 | 17280 => (ErrorKind::Data, None),
         // NamespaceNotFound, NamespaceExists, IndexNotFound.
         26 | 48 | 27 => (ErrorKind::Schema, None),
+        // InvalidNamespace.
+        73 => (
+            ErrorKind::Config,
+            Some("choose another name for the collection: this server does not take each name"),
+        ),
         // CommandNotFound.
         59 => (
             ErrorKind::Config,
