@@ -18,6 +18,7 @@ mod compiler;
 mod demo;
 mod dist;
 mod faults;
+mod ferretdb;
 mod fuzz;
 mod integrations;
 mod javascript;
@@ -49,7 +50,9 @@ Commands:
   run <pipeline> [flags]   build, then `rapidbyte run <pipeline> [flags]`
   test [options] [filter]  build, then every test; a filter picks tests by a part of their name
                            options: -p <package>, --test <target>, --python (those of the Python package),
-                           --with integrations (also its examples, with Airflow, Dagster, dbt, dlt and Jupyter), or
+                           --with <names with commas> (integrations: also the examples of the Python package, with
+                           Airflow, Dagster, dbt, dlt and Jupyter; ferretdb: the tests of MongoDB also against
+                           FerretDB, or with a filter against FerretDB alone), or
                            --lint without a filter, which also checks the code: formatting, clippy,
                            documentation, cargo-deny
   faults [options]         build, then kill the program at every named point and run it again
