@@ -15,10 +15,12 @@ use crate::engine::{Given, engine};
 use crate::feed::{Feed, declared};
 use crate::refusal::{Refusal, of_failure};
 use crate::run::{NAME, inferred};
+use crate::value::Documents;
 
 /// Takes rows from one thread at a time and loads them. All become visible when it is closed.
 #[pyclass(frozen, module = "rapidbyte", name = "Sink")]
 pub struct Sink {
+    documents: Documents,
     state: Mutex<State>,
 }
 
@@ -214,6 +216,7 @@ impl Sink {
         table: String,
         key: Vec<String>,
         schema: Option<&Bound<'_, PyAny>>,
+        extended: bool,
     ) -> PyResult<Self> {
         let plan = Plan {
             pipeline,
@@ -222,6 +225,7 @@ impl Sink {
             schema: schema.map(declared).transpose()?,
         };
         Ok(Self {
+            documents: Documents::of(extended),
             state: Mutex::new(State::New(Box::new(plan))),
         })
     }
@@ -235,7 +239,7 @@ impl Sink {
             State::Busy | State::Failed | State::Closed => None,
         };
         // Until the first batch is sent, an error leaves the sink as it was.
-        let opened = Feed::open(rows, schema).and_then(|mut feed| {
+        let opened = Feed::open(rows, schema, self.documents).and_then(|mut feed| {
             let schema = feed.schema(py)?;
             let first = feed.next(py)?;
             Ok((feed, schema, first))
