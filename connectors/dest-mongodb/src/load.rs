@@ -392,10 +392,10 @@ impl CollectionLoad {
         self.hold()?;
         let (tag, epoch) = self.right.marks();
         let shared = Rc::new(batch.clone());
-        let documents = {
-            let _phase = phase::enter(Kind::Encode);
-            self.opened()?.1.layout.rows(batch)?
-        };
+        // The host hears of a phase by a call, which takes longer than a row: so one is entered for all rows. Writes have
+        // phases of their own within it.
+        let phase = phase::enter(Kind::Encode);
+        let documents = self.opened()?.1.layout.rows(batch)?;
         let (mut id, mut document) = (Vec::new(), Vec::new());
         for row in 0..batch.num_rows() {
             let (client, open) = self.opened()?;
@@ -407,14 +407,11 @@ impl CollectionLoad {
             };
             id.clear();
             document.clear();
-            let encoded = {
-                let _phase = phase::enter(Kind::Encode);
-                if documents.is_made() {
-                    made(&ids::id(tag, epoch, open.next)?, &mut id);
-                    open.next += 1;
-                }
-                documents.encode(row, &mut id, &mut document)
-            };
+            if documents.is_made() {
+                made(&ids::id(tag, epoch, open.next)?, &mut id);
+                open.next += 1;
+            }
+            let encoded = documents.encode(row, &mut id, &mut document);
             let put = encoded.and_then(|action| match action {
                 Action::Write => open.writer.put(client, &id, &document, source.clone()),
                 Action::Delete => open.writer.delete(client, &id, source.clone()),
@@ -430,6 +427,7 @@ impl CollectionLoad {
                 Err(error) => return Err(error),
             }
         }
+        drop(phase);
         if self.keeper.is_some() {
             // The host asks after each batch which of its rows were refused.
             let (client, open) = self.opened()?;
