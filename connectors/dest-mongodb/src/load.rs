@@ -10,9 +10,9 @@ use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
 use crate::bulk::{RefusedRow, Source, Writer};
-use crate::catalog;
+use crate::catalog::{self, Collection};
 use crate::config::Settings;
-use crate::ids::{self, Epochs, ID_BYTES, Tag};
+use crate::ids::{self, ID_BYTES, Tag};
 use crate::layout::{Action, IdOf, Layout, made};
 use crate::ledger::Lease;
 use crate::rejects::{self, Keeper};
@@ -29,6 +29,8 @@ pub struct CollectionLoad {
     collection: String,
     right: Right,
     keeper: Option<Keeper>,
+    /// The target as it was when the load began, if that was looked at.
+    target_found: Option<Option<Collection>>,
     open: Option<Open>,
 }
 
@@ -110,6 +112,7 @@ impl CollectionLoad {
             collection,
             right,
             keeper,
+            target_found: None,
             open: None,
         }
     }
@@ -129,7 +132,8 @@ impl CollectionLoad {
             let ranges = lease.reject_epochs.uncommitted(lease.tag, lease.epoch)?;
             delete_ranges(client, settings, &keeper.to, &ranges)?;
         }
-        catalog::drop_staging(client, settings, lease.tag)?;
+        let found = catalog::drop_staging(client, settings, lease.tag, &self.collection)?;
+        self.target_found = Some(found);
         failpoint("dest-mongodb.cleaned")
     }
 
@@ -280,7 +284,10 @@ impl Load for CollectionLoad {
     fn open_writer(&mut self, cursor: Option<&str>) -> Result<()> {
         let schema = self.target.arrow_schema()?;
         let layout = Rc::new(Layout::new(&self.target, &schema, self.settings.encode)?);
-        let found = catalog::look(&mut self.client, &self.settings, &self.collection)?;
+        let found = match self.target_found.take() {
+            Some(found) => found,
+            None => catalog::look(&mut self.client, &self.settings, &self.collection)?,
+        };
         let namespace = self.settings.namespace(&self.collection);
         match &found {
             Some(found) => found.ensure_writable(&namespace, self.target.write_mode)?,
@@ -306,7 +313,8 @@ impl Load for CollectionLoad {
             None => None,
             Some(lease) => {
                 let name = catalog::staging_name(lease.tag, lease.epoch);
-                catalog::make_staging(&mut self.client, &self.settings, &name, &self.collection)?;
+                let of = (self.collection.as_str(), found.as_ref());
+                catalog::make_staging(&mut self.client, &self.settings, &name, of)?;
                 failpoint("dest-mongodb.staging_made")?;
                 Some(Staging { name, replaces })
             }
@@ -465,7 +473,7 @@ impl CollectionLoad {
             }
             // No row of an older epoch is there any more.
             if let Right::Lease(lease) = &mut self.right {
-                lease.epochs = Epochs::default();
+                lease.epochs = lease.epochs.of_new_collection();
             }
         }
         let (rows, rejects) = self.right.committed();
