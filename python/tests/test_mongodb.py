@@ -166,7 +166,15 @@ class MongoDb(Folder):
                 self.documents("clicks")
         assert sink.report
         self.assertEqual(sink.report.rows, 50)
+        # Small writes are sent together.
+        self.assertEqual(sink.report.raw["streams"][0]["batches"], 1)
         self.assertEqual([int(found["n"]["$numberLong"]) for found in self.documents("clicks")], list(range(50)))
+
+    def test_a_write_into_a_sink_whose_run_failed_says_why(self) -> None:
+        with self.assertRaises(rb.Error) as raised, rb.sink("mongodb://127.0.0.1:1/shop", table="t") as sink:
+            while True:
+                sink.write([{"n": 1}])
+        self.assertEqual(raised.exception.code, "connect_failed")
 
     def test_a_sink_that_fails_leaves_nothing(self) -> None:
         rb.write([{"n": 0}], self.url, table="kept")
