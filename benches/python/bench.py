@@ -17,6 +17,7 @@ from collections.abc import Callable
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "python" / "tests"))
 
 import documents  # noqa: E402
+import mongodb  # noqa: E402
 import small  # noqa: E402
 import tables  # noqa: E402
 from figures import Bench  # noqa: E402
@@ -27,6 +28,7 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     "documents": documents.convert,
     "threads": documents.threads,
     "small": small.small,
+    "mongodb": mongodb.mongodb,
 }
 
 
@@ -35,6 +37,7 @@ def main() -> None:
     parser.add_argument("groups", nargs="*", metavar="group", help=f"of {', '.join(GROUPS)}; default: all")
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the tables (default: 1000000)")
     parser.add_argument("--rounds", type=int, default=9, help="rounds, after one to warm up (default: 9)")
+    parser.add_argument("--mongodb", metavar="URL", help="database of MongoDB (default: mongo-java-server is started)")
     parser.add_argument("--log", type=pathlib.Path, help="folder for the file with every value")
     chosen = parser.parse_args()
     if unknown := set(chosen.groups) - set(GROUPS):
@@ -43,7 +46,10 @@ def main() -> None:
         parser.error("--rows takes 10 or more, --rounds 1 or more")
     bench = Bench(chosen.rows, chosen.rounds)
     for name in chosen.groups or GROUPS:
-        GROUPS[name](bench)
+        if name == "mongodb":
+            mongodb.mongodb(bench, chosen.mongodb)
+        else:
+            GROUPS[name](bench)
     bench.print()
     if chosen.log:
         chosen.log.mkdir(parents=True, exist_ok=True)

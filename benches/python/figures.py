@@ -70,22 +70,50 @@ class Bench:
         scale: float = 1.0,
     ) -> dict[str, Figure]:
         """Time each piece of work once a round. `before` and `after` are not timed; `after` gets what the work returned."""
-        figures = {name: Figure(group, name, unit, []) for name in work}
+        [figures] = self._rounds({group: clock}, work, before, after, unit, scale)
+        return figures
+
+    def wall_and_cpu(
+        self,
+        group: str,
+        work: dict[str, Callable[[], Any]],
+        *,
+        before: Callable[[], Any] = lambda: None,
+        after: Callable[[Any], None] = lambda _: None,
+    ) -> list[dict[str, Figure]]:
+        """Measure the wall time, and the CPU time of all threads of this process, in milliseconds."""
+        clocks = {f"{group}, wall time": time.perf_counter, f"{group}, CPU time": time.process_time}
+        return self._rounds(clocks, work, before, after, "ms", 1e3)
+
+    def _rounds(
+        self,
+        clocks: dict[str, Callable[[], float]],
+        work: dict[str, Callable[[], Any]],
+        before: Callable[[], Any],
+        after: Callable[[Any], None],
+        unit: str,
+        scale: float,
+    ) -> list[dict[str, Figure]]:
+        """The figures of each clock. Its name is the group's."""
+        figures = [{name: Figure(group, name, unit, []) for name in work} for group in clocks]
+        group = next(iter(clocks))
         for turn in range(self.rounds + 1):
             print(f"\r{group}: {turn}/{self.rounds} ", end="", file=sys.stderr, flush=True)
             for name, one in work.items():
                 before()
                 gc.collect()
-                begun = clock()
+                begun = [clock() for clock in clocks.values()]
                 made = one()
-                spent = clock() - begun
+                ended = [clock() for clock in clocks.values()]
                 after(made)
                 del made
                 # The first round warms caches up.
                 if turn:
-                    figures[name].values.append(spent * scale)
+                    for at, of_clock in enumerate(figures):
+                        of_clock[name].values.append((ended[at] - begun[at]) * scale)
         print(file=sys.stderr)
-        self._figures += figures.values()
+        for of_clock in figures:
+            self._figures += of_clock.values()
         return figures
 
     def figure(self, group: str, name: str, unit: str, values: list[float], at_most: float | None = None) -> Figure:

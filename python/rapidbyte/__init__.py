@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _interpreter  # noqa: F401: it refuses subinterpreters before the engine is loaded
-from . import _engine
+from . import _engine, _places
 from ._engine import Batch, Cancel, Reader
 from ._errors import (
     AuthError,
@@ -226,6 +226,7 @@ def write(
     mode: str = "append",
     key: str | Sequence[str] = (),
     schema: Any = None,
+    config: Mapping[str, Any] | None = None,
     on_progress: Callable[[Progress], Any] | None = None,
     cancel: Cancel | None = None,
     **settings: Any,
@@ -234,18 +235,19 @@ def write(
 
     ``rows`` is a list or an iterator of dicts, dataclasses, Pydantic models or mappings; JSON text or a file of it; Arrow
     data (of pyarrow, polars, pandas, DuckDB); or a function that returns one of these, so that a transient error can be
-    retried. ``to`` is a URL of PostgreSQL, with ``table``, or the path of a file (``.parquet``, ``.csv``, ``.jsonl``,
-    ``.arrow``). ``mode`` is ``append``, ``replace`` or ``upsert``, which needs ``key``. ``settings`` are further keys of the
-    pipeline, such as ``resources={"memory": "256mb"}``.
+    retried. ``to`` is a URL of PostgreSQL or MongoDB, with ``table``, or the path of a file (``.parquet``, ``.csv``,
+    ``.jsonl``, ``.arrow``). ``mode`` is ``append``, ``replace`` or ``upsert``, which needs ``key``. ``config`` has further
+    keys of the connector, such as ``{"bulk_rows": 5000}``, and ``settings`` are further keys of the pipeline, such as
+    ``resources={"memory": "256mb"}``.
 
     Without rows and without ``schema`` nothing is known about the columns: then ``append`` and ``upsert`` do nothing, and
     ``replace`` is refused.
     """
-    document, params, name = _load(to, table, mode, key, settings)
+    document, params, name = _load(to, table, mode, key, config, settings)
     if not callable(rows):
         document.setdefault("retry", {"max_attempts": 1})
     given = _made(document, params)
-    parts = _parts({name: Input(rows, schema=schema, key=key)}, None, None)
+    parts = _parts({name: Input(rows, schema=schema, key=key)}, None, None, _places.is_mongodb(to))
     try:
         with _turn(to, table):
             done = _engine.run(given, parts, _choice((), (), None, False), False, _watch(on_progress, cancel))
@@ -310,16 +312,17 @@ def sink(
     mode: str = "append",
     key: str | Sequence[str] = (),
     schema: Any = None,
+    config: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Sink:
     """Open a table or a file for many small writes. All rows become visible in one commit, when it is closed.
 
     Used as a context manager, an exception discards the rows. The arguments are those of :func:`write`.
     """
-    document, params, name = _load(to, table, mode, key, settings)
+    document, params, name = _load(to, table, mode, key, config, settings)
     document.setdefault("retry", {"max_attempts": 1})
     given = _made(document, params)
-    inner = _engine.Sink(given, name, _names(key), _columns(schema))
+    inner = _engine.Sink(given, name, _names(key), _columns(schema), _places.is_mongodb(to))
     return Sink(inner, document["pipeline"], mode)
 
 
@@ -329,17 +332,19 @@ def read(
     table: str | None = None,
     query: str | None = None,
     columns: str | Sequence[str] | None = None,
-    where: str | None = None,
+    where: str | Mapping[str, Any] | None = None,
     limit: int | None = None,
+    config: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Reader:
     """Read a table or a file, as a stream of batches in bounded memory.
 
     The result is an iterator of :class:`Batch`, and Arrow data: ``pyarrow.table(rb.read(…))``,
-    ``polars.DataFrame(rb.read(…))``. ``source`` is a URL of PostgreSQL, with ``table`` or ``query``, or the path of a file or
-    of several (``*.parquet``).
+    ``polars.DataFrame(rb.read(…))``. ``source`` is a URL of PostgreSQL, with ``table`` or ``query``, a URL of MongoDB, with
+    ``table``, or the path of a file or of several (``*.parquet``). ``where`` is a condition in SQL, or for MongoDB a query
+    document: a dict, or its text. ``config`` has further keys of the connector.
     """
-    document, params = _extract(source, table, query, columns, where, settings)
+    document, params = _extract(source, table, query, columns, where, config, settings)
     given = _made(document, params)
     return _engine.read(given, _choice((), (), limit, False))
 
@@ -372,11 +377,12 @@ def _without_retries(document: dict[str, Any], inputs: Any, output: Any) -> dict
     return document
 
 
-def _parts(inputs: Any, output: Any, transforms: Any) -> dict[str, Any]:
+def _parts(inputs: Any, output: Any, transforms: Any, extended: bool = False) -> dict[str, Any]:
     streams = []
     for name, rows in (inputs or {}).items():
         one = rows if isinstance(rows, Input) else Input(rows)
-        streams.append({"name": name, "rows": one.rows, "schema": _columns(one.schema), "key": one.key})
+        schema = _columns(one.schema)
+        streams.append({"name": name, "rows": one.rows, "schema": schema, "key": one.key, "extended": extended})
     return {"inputs": streams, "output": output, "transforms": list((transforms or {}).items())}
 
 
@@ -396,29 +402,6 @@ def _choice(select: Any, exclude: Any, limit: int | None, full_refresh: bool) ->
 
 def _watch(on_progress: Any, cancel: Cancel | None) -> dict[str, Any]:
     return {"on_progress": on_progress, "cancel": cancel}
-
-
-_SERVERS = ("postgres://", "postgresql://")
-
-
-def _is_server(place: str | os.PathLike[str]) -> bool:
-    text = os.fspath(place)
-    if text.startswith(_SERVERS):
-        return True
-    scheme = re.match(r"\s*([A-Za-z][A-Za-z0-9+.-]*):/", text)
-    if scheme:
-        # Without the rest, which may have a password.
-        raise ConfigError(
-            f"{scheme[0].lstrip()}… is neither a URL of PostgreSQL nor the path of a file",
-            code="unknown_place",
-            hint="write postgres://…; for other connectors, write a pipeline and call rapidbyte.run",
-        )
-    return False
-
-
-def _literal(text: Any) -> str:
-    """A text in a pipeline that stays as it is: without variables."""
-    return str(text).replace("$", "$$")
 
 
 _MODES = ("append", "replace", "upsert")
@@ -443,32 +426,25 @@ def _turn(to: str | os.PathLike[str], table: str | None) -> threading.RLock:
 
 
 def _load(
-    to: str | os.PathLike[str], table: str | None, mode: str, key: str | Sequence[str], settings: dict[str, Any]
+    to: str | os.PathLike[str],
+    table: str | None,
+    mode: str,
+    key: str | Sequence[str],
+    config: Mapping[str, Any] | None,
+    settings: dict[str, Any],
 ) -> tuple[dict[str, Any], dict[str, str], str]:
     """The pipeline that writes, its variables, and the name of its stream."""
-    params: dict[str, str] = {}
-    stream: dict[str, Any] = {}
-    if _is_server(to):
-        if not table:
-            raise ConfigError("a database needs table=", code="no_table", hint='name it, such as table="public.users"')
-        params["RAPIDBYTE_URL"] = os.fspath(to)
-        name, config, use = table, {"url": "${RAPIDBYTE_URL}"}, "dest-postgres"
-    else:
-        if table:
-            raise ConfigError("a file takes no table=", code="invalid_argument", hint="leave it out")
-        path = os.fspath(to)
-        name = os.path.basename(path.rstrip("/")).split(".")[0]
-        config, use = {"path": _literal(path)}, "dest-file"
-    stream["name"] = _literal(name)
+    place = _places.target(to, table, config)
+    stream: dict[str, Any] = {"name": _places.literal(place.stream)}
     if _checked_mode(mode, key) == "upsert":
-        stream["primary_key"] = [_literal(column) for column in _names(key)]
+        stream["primary_key"] = [_places.literal(column) for column in _names(key)]
     document = {
         "version": 1,
-        "pipeline": _pipeline_name("write", name),
+        "pipeline": _pipeline_name("write", place.stream),
         "source": {"use": "python", "streams": [stream]},
-        "destination": {"use": use, "config": config, "write_mode": mode},
+        "destination": {"use": place.use, "config": place.config, "write_mode": mode},
     }
-    return _with(document, settings), params, name
+    return _with(document, settings), place.params, place.stream
 
 
 def _extract(
@@ -476,45 +452,28 @@ def _extract(
     table: str | None,
     query: str | None,
     columns: str | Sequence[str] | None,
-    where: str | None,
+    where: str | Mapping[str, Any] | None,
+    config: Mapping[str, Any] | None,
     settings: dict[str, Any],
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The pipeline that reads, and its variables."""
-    params: dict[str, str] = {}
-    stream: dict[str, Any] = {}
-    if _is_server(source):
-        if (table is None) == (query is None):
-            raise ConfigError("a database needs either table= or query=", code="no_table")
-        params["RAPIDBYTE_URL"] = os.fspath(source)
-        config, use = {"url": "${RAPIDBYTE_URL}"}, "source-postgres"
-        if query is not None:
-            stream = {"name": "query", "query": _literal(query)}
-        else:
-            if set("*?") & set(str(table)):
-                raise ConfigError(
-                    f"table={table!r}: `*` and `?` would also stand for other characters",
-                    code="invalid_argument",
-                    hint="read it with query='SELECT * FROM ...', which names one table",
-                )
-            stream = {"name": _literal(table if "." in str(table) else f"public.{table}")}
-    else:
-        if table or query:
-            raise ConfigError("a file takes no table= or query=", code="invalid_argument", hint="leave it out")
-        config, use = {"path": _literal(os.fspath(source))}, "source-file"
-        stream = {"name": "*"}
+    place = _places.origin(source, table, query, config)
+    stream: dict[str, Any] = {"name": place.stream}
+    if query is not None:
+        stream["query"] = _places.literal(query)
     if columns is not None:
-        stream["columns"] = [_literal(column) for column in _names(columns)]
+        stream["columns"] = [_places.literal(column) for column in _names(columns)]
     if where is not None:
-        stream["where"] = _literal(where)
+        stream["where"] = _places.literal(_places.condition(source, where))
     document = {
         "version": 1,
         "pipeline": _pipeline_name("read", table or "rows"),
-        "source": {"use": use, "config": config, "streams": [stream]},
+        "source": {"use": place.use, "config": place.config, "streams": [stream]},
         "destination": {"use": "python", "write_mode": "append"},
         # Rows that were given cannot be taken back.
         "retry": {"max_attempts": 1},
     }
-    return _with(document, settings), params
+    return _with(document, settings), place.params
 
 
 def _with(document: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:

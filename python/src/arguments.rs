@@ -3,23 +3,39 @@
 use rapidbyte::Failure;
 
 /// Keys of the pipeline and their arguments. A key below one of these is a part of it.
-const KEYS: [(&str, &str); 8] = [
+const KEYS: [(&str, &str); 16] = [
     ("source.streams[0].columns", "columns"),
     ("source.streams[0].where", "where"),
     ("source.streams[0].query", "query"),
     ("source.streams[0].primary_key", "key"),
     ("source.streams", "table"),
+    ("source.config.url", "source"),
+    ("source.config.path", "source"),
+    ("source.config.", "config"),
     ("source.config", "source"),
     ("destination.write_mode", "mode"),
+    ("destination.config.url", "to"),
+    ("destination.config.path", "to"),
+    ("destination.config.format", "to"),
+    ("destination.config.collection", "table"),
+    ("destination.config.", "config"),
     ("destination.config", "to"),
 ];
 
 /// Words about keys and the same about arguments, the longer ones first.
-const WORDS: [(&str, &str); 30] = [
+const WORDS: [(&str, &str); 32] = [
     (
         "leave it out with columns:, choose another type at the source (schema:, if it has that key), or change the \
          destination",
         "leave it out, give its values another type, or change the table",
+    ),
+    (
+        "declare another type for the column, leave such rows out by `where`, or convert the value in the source",
+        "convert the value; into MongoDB, config={\"sub_millisecond\": \"cut\"} cuts times to milliseconds",
+    ),
+    (
+        "name another with `collection:`, or with `target:` of the stream",
+        "give another name",
     ),
     (
         "use write_mode: upsert with them as primary_key to keep the last one",
@@ -121,7 +137,8 @@ pub fn named(mut failure: Failure) -> Failure {
 /// Whether a key is this one or a part of it.
 fn is_below(key: &str, part: &str) -> bool {
     let rest = key.strip_prefix(part);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    let is_whole = part.ends_with('.');
+    rest.is_some_and(|rest| is_whole || rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 fn in_words_of_calls(text: String) -> String {

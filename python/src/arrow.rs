@@ -23,6 +23,7 @@ use rapidbyte_wire::types::type_name;
 
 use crate::documents;
 use crate::refusal::{Refusal, Result};
+use crate::value::Documents;
 
 const STREAM: &CStr = c"arrow_array_stream";
 const SCHEMA: &CStr = c"arrow_schema";
@@ -49,13 +50,17 @@ impl Stream {
     /// Of an object with `__arrow_c_stream__` or `__arrow_c_array__`, in the types of rows of Python. `None` for other
     /// objects. With a schema, the columns of that schema by their names: it has all that the object has, and others are
     /// NULL.
-    pub fn of(value: &Bound<'_, PyAny>, schema: Option<&SchemaRef>) -> Result<Option<Self>> {
+    pub fn of(
+        value: &Bound<'_, PyAny>,
+        schema: Option<&SchemaRef>,
+        documents: Documents,
+    ) -> Result<Option<Self>> {
         let Some(reader) = opened(value)? else {
             return Ok(None);
         };
         let given = portable(&reader.schema())?;
         Ok(Some(match schema {
-            None => Self::new(reader, &given, documents::of_rows(&given)?, None),
+            None => Self::new(reader, &given, documents::of_rows(&given, documents)?, None),
             Some(schema) => {
                 let places = places(&given, schema)?;
                 Self::new(reader, &given, Arc::clone(schema), Some(places))

@@ -30,6 +30,7 @@ use crate::value::{Found, Known, characters, look, write_json};
 
 /// Bytes of a value of fixed width, its share of the bitmap included.
 const FIXED_BYTES: usize = 9;
+const OBJECT_ID_DIGITS: usize = 24;
 
 /// Values of one type, which does not change any more.
 pub enum Values {
@@ -39,6 +40,8 @@ pub enum Values {
     /// The digits; they are read at the end of the batch.
     Decimal(Vec<Option<String>>),
     Text(StringBuilder),
+    /// The digits of ObjectIds.
+    ObjectId(StringBuilder),
     Bytes(BinaryBuilder),
     Date(Date32Builder),
     Time(Time64MicrosecondBuilder),
@@ -59,6 +62,7 @@ impl Values {
             Shape::Float => Self::Float(Float64Builder::new()),
             Shape::Decimal(..) => Self::Decimal(Vec::new()),
             Shape::Unknown | Shape::Text => Self::Text(StringBuilder::new()),
+            Shape::ObjectId => Self::ObjectId(StringBuilder::new()),
             Shape::Bytes => Self::Bytes(BinaryBuilder::new()),
             Shape::Date => Self::Date(Date32Builder::new()),
             Shape::Time => Self::Time(Time64MicrosecondBuilder::new()),
@@ -112,6 +116,14 @@ impl Values {
             (Self::Text(column), Found::Text(text)) => {
                 column.append_value(text);
                 text.len() + 5
+            }
+            (Self::ObjectId(column), Found::ObjectId(digits)) => {
+                column.append_value(digits);
+                OBJECT_ID_DIGITS + 5
+            }
+            (Self::ObjectId(column), Found::Text(digits)) if is_object_id(digits) => {
+                column.append_value(digits);
+                OBJECT_ID_DIGITS + 5
             }
             (Self::Int(column), Found::Int(number)) => {
                 column.append_value(number);
@@ -219,7 +231,9 @@ impl Values {
             Self::Int(column) => column.append_null(),
             Self::Float(column) => column.append_null(),
             Self::Decimal(column) => column.push(None),
-            Self::Text(column) | Self::Json(column, _) => column.append_null(),
+            Self::Text(column) | Self::ObjectId(column) | Self::Json(column, _) => {
+                column.append_null();
+            }
             Self::Bytes(column) => column.append_null(),
             Self::Date(column) => column.append_null(),
             Self::Time(column) => column.append_null(),
@@ -239,7 +253,7 @@ impl Values {
             Self::Int(column) => column.len(),
             Self::Float(column) => column.len(),
             Self::Decimal(column) => column.len(),
-            Self::Text(column) | Self::Json(column, _) => column.len(),
+            Self::Text(column) | Self::ObjectId(column) | Self::Json(column, _) => column.len(),
             Self::Bytes(column) => column.len(),
             Self::Date(column) => column.len(),
             Self::Time(column) => column.len(),
@@ -266,7 +280,7 @@ impl Values {
             Self::Text(column) if *field.data_type() == DataType::LargeUtf8 => {
                 Arc::new(LargeStringArray::from_iter(column.finish().iter()))
             }
-            Self::Text(column) | Self::Json(column, _) => {
+            Self::Text(column) | Self::ObjectId(column) | Self::Json(column, _) => {
                 let bytes = column.values_slice().len();
                 let next = StringBuilder::with_capacity(column.len(), bytes);
                 Arc::new(replace(column, next).finish())
@@ -297,6 +311,10 @@ impl Values {
             }
         })
     }
+}
+
+fn is_object_id(digits: &str) -> bool {
+    digits.len() == OBJECT_ID_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
 /// Refuses a NULL in a column that is declared without, at its row in the array.

@@ -226,6 +226,12 @@ impl<T: Send + 'static> Running<T> {
         })
     }
 
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        // The channel is disconnected at the end, and says nothing before.
+        self.ended.try_recv() == Err(crossbeam_channel::TryRecvError::Disconnected)
+    }
+
     /// Waits for its end.
     pub fn result(&self) -> Result<T, Failure> {
         self.results.recv().unwrap_or_else(|_| Err(panicked()))

@@ -18,20 +18,20 @@ use rapidbyte_wire::types::is_json;
 use crate::objects::{Makers, is_bool8, values};
 use crate::refusal::{Refusal, Result};
 use crate::shape::Shape;
-use crate::value::{Known, write_json};
+use crate::value::{Documents, Known, write_json};
 
 /// The rows whose values are objects of Python at a time.
 const PIECE_ROWS: usize = 1 << 10;
 
 /// The columns of rows, for columns in their Arrow types.
-pub fn of_rows(given: &Schema) -> Result<SchemaRef> {
-    let fields = given.fields().iter().map(of_row);
+pub fn of_rows(given: &Schema, documents: Documents) -> Result<SchemaRef> {
+    let fields = given.fields().iter().map(|field| of_row(field, documents));
     let fields = fields.collect::<Result<Vec<FieldRef>>>()?;
     let schema = Schema::new_with_metadata(fields, given.metadata().clone());
     Ok(Arc::new(schema))
 }
 
-fn of_row(field: &FieldRef) -> Result<FieldRef> {
+fn of_row(field: &FieldRef, documents: Documents) -> Result<FieldRef> {
     let (name, is_nullable) = (field.name(), field.is_nullable());
     Ok(match field.data_type() {
         _ if has_twins(field) => {
@@ -39,10 +39,13 @@ fn of_row(field: &FieldRef) -> Result<FieldRef> {
             let refusal = Refusal::data("unsupported_type", text).hint("rename one of them");
             return Err(refusal.in_column(name));
         }
+        _ if has_struct(field) && documents == Documents::Extended => Arc::clone(field),
         _ if has_struct(field) => Arc::new(Shape::Json.field(name)?.with_nullable(is_nullable)),
         _ if is_bool8(field) => Arc::new(Field::new(name, DataType::Boolean, is_nullable)),
-        DataType::List(item) => with_type(field, DataType::List(of_row(item)?)),
-        DataType::LargeList(item) => with_type(field, DataType::LargeList(of_row(item)?)),
+        DataType::List(item) => with_type(field, DataType::List(of_row(item, documents)?)),
+        DataType::LargeList(item) => {
+            with_type(field, DataType::LargeList(of_row(item, documents)?))
+        }
         _ => Arc::clone(field),
     })
 }

@@ -13,7 +13,7 @@ use crate::arrow::{self, Stream};
 use crate::json::{Json, Text, bytes_of, is_text};
 use crate::refusal::{Refusal, Result};
 use crate::rows::Rows;
-use crate::value::{Known, fields};
+use crate::value::{Documents, Known, fields};
 
 /// Rows, as batches.
 pub struct Feed {
@@ -36,10 +36,14 @@ enum Form {
 }
 
 impl Feed {
-    /// Opens an object, for columns that are inferred or for these.
-    pub fn open(value: &Bound<'_, PyAny>, schema: Option<SchemaRef>) -> Result<Self> {
+    /// Opens an object, for columns that are inferred or for these, with nested values in this form.
+    pub fn open(
+        value: &Bound<'_, PyAny>,
+        schema: Option<SchemaRef>,
+        documents: Documents,
+    ) -> Result<Self> {
         Ok(Self {
-            form: Form::of(value, schema)?,
+            form: Form::of(value, schema, Known::with(value.py(), documents)?)?,
             first: None,
             cancel: Cancel::new(),
         })
@@ -83,7 +87,11 @@ impl Feed {
 }
 
 impl Form {
-    fn of(value: &Bound<'_, PyAny>, schema: Option<SchemaRef>) -> Result<Self> {
+    fn of(
+        value: &Bound<'_, PyAny>,
+        schema: Option<SchemaRef>,
+        known: &'static Known,
+    ) -> Result<Self> {
         let py = value.py();
         if is_text(value) {
             let whole = match bytes_of(value)? {
@@ -94,13 +102,12 @@ impl Form {
             let text = Text::Whole(whole.unbind(), 0);
             return Ok(Self::Json(Box::new(Json::new(text, schema)?)));
         }
-        if let Some(stream) = Stream::of(value, schema.as_ref())? {
+        if let Some(stream) = Stream::of(value, schema.as_ref(), known.documents)? {
             return Ok(Self::Arrow(stream));
         }
-        let known = Known::get(py)?;
         let is_row = !value.is_instance_of::<PyList>() && fields(value, known)?.is_some();
         if is_row {
-            let rows = Rows::new(py, schema, false)?;
+            let rows = Rows::new(py, known, schema, false)?;
             return Ok(Self::Rows(
                 Box::new(rows),
                 None,
@@ -124,12 +131,12 @@ impl Form {
             let text = Text::Items(items, Some(first.unbind()));
             return Ok(Self::Json(Box::new(Json::new(text, schema)?)));
         }
-        if let Some(stream) = Stream::of(&first, schema.as_ref())? {
+        if let Some(stream) = Stream::of(&first, schema.as_ref(), known.documents)? {
             let columns = stream.schema().clone();
             return Ok(Self::Arrows(items, stream, columns));
         }
         let is_whole = value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>();
-        let rows = Rows::new(py, schema, !is_whole)?;
+        let rows = Rows::new(py, known, schema, !is_whole)?;
         Ok(Self::Rows(
             Box::new(rows),
             Some(items),
@@ -160,7 +167,8 @@ impl Form {
                     return Ok(None);
                 };
                 let taken = stream.taken();
-                *stream = Stream::of(&item, Some(schema))?
+                // With a schema, that decides about structs.
+                *stream = Stream::of(&item, Some(schema), Documents::Json)?
                     .ok_or_else(mixed)?
                     .after(taken);
             },

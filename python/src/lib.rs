@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! feed     objects with rows: lists, iterators, JSON text, files, Arrow data
-//!   rows     Python values to columns (value: one value, shape: the type that values have in common, column: builders)
+//!   rows     Python values to columns (value: one value, shape: the type that values have in common, column: builders,
+//!            extended: values in documents for MongoDB)
 //!   json     JSON text to columns (split: text to records)
 //!   arrow    Arrow data of other libraries, in and out: the only unsafe code (documents: its structs as JSON)
 //!   stored   the types of the table that rows go to
@@ -27,6 +28,7 @@ mod column;
 mod desk;
 mod documents;
 mod engine;
+mod extended;
 mod feed;
 mod json;
 mod objects;
@@ -45,6 +47,8 @@ mod value;
 mod _engine {
     #[pymodule_export]
     use super::batch::Batch;
+    #[pymodule_export]
+    use super::extended::extended_json;
     #[pymodule_export]
     use super::main;
     #[pymodule_export]

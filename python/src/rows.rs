@@ -59,11 +59,16 @@ struct Column {
 impl Rows {
     /// Rows of columns that are inferred, or of these. `copies` if the rows come one by one: their maker may use one
     /// object for all.
-    pub fn new(py: Python<'_>, schema: Option<SchemaRef>, copies: bool) -> Result<Self> {
+    pub fn new(
+        py: Python<'_>,
+        known: &'static Known,
+        schema: Option<SchemaRef>,
+        copies: bool,
+    ) -> Result<Self> {
         let mut rows = Self {
             columns: Vec::new(),
             places: HashMap::new(),
-            known: Known::get(py)?,
+            known,
             schema: None,
             len: 0,
             before: 0,

@@ -19,6 +19,7 @@ use crate::engine::{Choice, Given, engine};
 use crate::feed::{Feed, declared, is_function};
 use crate::refusal::{Refusal, of_failure};
 use crate::stored::converter;
+use crate::value::Documents;
 
 /// The name of the source and the destination of the program: `use: python`.
 pub const NAME: &str = "python";
@@ -58,6 +59,9 @@ pub struct Source {
     schema: Option<Py<PyAny>>,
     #[pyo3(item)]
     key: Vec<String>,
+    /// Whether nested values are Extended JSON, for MongoDB.
+    #[pyo3(item)]
+    extended: bool,
 }
 
 /// The parts of a pipeline that the caller runs.
@@ -133,9 +137,10 @@ impl Source {
         let key: Vec<&str> = self.key.iter().map(String::as_str).collect();
         let rows = self.rows.bind(py);
         let can_repeat = is_function(rows);
+        let documents = Documents::of(self.extended);
         let mut feed = match can_repeat {
-            true => Feed::open(&rows.call0()?, declared.clone())?,
-            false => Feed::open(rows, declared.clone())?,
+            true => Feed::open(&rows.call0()?, declared.clone(), documents)?,
+            false => Feed::open(rows, declared.clone(), documents)?,
         }
         .until(&calls.cancel);
         let Some(schema) = feed.schema(py)? else {
@@ -178,7 +183,7 @@ impl Source {
                 let cancel = calls.cancel.clone();
                 calls.ask(move |py, state| {
                     let rows = function.bind(py).call0()?;
-                    let feed = Feed::open(&rows, Some(columns))?.until(&cancel);
+                    let feed = Feed::open(&rows, Some(columns), documents)?.until(&cancel);
                     state.feeds[number] = Some(feed);
                     Ok(())
                 })?;

@@ -2,6 +2,8 @@
 
 use arrow_schema::{DataType, Field};
 use pyo3::prelude::*;
+use rapidbyte_bson::Kind;
+use rapidbyte_mongo::form::{mark, marked};
 use rapidbyte_wire::types::{is_json, is_uuid, parse_field, type_name};
 
 use crate::refusal::{Refusal, Result};
@@ -31,6 +33,8 @@ pub enum Shape {
     Zoned,
     Duration,
     Uuid,
+    /// Of MongoDB.
+    ObjectId,
     List(Box<Shape>),
     Json,
 }
@@ -56,6 +60,7 @@ impl Shape {
             Found::Zoned(_) => Self::Zoned,
             Found::Duration(_) => Self::Duration,
             Found::Uuid(_) => Self::Uuid,
+            Found::ObjectId(_) => Self::ObjectId,
             Found::Dict(_) => Self::Json,
             Found::List(_) if depth >= MAX_DEPTH => Self::Json,
             Found::List(items) => {
@@ -116,6 +121,7 @@ impl Shape {
             | Self::Float
             | Self::Decimal(..)
             | Self::Text
+            | Self::ObjectId
             | Self::Json => true,
             _ => false,
         }
@@ -124,7 +130,7 @@ impl Shape {
     /// The name of the column's type.
     pub fn name(&self) -> String {
         match self {
-            Self::Unknown | Self::Text => "string".into(),
+            Self::Unknown | Self::Text | Self::ObjectId => "string".into(),
             Self::Bool => "bool".into(),
             Self::Int(_) => "int64".into(),
             Self::Float => "float64".into(),
@@ -154,8 +160,13 @@ impl Shape {
             );
             return Err(Refusal::data("value_does_not_fit", text).hint("send them as strings"));
         }
-        parse_field(name, &self.name(), true)
-            .map_err(|error| Refusal::config("invalid_schema", error))
+        let field = parse_field(name, &self.name(), true)
+            .map_err(|error| Refusal::config("invalid_schema", error))?;
+        Ok(match self {
+            // Other destinations take it as the string of its digits.
+            Self::ObjectId => mark(field, Kind::ObjectId),
+            _ => field,
+        })
     }
 
     /// The shape of the values that a column of this field takes. `None`: rows of Python do not fill such columns.
@@ -165,6 +176,7 @@ impl Shape {
         Some(match field.data_type() {
             _ if is_uuid(field) => Self::Uuid,
             _ if is_json(field) => Self::Json,
+            DataType::Utf8 if marked(field) == Some(Kind::ObjectId) => Self::ObjectId,
             DataType::Boolean => Self::Bool,
             DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => {
                 Self::Int(false)

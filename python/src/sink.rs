@@ -4,10 +4,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use arrow_select::concat::concat_batches;
 use crossbeam_channel::{Receiver, SendTimeoutError, Sender, bounded, select};
 use pyo3::prelude::*;
 use rapidbyte::batches::{Batches, ConnectorError, ErrorKind, Input};
 use rapidbyte::{Cancel, Control, Failure, History, Report, RunOptions};
+use rapidbyte_wire::size::batch_bytes;
 use serde_json::json;
 
 use crate::desk::{Running, SIGNAL_PAUSE, is_main_thread};
@@ -15,10 +17,17 @@ use crate::engine::{Given, engine};
 use crate::feed::{Feed, declared};
 use crate::refusal::{Refusal, of_failure};
 use crate::run::{NAME, inferred};
+use crate::value::Documents;
+
+/// Rows wait until they are this many bytes or this many: a batch of its own for each small write would take more time than
+/// its rows. Nothing of a sink is visible before its end, so nobody misses them.
+const HELD_BYTES: usize = 256 << 10;
+const HELD_ROWS: usize = 1 << 14;
 
 /// Takes rows from one thread at a time and loads them. All become visible when it is closed.
 #[pyclass(frozen, module = "rapidbyte", name = "Sink")]
 pub struct Sink {
+    documents: Documents,
     state: Mutex<State>,
 }
 
@@ -47,6 +56,15 @@ struct Open {
     running: Running<Report>,
     cancel: Cancel,
     count: u64,
+    held: Held,
+}
+
+/// Batches that wait to be sent as one.
+#[derive(Default)]
+struct Held {
+    batches: Vec<RecordBatch>,
+    bytes: usize,
+    rows: usize,
 }
 
 impl Plan {
@@ -81,6 +99,7 @@ impl Plan {
             running,
             cancel,
             count: 0,
+            held: Held::default(),
         })
     }
 }
@@ -104,10 +123,50 @@ fn given(taken: Receiver<Result<RecordBatch, ConnectorError>>, cancel: Cancel) -
     }))
 }
 
+impl Held {
+    fn push(&mut self, batch: RecordBatch) {
+        self.bytes += batch_bytes(&batch);
+        self.rows += batch.num_rows();
+        self.batches.push(batch);
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes >= HELD_BYTES || self.rows >= HELD_ROWS
+    }
+
+    /// All of them as one. `None` if there are none.
+    fn take(&mut self) -> Result<Option<RecordBatch>, Refusal> {
+        let batches = std::mem::take(self).batches;
+        match batches.as_slice() {
+            [] => Ok(None),
+            [one] => Ok(Some(one.clone())),
+            [first, ..] => concat_batches(&first.schema(), &batches)
+                .map(Some)
+                .map_err(|error| Refusal::data("internal", error)),
+        }
+    }
+}
+
 impl Open {
-    /// Hands a batch to the run.
-    fn send(&mut self, py: Python<'_>, batch: RecordBatch, takes_signals: bool) -> PyResult<()> {
+    /// Takes a batch for the run.
+    fn take(&mut self, py: Python<'_>, batch: RecordBatch, takes_signals: bool) -> PyResult<()> {
         self.count += batch.num_rows() as u64;
+        self.held.push(batch);
+        if self.running.has_ended() {
+            return Err(self.failed(py));
+        }
+        match self.held.is_full() {
+            true => self.send(py, takes_signals),
+            false => Ok(()),
+        }
+    }
+
+    /// Hands what is held to the run.
+    fn send(&mut self, py: Python<'_>, takes_signals: bool) -> PyResult<()> {
+        let held = &mut self.held;
+        let Some(batch) = py.detach(|| held.take())? else {
+            return Ok(());
+        };
         let mut batch = Ok(batch);
         loop {
             let rows = &self.rows;
@@ -143,7 +202,12 @@ impl Open {
     }
 
     /// Waits for the commit. Ctrl-C until then abandons the rows.
-    fn finish(self, py: Python<'_>) -> PyResult<String> {
+    fn finish(mut self, py: Python<'_>) -> PyResult<String> {
+        let takes_signals = is_main_thread(py)?;
+        if let Err(raised) = self.send(py, takes_signals) {
+            self.abandon(py);
+            return Err(raised);
+        }
         let Self {
             rows,
             running,
@@ -151,7 +215,6 @@ impl Open {
             ..
         } = self;
         drop(rows);
-        let takes_signals = is_main_thread(py)?;
         loop {
             // The channel is disconnected at the end, and says nothing before.
             let waited = py.detach(|| running.ended.recv_timeout(SIGNAL_PAUSE));
@@ -214,6 +277,7 @@ impl Sink {
         table: String,
         key: Vec<String>,
         schema: Option<&Bound<'_, PyAny>>,
+        extended: bool,
     ) -> PyResult<Self> {
         let plan = Plan {
             pipeline,
@@ -222,6 +286,7 @@ impl Sink {
             schema: schema.map(declared).transpose()?,
         };
         Ok(Self {
+            documents: Documents::of(extended),
             state: Mutex::new(State::New(Box::new(plan))),
         })
     }
@@ -235,7 +300,7 @@ impl Sink {
             State::Busy | State::Failed | State::Closed => None,
         };
         // Until the first batch is sent, an error leaves the sink as it was.
-        let opened = Feed::open(rows, schema).and_then(|mut feed| {
+        let opened = Feed::open(rows, schema, self.documents).and_then(|mut feed| {
             let schema = feed.schema(py)?;
             let first = feed.next(py)?;
             Ok((feed, schema, first))
@@ -261,7 +326,7 @@ impl Sink {
         let mut next = Some(first);
         let mut sent = Ok(());
         while let (Some(batch), true) = (next.take(), sent.is_ok()) {
-            sent = open.send(py, batch, takes_signals).and_then(|()| {
+            sent = open.take(py, batch, takes_signals).and_then(|()| {
                 next = feed.next(py)?;
                 Ok(())
             });

@@ -12,6 +12,7 @@ use pyo3::types::{
 };
 use rapidbyte_formats::text::number::write_float;
 
+use crate::extended;
 use crate::refusal::{Refusal, Result};
 
 /// Values nested deeper are refused: a list may contain itself.
@@ -42,14 +43,37 @@ pub enum Found<'a, 'py> {
     /// Microseconds.
     Duration(i64),
     Uuid([u8; 16]),
+    /// An ObjectId of MongoDB, as 24 hexadecimal digits.
+    ObjectId(String),
     List(&'a Bound<'py, PyAny>),
     Dict(&'a Bound<'py, PyDict>),
     /// Another value stands for this one.
     Instead(Bound<'py, PyAny>),
 }
 
+/// How nested values are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Documents {
+    /// As JSON, which every destination takes.
+    Json,
+    /// As Extended JSON, which keeps the types that JSON lacks, for MongoDB. Structs of Arrow data stay as they are.
+    Extended,
+}
+
+impl Documents {
+    /// Whether they are Extended JSON, as the package says it.
+    pub fn of(extended: bool) -> Self {
+        match extended {
+            true => Self::Extended,
+            false => Self::Json,
+        }
+    }
+}
+
 /// Types and values of Python's library.
 pub struct Known {
+    /// How nested values are written.
+    pub documents: Documents,
     datetime: Py<PyAny>,
     date: Py<PyAny>,
     time: Py<PyAny>,
@@ -69,35 +93,47 @@ pub struct Known {
 }
 
 impl Known {
-    /// Imports them once for the process.
+    /// Imports them once for the process. Nested values are JSON.
     pub fn get(py: Python<'_>) -> PyResult<&'static Self> {
         static KNOWN: PyOnceLock<Known> = PyOnceLock::new();
-        KNOWN.get_or_try_init(py, || {
-            let module = py.import("datetime")?;
-            let datetime = module.getattr("datetime")?;
-            let utc = module.getattr("timezone")?.getattr("utc")?;
-            let epoch = datetime.call1((1970, 1, 1))?;
-            let zone = PyDict::new(py);
-            zone.set_item("tzinfo", &utc)?;
-            let epoch_utc = epoch.call_method("replace", (), Some(&zone))?;
-            let of = |module: &str, name: &str| -> PyResult<Py<PyAny>> {
-                Ok(py.import(module)?.getattr(name)?.unbind())
-            };
-            Ok(Self {
-                datetime: datetime.unbind(),
-                date: of("datetime", "date")?,
-                time: of("datetime", "time")?,
-                timedelta: of("datetime", "timedelta")?,
-                decimal: of("decimal", "Decimal")?,
-                uuid: of("uuid", "UUID")?,
-                enumeration: of("enum", "Enum")?,
-                mapping: of("collections.abc", "Mapping")?,
-                dataclass_field: of("dataclasses", "_FIELD")?,
-                epoch: epoch.unbind(),
-                epoch_utc: epoch_utc.unbind(),
-                utc: utc.unbind(),
-                last_model: Mutex::new(None),
-            })
+        KNOWN.get_or_try_init(py, || Self::import(py, Documents::Json))
+    }
+
+    /// The same for a destination that takes nested values in this form.
+    pub fn with(py: Python<'_>, documents: Documents) -> PyResult<&'static Self> {
+        static EXTENDED: PyOnceLock<Known> = PyOnceLock::new();
+        match documents {
+            Documents::Json => Self::get(py),
+            Documents::Extended => EXTENDED.get_or_try_init(py, || Self::import(py, documents)),
+        }
+    }
+
+    fn import(py: Python<'_>, documents: Documents) -> PyResult<Self> {
+        let module = py.import("datetime")?;
+        let datetime = module.getattr("datetime")?;
+        let utc = module.getattr("timezone")?.getattr("utc")?;
+        let epoch = datetime.call1((1970, 1, 1))?;
+        let zone = PyDict::new(py);
+        zone.set_item("tzinfo", &utc)?;
+        let epoch_utc = epoch.call_method("replace", (), Some(&zone))?;
+        let of = |module: &str, name: &str| -> PyResult<Py<PyAny>> {
+            Ok(py.import(module)?.getattr(name)?.unbind())
+        };
+        Ok(Self {
+            documents,
+            datetime: datetime.unbind(),
+            date: of("datetime", "date")?,
+            time: of("datetime", "time")?,
+            timedelta: of("datetime", "timedelta")?,
+            decimal: of("decimal", "Decimal")?,
+            uuid: of("uuid", "UUID")?,
+            enumeration: of("enum", "Enum")?,
+            mapping: of("collections.abc", "Mapping")?,
+            dataclass_field: of("dataclasses", "_FIELD")?,
+            epoch: epoch.unbind(),
+            epoch_utc: epoch_utc.unbind(),
+            utc: utc.unbind(),
+            last_model: Mutex::new(None),
         })
     }
 
@@ -172,6 +208,11 @@ fn of_other_type<'a, 'py>(value: &'a Bound<'py, PyAny>, known: &Known) -> Result
         return Ok(Found::Instead(value.getattr(intern!(py, "value"))?));
     }
     let name = value.get_type().name()?.to_string();
+    if name == "ObjectId"
+        && let Some(digits) = object_id(value)?
+    {
+        return Ok(Found::ObjectId(digits));
+    }
     // The missing values of pandas; the first is an instance of `datetime`.
     if matches!(name.as_str(), "NaTType" | "NAType") {
         return Ok(Found::Null);
@@ -209,6 +250,13 @@ fn of_other_type<'a, 'py>(value: &'a Bound<'py, PyAny>, known: &Known) -> Result
     if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
         return Ok(Found::List(value));
     }
+    if let Ok(bytes) = value.cast::<PyBytes>() {
+        return of_bson_binary(value, bytes);
+    }
+    if name == "Decimal128" && value.hasattr(intern!(py, "to_decimal"))? {
+        let plain = value.call_method0(intern!(py, "to_decimal"))?;
+        return Ok(Found::Instead(plain));
+    }
     if value.is_instance_of::<PyByteArray>() || name == "memoryview" {
         let bytes = py.get_type::<PyBytes>().call1((value,))?;
         return Ok(Found::Instead(bytes));
@@ -222,6 +270,32 @@ fn of_other_type<'a, 'py>(value: &'a Bound<'py, PyAny>, known: &Known) -> Result
     let text = format!("a value of the type {name}, for which there is no column type");
     Err(Refusal::data("unsupported_value", text)
         .hint("convert it first: docs/python.md lists the types that are taken"))
+}
+
+/// The digits of an ObjectId of the package `bson`. `None` for another class of this name.
+fn object_id(value: &Bound<'_, PyAny>) -> Result<Option<String>> {
+    let Ok(bytes) = value.getattr(intern!(value.py(), "binary")) else {
+        return Ok(None);
+    };
+    let bytes = bytes.extract::<[u8; 12]>().ok();
+    Ok(bytes.map(|bytes| bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+}
+
+/// A subclass of `bytes`. The class `Binary` of the package `bson` has a subtype, which a column cannot keep.
+fn of_bson_binary<'a, 'py>(
+    value: &Bound<'py, PyAny>,
+    bytes: &'a Bound<'py, PyBytes>,
+) -> Result<Found<'a, 'py>> {
+    let subtype = value.getattr(intern!(value.py(), "subtype"));
+    match subtype.and_then(|subtype| subtype.extract::<u8>()) {
+        Ok(subtype) if subtype != 0 => {
+            let text = format!("bytes of the BSON subtype {subtype}");
+            Err(Refusal::data("unsupported_value", text).hint(
+                "give bytes, which have the subtype 0, or a uuid.UUID, which has the subtype 4",
+            ))
+        }
+        _ => bytes_of(bytes.as_bytes()),
+    }
 }
 
 /// The value of Python for a scalar or an array of NumPy. `None` for other values.
@@ -482,7 +556,8 @@ fn micros(delta: &Bound<'_, PyAny>, known: &Known) -> Result<i64> {
     whole.ok_or_else(|| Refusal::data("value_does_not_fit", "a timedelta beyond 292,000 years"))
 }
 
-/// Writes a value as JSON. Numbers keep their digits. Dates, times and UUIDs become strings.
+/// Writes a value as JSON. Numbers keep their digits. Dates, times and UUIDs become strings, or have their types in
+/// Extended JSON.
 pub fn write_json(value: &Bound<'_, PyAny>, known: &Known, out: &mut Vec<u8>) -> Result<()> {
     write_json_at(value, known, out, 0)
 }
@@ -497,7 +572,11 @@ fn write_json_at(
         let text = format!("a value nested deeper than {MAX_DEPTH}");
         return Err(Refusal::data("too_deep", text).hint("give fewer levels, or a string of JSON"));
     }
-    match look(value, known)? {
+    let found = look(value, known)?;
+    if known.documents == Documents::Extended && extended::write(&found, out)? {
+        return ensure_small(out.len());
+    }
+    match found {
         Found::Null => out.extend_from_slice(b"null"),
         Found::Bool(flag) => out.extend_from_slice(if flag { b"true" } else { b"false" }),
         Found::Int(number) => out.extend_from_slice(number.to_string().as_bytes()),
@@ -523,6 +602,7 @@ fn write_json_at(
                 .hint("send its seconds, or give it a column"));
         }
         Found::Uuid(_) => string(&value.str()?.to_string(), out)?,
+        Found::ObjectId(digits) => string(&digits, out)?,
         Found::List(items) => {
             out.push(b'[');
             for (at, item) in items.try_iter()?.enumerate() {

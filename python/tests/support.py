@@ -1,4 +1,4 @@
-"""Shared by the tests: a PostgreSQL server, and packages that may be missing."""
+"""Shared by the tests: servers of PostgreSQL and of MongoDB's protocol, and packages that may be missing."""
 
 from __future__ import annotations
 
@@ -92,6 +92,50 @@ class Server:
             self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "-w", "stop")
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class MongoServer:
+    """mongo-java-server, which keeps documents in memory. It ends with this process, whose pipe it reads."""
+
+    _started: MongoServer | None = None
+
+    @classmethod
+    def get(cls) -> MongoServer:
+        """The server of the whole run of the tests."""
+        if cls._started is None:
+            cls._started = cls("-XX:TieredStopAtLevel=1")
+        return cls._started
+
+    def __init__(self, *options: str) -> None:
+        classes = os.environ.get("RAPIDBYTE_MONGODB")
+        if not classes:
+            raise unittest.SkipTest("RAPIDBYTE_MONGODB names no mongo-java-server: Java 17 and Maven are needed")
+        if not shutil.which("java"):
+            raise unittest.SkipTest("java is not installed")
+        path = os.pathsep.join([classes, os.path.join(classes, "*")])
+        # It ends when its input does: when this object is gone, or this process.
+        self.process = subprocess.Popen(
+            ["java", "-XX:+UseSerialGC", *options, "-cp", path, "Server"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        if not line.startswith("PORT "):
+            raise RuntimeError(f"mongo-java-server does not say its port: {line!r}")
+        self.port = int(line.split()[1])
+        atexit.register(self._stop)
+
+    def url(self, database: str) -> str:
+        """The address of a database."""
+        return f"mongodb://127.0.0.1:{self.port}/{database}"
+
+    def _stop(self) -> None:
+        # It keeps nothing.
+        self.process.kill()
+        self.process.communicate()
 
 
 def _has_user(name: str) -> bool:

@@ -6,10 +6,12 @@ import contextlib
 import io
 import pathlib
 import re
+import sys
+import unittest
 
 import rapidbyte as rb
 
-from support import Folder, Server, package
+from support import Folder, MongoServer, Server, package
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -21,6 +23,11 @@ class Documents(Folder):
         names = {"url": Server.get().url}
         blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
         self.assertGreater(len(blocks), 8)
+        try:
+            names["mongodb"] = MongoServer.get().url("shop")
+        except unittest.SkipTest as reason:
+            print(f"SKIPPED: the example with MongoDB: {reason}", file=sys.stderr)
+            blocks = [block for block in blocks if "mongodb" not in block]
         told = io.StringIO()
         with contextlib.redirect_stdout(told):
             for block in blocks:

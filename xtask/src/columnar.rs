@@ -1,6 +1,6 @@
 //! Other readers and writers of Parquet and Arrow files, for the tests: pyarrow, DuckDB and polars,
 //! pinned, from the Python package index into a folder below `target/`. The tests of the Python package also exchange
-//! rows with them, and with pandas and pydantic.
+//! rows with them, with pandas and pydantic, and with the driver of MongoDB, the last one that mongo-java-server answers.
 //!
 //! Where they cannot be had the tests that need them say that they are skipped.
 
@@ -13,12 +13,13 @@ use crate::workspace::Workspace;
 /// The interpreter that has them, as the tests read it.
 pub const VARIABLE: &str = "RAPIDBYTE_COLUMNAR_PYTHON";
 
-const PACKAGES: [&str; 5] = [
+const PACKAGES: [&str; 6] = [
     "pyarrow==26.0.1",
     "duckdb==2.0.0",
     "polars==2.1.0",
     "pandas==3.1.1",
     "pydantic==2.14.4",
+    "pymongo==4.7.3",
 ];
 
 /// The interpreter, if it can be had.

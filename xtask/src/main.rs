@@ -88,8 +88,9 @@ Commands:
                            options: --rows <n>, --iters <n>, --no-build
   bench-python [options] [group…]
                            build the wheel, then measure it beside ADBC, DuckDB, polars and connectorx;
-                           groups: write, read, documents, threads, small; options: --rows <n>,
-                           --rounds <n>, --no-build
+                           groups: write, read, documents, threads, small, and mongodb, which goes alone
+                           and measures it beside pymongo, MongoEngine and pymongoarrow;
+                           options: --rows <n>, --rounds <n>, --no-build, --mongodb <url>
   components <folder>      put the bundled connectors into a folder
   lint                     formatting, clippy for the host and for the connectors, documentation,
                            cargo-deny

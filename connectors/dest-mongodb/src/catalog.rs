@@ -30,6 +30,18 @@ pub(crate) struct Collection {
 }
 
 impl Collection {
+    fn of(listed: Document<'_>) -> Result<Self> {
+        let options = match listed.get("options").map_err(Error::internal)? {
+            Some(Value::Document(options)) => options.as_bytes().to_vec(),
+            _ => Builder::new().finish().map_err(Error::internal)?,
+        };
+        let kind = match listed.get("type").map_err(Error::internal)? {
+            Some(Value::String(kind)) => kind.to_owned(),
+            _ => "collection".to_owned(),
+        };
+        Ok(Self { options, kind })
+    }
+
     /// Errors: `target_refused` for a view and the like; for a capped collection unless rows are only added.
     pub fn ensure_writable(&self, namespace: &str, mode: WriteMode) -> Result<()> {
         let refused = |what: &str| {
@@ -61,18 +73,9 @@ pub(crate) fn look(
 ) -> Result<Option<Collection>> {
     let mut found = None;
     each(client, settings, |document, listed| {
-        if listed != name {
-            return Ok(());
+        if listed == name {
+            found = Some(Collection::of(document)?);
         }
-        let options = match document.get("options").map_err(Error::internal)? {
-            Some(Value::Document(options)) => options.as_bytes().to_vec(),
-            _ => Builder::new().finish().map_err(Error::internal)?,
-        };
-        let kind = match document.get("type").map_err(Error::internal)? {
-            Some(Value::String(kind)) => kind.to_owned(),
-            _ => "collection".to_owned(),
-        };
-        found = Some(Collection { options, kind });
         Ok(())
     })?;
     Ok(found)
@@ -110,19 +113,27 @@ fn staging_prefix(tag: Tag) -> String {
 }
 
 /// Drops the collections that earlier runs of a stream were filling. A run that is fenced then cannot put its own in the
-/// place of the target.
-pub(crate) fn drop_staging(client: &mut Client, settings: &Settings, tag: Tag) -> Result<()> {
+/// place of the target. Returns the target, which is in the same list: `None` if it does not exist.
+pub(crate) fn drop_staging(
+    client: &mut Client,
+    settings: &Settings,
+    tag: Tag,
+    target: &str,
+) -> Result<Option<Collection>> {
     let prefix = staging_prefix(tag);
-    let mut names = Vec::new();
-    each(client, settings, |_, name| {
+    let (mut names, mut found) = (Vec::new(), None);
+    each(client, settings, |document, name| {
         if name.starts_with(&prefix) {
             names.push(name.to_owned());
+        } else if name == target {
+            found = Some(Collection::of(document)?);
         }
         Ok(())
     })?;
-    names
-        .iter()
-        .try_for_each(|name| drop(client, settings, name))
+    for name in &names {
+        drop(client, settings, name)?;
+    }
+    Ok(found)
 }
 
 pub(crate) fn drop(client: &mut Client, settings: &Settings, name: &str) -> Result<()> {
@@ -146,12 +157,11 @@ pub(crate) fn make_staging(
     client: &mut Client,
     settings: &Settings,
     name: &str,
-    target: &str,
+    (target, found): (&str, Option<&Collection>),
 ) -> Result<()> {
-    let found = look(client, settings, target)?;
     let mut command = Builder::new();
     command.string("create", name);
-    if let Some(found) = &found {
+    if let Some(found) = found {
         let options = Document::parse(&found.options).map_err(Error::internal)?;
         for element in options.elements() {
             let (option, value) = element.map_err(Error::internal)?;

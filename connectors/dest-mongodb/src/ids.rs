@@ -53,6 +53,9 @@ pub(crate) fn parts(id: &[u8; ID_BYTES]) -> (Tag, u32, u64) {
 pub(crate) struct Committed {
     pub epoch: u32,
     pub rows: u64,
+    /// The epochs from this one to `epoch` are complete: each has committed all rows that it has written, and writes no
+    /// more.
+    pub complete_from: Option<u32>,
 }
 
 /// The epochs of a stream that have committed rows, oldest first.
@@ -64,12 +67,28 @@ pub(crate) struct Epochs {
 }
 
 impl Epochs {
-    /// The same, where `epoch` has committed this many rows.
-    pub fn with(&self, epoch: u32, rows: u64) -> Self {
+    /// The same, where `epoch`, which is the last one, has committed this many rows. `is_complete`: it writes no more.
+    pub fn with(&self, epoch: u32, rows: u64, is_complete: bool) -> Self {
         let mut epochs = self.clone();
         epochs.known.retain(|known| known.epoch != epoch);
-        if rows > 0 {
-            epochs.known.push(Committed { epoch, rows });
+        let known = &mut epochs.known;
+        let complete = known
+            .last()
+            .filter(|last| last.epoch.checked_add(1) == Some(epoch));
+        let complete_from = match complete.and_then(|last| last.complete_from) {
+            // One entry for all of them, or the oldest would soon be forgotten.
+            Some(from) if is_complete => {
+                known.pop();
+                Some(from)
+            }
+            _ => is_complete.then_some(epoch),
+        };
+        if rows > 0 || is_complete {
+            known.push(Committed {
+                epoch,
+                rows,
+                complete_from,
+            });
         }
         while epochs.known.len() > MAX_EPOCHS {
             epochs.known.remove(0);
@@ -80,32 +99,50 @@ impl Epochs {
 
     /// Whether a commit has this row.
     pub fn has(&self, epoch: u32, number: u64) -> bool {
-        let found = self.known.iter().find(|known| known.epoch == epoch);
-        match found {
-            Some(known) => number < known.rows,
+        let holds = |known: &&Committed| {
+            (known.complete_from.unwrap_or(known.epoch)..=known.epoch).contains(&epoch)
+        };
+        match self.known.iter().find(holds) {
+            Some(known) => known.complete_from.is_some() || number < known.rows,
             // Of a forgotten epoch.
             None => self.is_cut && self.known.first().is_some_and(|first| epoch < first.epoch),
         }
     }
 
-    /// The ranges of ids below `end` that no commit has: from the first, up to the second, which is outside.
+    /// The same after the collection has been replaced: no row of an epoch before is there any more. Rows that an epoch may
+    /// still write are uncommitted.
+    pub fn of_new_collection(&self) -> Self {
+        let mut epochs = self.clone();
+        epochs.known.retain(|known| known.complete_from.is_some());
+        epochs.is_cut = false;
+        epochs
+    }
+
+    /// The ranges of ids below `end` that no commit has, and where rows may be: from the first, up to the second, which is
+    /// outside. Empty if each run was complete.
     pub fn uncommitted(&self, tag: Tag, end: u32) -> Result<Vec<([u8; ID_BYTES], [u8; ID_BYTES])>> {
         let mut ranges = Vec::new();
-        // Where the next range begins.
-        let mut begin = match self.is_cut {
-            false => Some(id(tag, 0, 0)?),
+        // Where the next range begins, and the first epoch in it that may have written. The first epoch is 1.
+        let mut next = match self.is_cut {
+            false => Some((id(tag, 0, 0)?, 1)),
             true => None,
         };
         for known in &self.known {
-            if let Some(begin) = begin {
-                ranges.push((begin, id(tag, known.epoch, 0)?));
+            let first = known.complete_from.unwrap_or(known.epoch);
+            if let Some((begin, _)) = next.filter(|(_, open)| *open < first) {
+                ranges.push((begin, id(tag, first, 0)?));
             }
-            begin = Some(id(tag, known.epoch, known.rows)?);
+            next = Some(match known.complete_from {
+                Some(_) => {
+                    let behind = known.epoch.saturating_add(1);
+                    (id(tag, behind, 0)?, behind)
+                }
+                None => (id(tag, known.epoch, known.rows)?, known.epoch),
+            });
         }
-        if let Some(begin) = begin {
+        if let Some((begin, _)) = next.filter(|(_, open)| *open < end) {
             ranges.push((begin, id(tag, end, 0)?));
         }
-        ranges.retain(|(begin, end)| begin < end);
         Ok(ranges)
     }
 }
@@ -142,7 +179,7 @@ mod tests {
         let ranges = |epochs: &Epochs, end| epochs.uncommitted(TAG, end).unwrap();
         let none = Epochs::default();
         assert_eq!(ranges(&none, 3), [(at(0, 0), at(3, 0))]);
-        let some = none.with(2, 10).with(4, 7);
+        let some = none.with(2, 10, false).with(4, 7, false);
         let expected = [
             (at(0, 0), at(2, 0)),
             (at(2, 10), at(4, 0)),
@@ -150,16 +187,43 @@ mod tests {
         ];
         assert_eq!(ranges(&some, 5), expected);
         // A later commit of the same epoch.
-        let more = some.with(4, 9);
+        let more = some.with(4, 9, false);
         assert_eq!(ranges(&more, 5)[2], (at(4, 9), at(5, 0)));
-        assert_eq!(none.with(1, 0), none);
+        assert_eq!(none.with(1, 0, false), none);
+    }
+
+    #[test]
+    fn complete_epochs_have_no_uncommitted_rows() {
+        let at = |epoch, number| id(TAG, epoch, number).unwrap();
+        let ranges = |epochs: &Epochs, end| epochs.uncommitted(TAG, end).unwrap();
+        let mut epochs = Epochs::default();
+        for epoch in 1..=40 {
+            epochs = epochs.with(epoch, u64::from(epoch % 3), true);
+            assert_eq!(ranges(&epochs, epoch + 1), []);
+        }
+        assert_eq!((epochs.known.len(), epochs.is_cut), (1, false));
+        assert!(epochs.has(1, 0) && epochs.has(40, 0) && !epochs.has(41, 0));
+        // The run 41 has committed a part and was killed, and nothing is known of 42.
+        let killed = epochs.with(41, 5, false);
+        assert_eq!(ranges(&killed, 43), [(at(41, 5), at(43, 0))]);
+        let later = killed.with(43, 2, true);
+        assert_eq!(ranges(&later, 44), [(at(41, 5), at(43, 0))]);
+        assert!(later.has(41, 4) && !later.has(41, 5) && !later.has(42, 0));
+        // In a new collection, all rows of 41 and 42 would be uncommitted.
+        assert_eq!(
+            ranges(&later.of_new_collection(), 44),
+            [(at(41, 0), at(43, 0))]
+        );
+        // The first run was killed before it committed.
+        let first = Epochs::default().with(2, 7, true);
+        assert_eq!(ranges(&first, 3), [(at(0, 0), at(2, 0))]);
     }
 
     #[test]
     fn rows_of_forgotten_epochs_are_never_taken_for_uncommitted() {
         let mut epochs = Epochs::default();
         for epoch in 1..=40 {
-            epochs = epochs.with(epoch, 5);
+            epochs = epochs.with(epoch, 5, false);
         }
         assert_eq!(epochs.known.len(), MAX_EPOCHS);
         let ranges = epochs.uncommitted(TAG, 41).unwrap();

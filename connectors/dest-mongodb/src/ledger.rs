@@ -154,7 +154,12 @@ fn read_epochs(document: Document<'_>, name: &str) -> Result<Option<Epochs>, Bso
             let (Some(epoch), Some(rows)) = (epoch, rows) else {
                 return Ok(None);
             };
-            epochs.known.push(Committed { epoch, rows });
+            let from = whole(element, "complete_from")?;
+            epochs.known.push(Committed {
+                epoch,
+                rows,
+                complete_from: from.and_then(|from| u32::try_from(from).ok()),
+            });
         }
     }
     Ok(Some(epochs))
@@ -168,8 +173,11 @@ fn add_epochs(builder: &mut Builder, name: &str, epochs: &Epochs) -> Result<()> 
         builder
             .open_document(&at.to_string())
             .int64("epoch", known.epoch.into())
-            .int64("rows", signed(known.rows)?)
-            .close();
+            .int64("rows", signed(known.rows)?);
+        if let Some(from) = known.complete_from {
+            builder.int64("complete_from", from.into());
+        }
+        builder.close();
     }
     builder.close();
     Ok(())
@@ -315,8 +323,9 @@ impl Lease {
         commit: &Commit<'_>,
         (rows, rejects): (u64, u64),
     ) -> Result<()> {
-        let epochs = self.epochs.with(self.epoch, rows);
-        let reject_epochs = self.reject_epochs.with(self.epoch, rejects);
+        let epochs = self.epochs.with(self.epoch, rows, commit.complete);
+        let rejected = &self.reject_epochs;
+        let reject_epochs = rejected.with(self.epoch, rejects, commit.complete);
         let mut set = Builder::new();
         set.int64("seq", signed(self.seq + 1)?);
         match commit.cursor {

@@ -10,9 +10,9 @@ use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
 use crate::bulk::{RefusedRow, Source, Writer};
-use crate::catalog;
+use crate::catalog::{self, Collection};
 use crate::config::Settings;
-use crate::ids::{self, Epochs, ID_BYTES, Tag};
+use crate::ids::{self, ID_BYTES, Tag};
 use crate::layout::{Action, IdOf, Layout, made};
 use crate::ledger::Lease;
 use crate::rejects::{self, Keeper};
@@ -29,6 +29,8 @@ pub struct CollectionLoad {
     collection: String,
     right: Right,
     keeper: Option<Keeper>,
+    /// The target as it was when the load began, if that was looked at.
+    target_found: Option<Option<Collection>>,
     open: Option<Open>,
 }
 
@@ -110,6 +112,7 @@ impl CollectionLoad {
             collection,
             right,
             keeper,
+            target_found: None,
             open: None,
         }
     }
@@ -129,7 +132,8 @@ impl CollectionLoad {
             let ranges = lease.reject_epochs.uncommitted(lease.tag, lease.epoch)?;
             delete_ranges(client, settings, &keeper.to, &ranges)?;
         }
-        catalog::drop_staging(client, settings, lease.tag)?;
+        let found = catalog::drop_staging(client, settings, lease.tag, &self.collection)?;
+        self.target_found = Some(found);
         failpoint("dest-mongodb.cleaned")
     }
 
@@ -280,7 +284,10 @@ impl Load for CollectionLoad {
     fn open_writer(&mut self, cursor: Option<&str>) -> Result<()> {
         let schema = self.target.arrow_schema()?;
         let layout = Rc::new(Layout::new(&self.target, &schema, self.settings.encode)?);
-        let found = catalog::look(&mut self.client, &self.settings, &self.collection)?;
+        let found = match self.target_found.take() {
+            Some(found) => found,
+            None => catalog::look(&mut self.client, &self.settings, &self.collection)?,
+        };
         let namespace = self.settings.namespace(&self.collection);
         match &found {
             Some(found) => found.ensure_writable(&namespace, self.target.write_mode)?,
@@ -306,7 +313,8 @@ impl Load for CollectionLoad {
             None => None,
             Some(lease) => {
                 let name = catalog::staging_name(lease.tag, lease.epoch);
-                catalog::make_staging(&mut self.client, &self.settings, &name, &self.collection)?;
+                let of = (self.collection.as_str(), found.as_ref());
+                catalog::make_staging(&mut self.client, &self.settings, &name, of)?;
                 failpoint("dest-mongodb.staging_made")?;
                 Some(Staging { name, replaces })
             }
@@ -392,10 +400,10 @@ impl CollectionLoad {
         self.hold()?;
         let (tag, epoch) = self.right.marks();
         let shared = Rc::new(batch.clone());
-        let documents = {
-            let _phase = phase::enter(Kind::Encode);
-            self.opened()?.1.layout.rows(batch)?
-        };
+        // The host hears of a phase by a call, which takes longer than a row: so one is entered for all rows. Writes have
+        // phases of their own within it.
+        let phase = phase::enter(Kind::Encode);
+        let documents = self.opened()?.1.layout.rows(batch)?;
         let (mut id, mut document) = (Vec::new(), Vec::new());
         for row in 0..batch.num_rows() {
             let (client, open) = self.opened()?;
@@ -407,14 +415,11 @@ impl CollectionLoad {
             };
             id.clear();
             document.clear();
-            let encoded = {
-                let _phase = phase::enter(Kind::Encode);
-                if documents.is_made() {
-                    made(&ids::id(tag, epoch, open.next)?, &mut id);
-                    open.next += 1;
-                }
-                documents.encode(row, &mut id, &mut document)
-            };
+            if documents.is_made() {
+                made(&ids::id(tag, epoch, open.next)?, &mut id);
+                open.next += 1;
+            }
+            let encoded = documents.encode(row, &mut id, &mut document);
             let put = encoded.and_then(|action| match action {
                 Action::Write => open.writer.put(client, &id, &document, source.clone()),
                 Action::Delete => open.writer.delete(client, &id, source.clone()),
@@ -430,6 +435,7 @@ impl CollectionLoad {
                 Err(error) => return Err(error),
             }
         }
+        drop(phase);
         if self.keeper.is_some() {
             // The host asks after each batch which of its rows were refused.
             let (client, open) = self.opened()?;
@@ -467,7 +473,7 @@ impl CollectionLoad {
             }
             // No row of an older epoch is there any more.
             if let Right::Lease(lease) = &mut self.right {
-                lease.epochs = Epochs::default();
+                lease.epochs = lease.epochs.of_new_collection();
             }
         }
         let (rows, rejects) = self.right.committed();

@@ -501,7 +501,7 @@ mod tests {
     #[test]
     fn rejects_of_an_attempt_that_was_not_committed_are_not_listed() {
         let (tag, other) = (*b"aaaaaaaa", *b"bbbbbbbb");
-        let epochs = Epochs::default().with(2, 3);
+        let epochs = Epochs::default().with(2, 3, false);
         let removed = [ids::id(tag, 2, 1).unwrap().to_vec()];
         let visible = Visible::new(BTreeMap::from([(tag, epochs)]), Some(other), removed);
         for (tag, epoch, number, expected) in [

@@ -18,6 +18,15 @@ const PACKAGES: [&str; 9] = [
     "duckdb-extension-postgres-scanner==1.5.5",
 ];
 
+/// The group of MongoDB has packages of its own: pymongoarrow takes another pyarrow. mongo-java-server does not answer
+/// pymongo 4.8 and later.
+const MONGODB: &str = "mongodb";
+const OF_MONGODB: [&str; 3] = [
+    "pymongo==4.7.3",
+    "mongoengine==0.29.3",
+    "pymongoarrow==1.15.0",
+];
+
 /// Builds and installs the wheel, then has the program start a server and measure.
 pub fn python(
     workspace: &Workspace,
@@ -26,7 +35,15 @@ pub fn python(
 ) -> Result<(), Failure> {
     let server = crate::postgres::programs_folder(workspace, steps)?;
     let why = "the bench compares with packages that need it";
-    let venv = python::environment(workspace, steps, &PACKAGES, why)?;
+    let names_mongodb = arguments.iter().any(|argument| argument == MONGODB);
+    let (packages, classes) = match names_mongodb {
+        true => (
+            &OF_MONGODB[..],
+            crate::mongodb::classes(workspace, steps).unwrap_or_default(),
+        ),
+        false => (&PACKAGES[..], Default::default()),
+    };
+    let venv = python::environment(workspace, steps, packages, why)?;
     let packages = match arguments.iter().any(|argument| argument == NO_BUILD) {
         true => wheel::released_before(workspace)?,
         false => wheel::released_packages(workspace, steps)?,
@@ -38,6 +55,7 @@ pub fn python(
         .arg(workspace.bench())
         .args(arguments.iter().filter(|argument| *argument != NO_BUILD))
         .env("PYTHONPATH", packages)
-        .env(crate::postgres::VARIABLE, server);
+        .env(crate::postgres::VARIABLE, server)
+        .env(crate::mongodb::VARIABLE, classes);
     steps.program("bench: Python package", program)
 }
