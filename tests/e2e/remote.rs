@@ -186,6 +186,13 @@ fn a_run_on_a_server_ends_as_a_run_on_this_machine() {
         Some(4),
         "{document:#}"
     );
+    let unknown = of(&["runs", "any"]);
+    assert_eq!(unknown.code, Some(2), "{}", unknown.stderr);
+    assert!(
+        unknown.stderr.contains("error[unknown_pipeline]"),
+        "{}",
+        unknown.stderr
+    );
     let none = of(&["runs", "many"]);
     assert_eq!(
         (none.code, none.stdout.contains("has no run of many")),
@@ -546,6 +553,74 @@ fn a_redirect_is_not_followed() {
         ended.stderr
     );
     assert!(heads.try_recv().is_err());
+}
+
+/// The receiver is another server, which takes the message as a body.
+#[test]
+fn a_receiver_of_messages_is_trusted_by_a_file() {
+    let receiver = Folder::new();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).expect("a certificate");
+    receiver.write("cert.pem", made.cert.pem());
+    receiver.write("key.pem", made.signing_key.serialize_pem());
+    let text = "version: 1\npipeline: told\nsource: { use: ingest, streams: [told] }\n\
+                destination: { use: dest-file, config: { path: out, format: jsonl }, write_mode: append }\n";
+    receiver.write("pipelines/told.yaml", text);
+    let tls = [
+        "--listen",
+        "127.0.0.1:0",
+        "--tls-cert",
+        "cert.pem",
+        "--tls-key",
+        "key.pem",
+    ];
+    let received = Server::start(&receiver, &tls);
+    let url = received.url.replace("127.0.0.1", "localhost");
+    let folder = folder();
+    let file = folder.path().join("pipelines/copy.yaml");
+    let text = std::fs::read_to_string(&file).expect("a pipeline");
+    let notify = format!("notify: {{ success: \"{url}/v1/ingest/told/told\" }}\n");
+    std::fs::write(&file, text + &notify).expect("written");
+    let cert = receiver.path().join("cert.pem");
+    let more = [
+        "--listen",
+        "127.0.0.1:0",
+        "--notify-ca",
+        cert.to_str().expect("UTF-8"),
+    ];
+    let server = Server::start(&folder, &more);
+    let ran = run(&folder, &[], &["run", "copy", "--server", &server.url]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let outbox = || {
+        let address = server.url.strip_prefix("http://").expect("an address");
+        let mut stream = TcpStream::connect(address).expect("a connection");
+        let request = b"GET /v1/pipelines/copy HTTP/1.0\r\nHost: localhost\r\n\r\n";
+        stream.write_all(request).expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
+        let answer: Value = serde_json::from_str(body).expect("JSON");
+        answer["pipeline"]["notify"].clone()
+    };
+    while outbox()["waiting"] != 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(outbox()["last_failure"], Value::Null);
+    let arguments = [
+        "serve",
+        "pipelines",
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+        "other",
+        "--notify-ca",
+    ];
+    let wrong = run(
+        &folder,
+        &[],
+        &[&arguments[..], &["pipelines/copy.yaml"]].concat(),
+    );
+    assert_eq!(wrong.code, Some(3), "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("no certificate"), "{}", wrong.stderr);
 }
 
 #[test]

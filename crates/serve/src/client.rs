@@ -316,7 +316,7 @@ fn base_of(url: &str) -> Result<String, &'static str> {
 }
 
 /// The certificates of a file.
-fn authorities(file: &Path) -> Result<RootCerts, String> {
+pub(crate) fn authorities(file: &Path) -> Result<RootCerts, String> {
     let found = fs::metadata(file).map_err(|error| error.to_string())?;
     if found.len() > MAX_CERTIFICATES {
         return Err("the file is too large".into());

@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 use rapidbyte::{Cancel, Engine, Pipeline};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use ureq::tls::RootCerts;
 
 use crate::log::Log;
 use crate::store::now_ms;
@@ -72,6 +73,8 @@ pub struct RunSettings {
     pub wait: Duration,
     /// Receives each problem that no run shows, such as a full disk.
     pub log: Log,
+    /// The authorities that sign the certificates of the receivers of `notify`.
+    pub(crate) authorities: RootCerts,
 }
 
 impl RunSettings {
@@ -82,6 +85,7 @@ impl RunSettings {
             threads: 4,
             wait: Duration::from_secs(60),
             log: Log::default(),
+            authorities: RootCerts::WebPki,
         }
     }
 }

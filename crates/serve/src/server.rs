@@ -13,8 +13,10 @@ use crossbeam_channel::{Receiver as Ending, RecvTimeoutError, Sender as Ends, bo
 use rapidbyte::{Control, Engine};
 use serde_json::json;
 use tokio::sync::{oneshot, watch};
+use ureq::tls::RootCerts;
 
 use crate::access::Access;
+use crate::client::authorities;
 use crate::connections::{Connections, Tls, TlsFiles};
 use crate::ingest::{Catalogue, Shared};
 use crate::log::Log;
@@ -63,6 +65,9 @@ pub struct Settings {
     pub tls: Option<TlsFiles>,
     /// A proxy in front of the server has TLS.
     pub is_behind_proxy: bool,
+    /// A file (PEM) with the authorities that sign the certificates of the receivers of `notify`, in the place of the
+    /// public ones.
+    pub notify_ca: Option<PathBuf>,
 }
 
 impl Settings {
@@ -96,6 +101,7 @@ impl Settings {
             drain: Duration::from_secs(30),
             tls: None,
             is_behind_proxy: false,
+            notify_ca: None,
         }
     }
 }
@@ -216,7 +222,7 @@ impl Server {
                     .scan(&*inspect, &log)
                     .map_err(system("cannot read the folder of pipelines"))?;
                 let source = Arc::clone(&pipelines) as Arc<dyn PipelineSource>;
-                let runs = Runs::start(run_settings(&settings, &log), engine.clone(), source)?;
+                let runs = Runs::start(run_settings(&settings, &log)?, engine.clone(), source)?;
                 let parts = Parts {
                     engine,
                     reader,
@@ -340,13 +346,21 @@ impl Server {
     }
 }
 
-fn run_settings(settings: &Settings, log: &Log) -> RunSettings {
-    RunSettings {
+fn run_settings(settings: &Settings, log: &Log) -> Result<RunSettings, ServeError> {
+    let named = settings.notify_ca.as_deref();
+    let authorities = named.map_or(Ok(RootCerts::WebPki), |file| {
+        authorities(file).map_err(|why| {
+            let why = io::Error::other(format!("{}: {why}", file.display()));
+            ServeError::System("cannot use the certificates of receivers", why)
+        })
+    })?;
+    Ok(RunSettings {
+        authorities,
         threads: settings.runs,
         wait: settings.wait,
         log: log.clone(),
         ..RunSettings::new(&settings.folder)
-    }
+    })
 }
 
 fn access(settings: &Settings) -> Result<Access, ServeError> {

@@ -69,6 +69,9 @@ pub struct Serve {
     /// Remember a job, with its key and its content, for this many days after its end. A dead job keeps its body as long.
     #[arg(long, value_name = "DAYS", default_value_t = 14)]
     pub remember_days: u32,
+    /// Trust the receivers of `notify` by the authorities in this file (PEM), in the place of the public ones.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub notify_ca: Option<PathBuf>,
     /// After a signal to end, wait at most this many seconds for open requests and for runs at work.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub drain_seconds: u32,
@@ -168,6 +171,7 @@ fn settings(arguments: &Serve, folder: &Path) -> Settings {
             .zip(arguments.tls_key.clone())
             .map(|(certificate, key)| TlsFiles { certificate, key }),
         is_behind_proxy: arguments.behind_proxy,
+        notify_ca: arguments.notify_ca.clone(),
         ..defaults
     };
     settings.bodies.bytes = arguments.max_body;

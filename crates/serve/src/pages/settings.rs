@@ -42,6 +42,7 @@ pub(super) fn content(settings: &Settings, needs_token: bool) -> String {
         drain,
         tls,
         is_behind_proxy,
+        notify_ca,
     } = settings;
     let number = |number: usize| count(number as u64);
     let tls = match (tls, is_behind_proxy) {
@@ -51,6 +52,10 @@ pub(super) fn content(settings: &Settings, needs_token: bool) -> String {
         ),
         (None, true) => "of a proxy in front of the server".to_owned(),
         (None, false) => "none".to_owned(),
+    };
+    let receivers = match notify_ca {
+        Some(file) => format!("<code>{}</code>", escape(&file.to_string_lossy())),
+        None => "the public ones".to_owned(),
     };
     let tokens = match needs_token {
         true => "each request needs one",
@@ -64,6 +69,7 @@ pub(super) fn content(settings: &Settings, needs_token: bool) -> String {
                 ("certificate", tls),
                 ("tokens", tokens.to_owned()),
                 ("connections at most", number(*connections)),
+                ("authorities of receivers of notify", receivers),
                 (
                     "state in",
                     format!("<code>{}</code>", escape(&folder.to_string_lossy())),

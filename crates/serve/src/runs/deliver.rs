@@ -15,6 +15,7 @@ use rapidbyte::Pipeline;
 use serde_json::json;
 use ureq::Agent;
 use ureq::http::{HeaderMap, StatusCode, Uri};
+use ureq::tls::{RootCerts, TlsConfig};
 
 use super::outbox::{Failed, Message, Next};
 use super::signature::signature;
@@ -40,7 +41,7 @@ enum Sent {
 impl Shared {
     /// Sends the messages that are due, until the end.
     pub(super) fn deliver(&self) {
-        let agent = agent();
+        let agent = agent(self.settings.authorities.clone());
         loop {
             let seen = {
                 let agenda = self.agenda();
@@ -148,7 +149,7 @@ impl Shared {
     }
 }
 
-fn agent() -> Agent {
+fn agent(authorities: RootCerts) -> Agent {
     let config = Agent::config_builder()
         .timeout_global(Some(TIMEOUT))
         .http_status_as_error(false)
@@ -158,6 +159,7 @@ fn agent() -> Agent {
         .proxy(None)
         // Messages are rare: a connection that was kept would often be closed by then.
         .max_idle_connections(0)
+        .tls_config(TlsConfig::builder().root_certs(authorities).build())
         .user_agent(USER_AGENT);
     config.build().new_agent()
 }

@@ -11,6 +11,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http_body_util::channel::{Channel, Sender};
+use rapidbyte::Pipeline;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -83,6 +84,8 @@ async fn list(
 ) -> Result<Json<Value>, Refusal> {
     granted.may(Action::Read, asked.pipeline.as_deref())?;
     let limit = asked.limit.unwrap_or(PAGE);
+    let is_whole = asked.state.is_none() && asked.before.is_none();
+    let name = asked.pipeline.clone().filter(|_| is_whole);
     let filter = Filter {
         pipelines: asked.pipeline.map(|pipeline| vec![pipeline]),
         state: asked.state,
@@ -91,6 +94,10 @@ async fn list(
     };
     let shared = &runs.shared;
     let found = shared.store.list(filter).await?;
+    // A pipeline whose file is gone still has its runs.
+    if let Some(name) = name.filter(|_| found.is_empty()) {
+        known(shared, &name)?;
+    }
     let is_full = found.len() == limit as usize;
     let next = found.last().filter(|_| is_full).map(|run| run.id);
     let found: Vec<Value> = found.iter().map(|run| shown(shared, run)).collect();
@@ -182,6 +189,15 @@ async fn begin(
     }
 }
 
+/// The pipeline with this name.
+fn known(shared: &Shared, name: &str) -> Result<Pipeline, Refusal> {
+    shared.pipelines.pipeline(name).ok_or_else(|| {
+        let text = format!("the server has no pipeline {name:?}, or cannot read its file");
+        let hint = "look at the names in the pipeline files of the server";
+        Refusal::new(StatusCode::NOT_FOUND, "unknown_pipeline", text, hint)
+    })
+}
+
 /// Queues a run of a pipeline. The task tells the threads that it waits; nobody has to wait for the task.
 pub(crate) async fn queue(
     runs: &Arc<Runs>,
@@ -191,16 +207,7 @@ pub(crate) async fn queue(
 ) -> Result<(Run, JoinHandle<()>), Refusal> {
     granted.may(Action::Operate, Some(name))?;
     let shared = &runs.shared;
-    let Some(pipeline) = shared.pipelines.pipeline(name) else {
-        let text = format!("the server has no pipeline {name:?}, or cannot read its file");
-        let hint = "look at the names in the pipeline files of the server";
-        return Err(Refusal::new(
-            StatusCode::NOT_FOUND,
-            "unknown_pipeline",
-            text,
-            hint,
-        ));
-    };
+    let pipeline = known(shared, name)?;
     if pipeline.source() == queue::NAME {
         let text =
             format!("the pipeline {name:?} reads the queue of the server, which begins its runs");
