@@ -85,6 +85,96 @@ fn every_command_of_the_guide_works() {
     assert!(stdout.contains("rb_"), "{stdout}");
 }
 
+/// Types the commands of a page that begin with `begin`, in a folder.
+fn types(folder: &Folder, page: &str, begin: &str, address: &str) -> String {
+    let script = script(page).replace(ADDRESS, address);
+    let lines = script.lines().filter(|line| line.starts_with(begin));
+    let script: Vec<&str> = lines.collect();
+    assert!(!script.is_empty(), "{begin}");
+    let mut shell = Command::new("bash");
+    shell
+        .current_dir(folder.path())
+        .args(["-euo", "pipefail", "-c", &script.join("\n")]);
+    let ended = shell.output().expect("bash");
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{script:?}: {stderr}");
+    String::from_utf8_lossy(&ended.stdout).into_owned()
+}
+
+#[test]
+fn a_server_is_operated_as_its_guide_says() {
+    for program in ["curl", "sqlite3"] {
+        if Command::new(program).arg("--version").output().is_err() {
+            println!("SKIPPED: the guide needs {program}, which is not installed");
+            return;
+        }
+    }
+    let page = page("guides/serve-operate.md");
+    let database = shared().database();
+    let folder = Folder::new();
+    let text = format!(
+        "version: 1\npipeline: orders\nsource: {{ use: ingest, config: {{ schema: {{ id: int64 }} }}, streams: [orders] }}\n\
+         destination: {{ use: dest-postgres, config: {{ url: \"{}\" }}, write_mode: append }}\n",
+        database.url()
+    );
+    folder.write("pipelines/orders.yaml", text);
+    let start = |data: &str| {
+        let address = free_address();
+        // As the unit of the guide starts it.
+        let unit = page
+            .lines()
+            .find_map(|line| line.strip_prefix("ExecStart="));
+        let line = unit.expect("a command");
+        let line = line.replace("/etc/rapidbyte", "pipelines");
+        let line = line.replace("/var/lib/rapidbyte", data);
+        let words: Vec<&str> = line.split_whitespace().skip(2).collect();
+        let words = [&words[..], &["--listen", &address]].concat();
+        let mut server = Running::start(&folder, &words);
+        let mut told = String::new();
+        while !told.contains("listening on") {
+            let read = server.messages.read_line(&mut told).expect("UTF-8");
+            assert_ne!(read, 0, "{told}");
+        }
+        (server, address)
+    };
+    let send = |address: &str, id: i64, query: &str| {
+        let path = format!("/v1/ingest/orders/orders{query}");
+        post(address, &path, &format!("{{\"id\":{id}}}"))
+    };
+    let (mut server, address) = start("data");
+    send(&address, 1, "?wait=true");
+    for begin in ["mkdir", "sqlite3", "cp"] {
+        types(&folder, &page, begin, &address);
+    }
+    send(&address, 2, "?wait=true");
+    send(&address, 3, "?wait=true");
+    assert_eq!(server.terminate(), Some(0));
+    // The rows of the first job are there already.
+    let (mut restored, address) = start("backup");
+    send(&address, 3, "");
+    send(&address, 4, "");
+    let get = |path: &str| {
+        let url = format!("http://{address}{path}");
+        let got = Command::new("curl").args(["-sS", &url]).output();
+        String::from_utf8(got.expect("curl").stdout).expect("UTF-8")
+    };
+    while !get("/v1/pipelines/orders").contains("queue_restored") {
+        std::thread::yield_now();
+    }
+    let told = types(&folder, &page, "curl", &address);
+    assert!(told.contains("\"cancelled\""), "{told}");
+    while get("/v1/jobs?state=pending").contains("\"pending\"") {
+        std::thread::yield_now();
+    }
+    assert_eq!(restored.terminate(), Some(0));
+    let rows = database
+        .client()
+        .query("SELECT id FROM public.orders ORDER BY id", &[])
+        .expect("rows");
+    let rows: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+    assert_eq!(rows, [1, 2, 3, 4]);
+}
+
 /// A server in the background. A test that fails leaves none.
 struct Running {
     child: Child,
