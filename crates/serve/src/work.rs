@@ -4,8 +4,11 @@
 //! data stop a run, the job that the reader blames is dead; if it blames none, the jobs are split until the bad one is
 //! alone. The others go on. Any other failure is tried again.
 
+mod blame;
 mod cancel;
 mod live;
+mod problem;
+mod split;
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,7 +20,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rapidbyte::batches::ErrorKind;
 use rapidbyte::{Cancel, Class, Control, Engine, Failure, History, Pipeline, Report, RunOptions};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -25,12 +27,15 @@ use tokio::sync::watch;
 use crate::agenda::{Agenda, Key, Next, Standing, Turn};
 use crate::log::Log;
 use crate::metrics::{Ended, Metrics};
-use crate::queue::{self, READER, Reader, SCHEMA, SHARED, Segment, mark};
+use crate::queue::{self, READER, Reader, Segment, mark};
 use crate::registry::Pipelines;
 use crate::runs::Runs;
 use crate::spool::{Spool, make_private};
 use crate::store::{Pending, Retention, Store, StoreError, Tried};
+use blame::is_of_bodies;
 use live::{Left, Live};
+use problem::Problem;
+use split::Moved;
 
 /// Jobs that are committed together.
 const MAX_JOBS: u32 = 1000;
@@ -235,14 +240,6 @@ impl Notice {
         streams.sort_by(|one, other| one.0.cmp(&other.0));
         streams
     }
-}
-
-/// The outcome of some jobs.
-enum Moved {
-    /// They are done or dead.
-    All,
-    /// The rest is tried again, for this reason.
-    Rest(Problem),
 }
 
 impl Shared {
@@ -502,83 +499,6 @@ impl Shared {
         Control::default().cancel(&self.cancel)
     }
 
-    /// Moves these jobs in one run. If their data stop it, more runs find the jobs that cannot be moved: they are dead.
-    /// `failure` is the one of a run that had all of them.
-    fn move_jobs(
-        self: &Arc<Self>,
-        pipeline: &Pipeline,
-        key: &Key,
-        tried: &Tried,
-        jobs: &[Pending],
-        mut failure: Option<Box<Failure>>,
-    ) -> Result<Moved, Problem> {
-        // Inferred columns are those of all bodies of a run: alone, a body may have others.
-        let is_declared = pipeline.source_config().contains_key(SCHEMA);
-        let mut parts: Vec<Vec<&Pending>> = vec![jobs.iter().collect()];
-        while let Some(mut part) = parts.pop() {
-            if part.is_empty() {
-                continue;
-            }
-            let stopped = match failure.take() {
-                Some(failure) => failure,
-                None => match self.run(pipeline, key, tried, &part, false) {
-                    Ok(()) => continue,
-                    Err((Problem::Run(failure), _)) if is_of_bodies(&failure, pipeline) => failure,
-                    Err((problem @ Problem::Run(_), _)) => return Ok(Moved::Rest(problem)),
-                    Err((other, _)) => return Err(other),
-                },
-            };
-            let bad = blamed(&part, &stopped);
-            match bad {
-                _ if part.len() == 1 => self.bury(pipeline, key, part[0], &stopped)?,
-                Some(bad) if is_declared => {
-                    self.bury(pipeline, key, part.remove(bad), &stopped)?;
-                    parts.push(part);
-                }
-                // The order stays: the cursor of a later job says that those before it are done.
-                Some(bad) => {
-                    parts.push(part.split_off(bad + 1));
-                    parts.push(part.split_off(bad));
-                    parts.push(part);
-                }
-                None => {
-                    parts.push(part.split_off(part.len() / 2));
-                    parts.push(part);
-                }
-            }
-        }
-        Ok(Moved::All)
-    }
-
-    /// A job whose data have stopped a run is dead.
-    fn bury(
-        &self,
-        pipeline: &Pipeline,
-        key: &Key,
-        job: &Pending,
-        failure: &Failure,
-    ) -> Result<(), Problem> {
-        // A run may fail behind its commit, but not while it reads.
-        if failure.connector.as_deref() != Some(READER) {
-            self.reconcile(pipeline, key)?;
-        }
-        let reason = reason(failure, job.id);
-        // Before the job is dead: a process that ends in between finds the job, and tells of it once more.
-        self.messages.job_died(pipeline, &key.1, job.id, &reason);
-        self.store.dead(job.id, &reason)?;
-        let text = format!(
-            "{}.{}: the job {} is dead: {}",
-            key.0,
-            key.1,
-            job.id,
-            told(&reason)
-        );
-        let facts = json!({ "pipeline": key.0, "stream": key.1, "job": job.id, "error": reason });
-        self.log.warn(text, facts);
-        self.ended.send_replace(());
-        Ok(())
-    }
-
     /// Moves these jobs in one run, after which they are done. With `goes_on`, the run then takes more jobs of the stream.
     fn run(
         self: &Arc<Self>,
@@ -693,168 +613,5 @@ impl Drop for Removed {
     fn drop(&mut self) {
         // What stays is removed at the next start.
         let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// The code of a run with more rejects than the pipeline allows.
-const TOO_MANY_REJECTS: &str = "too_many_rejects";
-
-/// The digits of a job's id in the name of its file: names are in the order of the ids.
-const ID_DIGITS: usize = 20;
-
-fn file_name(job: &Pending) -> String {
-    let ending = match job.encoding.as_deref() {
-        Some("gzip") => ".gz",
-        Some("zstd") => ".zst",
-        _ => "",
-    };
-    format!("{:0ID_DIGITS$}.{}{ending}", job.id, job.format)
-}
-
-/// Codes that blame the target, or the place where the rejects are kept, whatever the bodies have.
-const OF_TARGET: [&str; 4] = [
-    "target_missing",
-    "target_lost_rows",
-    "checkpoint_invalid",
-    "cursor_missing",
-];
-
-/// A name that the destination cannot give to a column of a new table.
-const INVALID_NAME: &str = "invalid_name";
-
-/// Whether the bodies are to blame, and not the pipeline file, the destination or the way to it: the reader cannot read
-/// them, they have too many rejects, the destination refuses their rows while it writes or commits them, or it refuses the
-/// columns that were inferred from them. Columns that the pipeline file declares are the same for all bodies.
-fn is_of_bodies(failure: &Failure, pipeline: &Pipeline) -> bool {
-    let passes = matches!(
-        failure.class,
-        Class::Cancelled | Class::Busy | Class::Environment
-    );
-    if passes || failure.passes_after_ms.is_some() || OF_TARGET.contains(&failure.code.as_str()) {
-        return false;
-    }
-    let export = failure.export.unwrap_or_default();
-    if failure.connector.as_deref() == Some(READER) {
-        // It opens with the settings of the pipeline file, and then looks at the bodies.
-        return failure.class != Class::Config || !export.ends_with("open");
-    }
-    let is_inferred = !pipeline.source_config().contains_key(SCHEMA);
-    let of_rows = matches!(failure.kind, Some(ErrorKind::Data))
-        || export.starts_with("writer.")
-        || failure.code == TOO_MANY_REJECTS;
-    match failure.class {
-        Class::Contract => is_inferred || of_rows,
-        _ => is_inferred && failure.code == INVALID_NAME,
-    }
-}
-
-/// The place of the job whose file the reader blames.
-fn blamed(jobs: &[&Pending], failure: &Failure) -> Option<usize> {
-    let location = failure.location.as_deref()?;
-    let is_of_reader = failure.connector.as_deref() == Some(READER);
-    let place = jobs
-        .iter()
-        .position(|job| in_file(location, job.id).is_some());
-    place.filter(|_| is_of_reader)
-}
-
-/// The part of a location behind the beginning of the name of a job's file.
-fn in_file(location: &str, job: i64) -> Option<&str> {
-    let (_, rest) = location.split_once(&format!("{job:0ID_DIGITS$}."))?;
-    Some(rest)
-}
-
-/// The reason of a dead job. Its place is a line of the body, and not a file.
-fn reason(failure: &Failure, job: i64) -> Value {
-    let line = failure.location.as_deref().and_then(|location| {
-        let (_, line) = in_file(location, job)?.split_once(':')?;
-        line.parse::<u64>().ok()
-    });
-    json!({
-        "code": failure.code, "message": failure.message, "hint": hint(failure),
-        "column": failure.column, "line": line,
-    })
-}
-
-/// The next action of a client. The reader's hints are about files.
-fn hint(failure: &Failure) -> Option<&str> {
-    match failure.code.as_str() {
-        "compressed_damaged" | "compressed_unknown" => {
-            Some("send the Content-Encoding that the body has, or none")
-        }
-        "compressed_truncated" | "file_not_utf8" => Some("send the body again, as UTF-8"),
-        _ => failure.hint.as_deref(),
-    }
-}
-
-/// A dead job in one line.
-fn told(reason: &Value) -> String {
-    let text = |key: &str| reason[key].as_str().unwrap_or_default().to_owned();
-    let line = reason["line"].as_u64();
-    let line = line.map_or(String::new(), |line| format!(" line {line}:"));
-    format!("error[{}]{line} {}", text("code"), text("message"))
-}
-
-/// The reason why the jobs of a stream stay pending.
-#[derive(Debug, thiserror::Error)]
-enum Problem {
-    #[error("error[{}] {}", .0.code, .0.message)]
-    Run(Box<Failure>),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error("the disk of the server: {0}")]
-    Disk(#[from] io::Error),
-    #[error("no pipeline file has this stream any more")]
-    NoPipeline,
-    #[error(
-        "another queue has written to the target of this stream, and may have the place of jobs of this one"
-    )]
-    Foreign,
-    #[error(
-        "the destination has the jobs up to {has} of this queue, and this store has given only those up to {tried} to \
-         a run: it is older than the destination, such as one that was restored from a backup"
-    )]
-    Restored { has: i64, tried: i64 },
-    #[error("the thread of the run panicked: the server has a bug")]
-    Panicked,
-}
-
-const REBIND_HINT: &str = "cancel the pending jobs whose rows the destination has; then \
-    POST /v1/pipelines/PIPELINE/streams/STREAM/rebind moves all others";
-
-const CLEAR_HINT: &str = "if the table is meant to be gone, `rapidbyte state clear FILE STREAM` lets the stream begin \
-    with a new one; then replay the jobs whose rows are needed";
-
-impl Problem {
-    /// As JSON: the code, what happened, what to do next.
-    fn told(&self) -> Value {
-        let of = |code: &str, hint: Option<&str>| json!({ "code": code, "message": self.to_string(), "hint": hint });
-        match self {
-            Self::Run(failure) => {
-                let mut told = json!(failure);
-                if OF_TARGET.contains(&failure.code.as_str()) {
-                    told["hint"] = CLEAR_HINT.into();
-                }
-                told
-            }
-            Self::Store(_) => of("store_failed", None),
-            Self::Disk(_) => of(
-                "spool_failed",
-                Some("free space, or make the folder of the server writable"),
-            ),
-            Self::NoPipeline => of(
-                "unknown_stream",
-                Some("put the file back, or cancel the jobs"),
-            ),
-            Self::Foreign => of(SHARED, Some(REBIND_HINT)),
-            Self::Restored { .. } => of("queue_restored", Some(REBIND_HINT)),
-            Self::Panicked => of("internal", None),
-        }
-    }
-}
-
-impl From<Failure> for Problem {
-    fn from(failure: Failure) -> Self {
-        Self::Run(Box::new(failure))
     }
 }

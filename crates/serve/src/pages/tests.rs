@@ -202,7 +202,7 @@ fn hostile_text_is_escaped_on_every_page() {
                 before: None,
             },
             &[HOSTILE],
-            [HOSTILE].into_iter(),
+            [HOSTILE],
         ),
         job::content(&job(JobState::Pending), true),
         changes::table(&[Change {

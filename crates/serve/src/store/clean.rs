@@ -5,8 +5,9 @@ use std::time::Duration;
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::job::JobState;
+use super::operate::touched;
 use super::writer::Held;
-use super::{Store, StoreError, Touched, found, now_ms, token, touched};
+use super::{Store, StoreError, Touched, found, now_ms, token};
 
 /// Rows of one commit, so that no client waits long behind it.
 const MAX_ROWS: u32 = 500;

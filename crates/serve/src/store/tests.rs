@@ -391,7 +391,10 @@ fn a_token_has_exactly_as_many_pending_jobs_as_it_may() {
     let other = opened.new_job(job(None, b"x"));
     // Jobs that end make room: done, dead and cancelled ones.
     opened.store.done_through("p", "s", 2).expect("stored");
-    opened.store.dead(3, &Value::Null).expect("stored");
+    opened
+        .store
+        .dead(3, &serde_json::Value::Null)
+        .expect("stored");
     block(opened.store.cancel(4)).expect("stored");
     // A request of several parts is admitted as a whole, or counts nothing.
     let parts = |count: usize| vec![of_token(&token, b"y"); count];

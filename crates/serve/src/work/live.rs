@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use rapidbyte::{Event, Plan, WriteMode};
 
-use super::{Problem, Removed, Shared, file_name};
+use super::blame::file_name;
+use super::{Problem, Removed, Shared};
 use crate::agenda::{Key, LastRun};
 use crate::metrics::Ended;
 use crate::queue::{Feed, Next, Segment};

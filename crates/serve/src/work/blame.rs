@@ -1,0 +1,107 @@
+//! Which job a failed run blames, and why a job is dead.
+
+use rapidbyte::batches::ErrorKind;
+use rapidbyte::{Class, Failure, Pipeline};
+use serde_json::{Value, json};
+
+use crate::queue::{READER, SCHEMA};
+use crate::store::Pending;
+
+/// The code of a run with more rejects than the pipeline allows.
+pub(super) const TOO_MANY_REJECTS: &str = "too_many_rejects";
+
+/// The digits of a job's id in the name of its file: names are in the order of the ids.
+pub(super) const ID_DIGITS: usize = 20;
+
+pub(super) fn file_name(job: &Pending) -> String {
+    let ending = match job.encoding.as_deref() {
+        Some("gzip") => ".gz",
+        Some("zstd") => ".zst",
+        _ => "",
+    };
+    format!("{:0ID_DIGITS$}.{}{ending}", job.id, job.format)
+}
+
+/// Codes that blame the target, or the place where the rejects are kept, whatever the bodies have.
+pub(super) const OF_TARGET: [&str; 4] = [
+    "target_missing",
+    "target_lost_rows",
+    "checkpoint_invalid",
+    "cursor_missing",
+];
+
+/// A name that the destination cannot give to a column of a new table.
+pub(super) const INVALID_NAME: &str = "invalid_name";
+
+/// Whether the bodies are to blame, and not the pipeline file, the destination or the way to it: the reader cannot read
+/// them, they have too many rejects, the destination refuses their rows while it writes or commits them, or it refuses the
+/// columns that were inferred from them. Columns that the pipeline file declares are the same for all bodies.
+pub(super) fn is_of_bodies(failure: &Failure, pipeline: &Pipeline) -> bool {
+    let passes = matches!(
+        failure.class,
+        Class::Cancelled | Class::Busy | Class::Environment
+    );
+    if passes || failure.passes_after_ms.is_some() || OF_TARGET.contains(&failure.code.as_str()) {
+        return false;
+    }
+    let export = failure.export.unwrap_or_default();
+    if failure.connector.as_deref() == Some(READER) {
+        // It opens with the settings of the pipeline file, and then looks at the bodies.
+        return failure.class != Class::Config || !export.ends_with("open");
+    }
+    let is_inferred = !pipeline.source_config().contains_key(SCHEMA);
+    let of_rows = matches!(failure.kind, Some(ErrorKind::Data))
+        || export.starts_with("writer.")
+        || failure.code == TOO_MANY_REJECTS;
+    match failure.class {
+        Class::Contract => is_inferred || of_rows,
+        _ => is_inferred && failure.code == INVALID_NAME,
+    }
+}
+
+/// The place of the job whose file the reader blames.
+pub(super) fn blamed(jobs: &[&Pending], failure: &Failure) -> Option<usize> {
+    let location = failure.location.as_deref()?;
+    let is_of_reader = failure.connector.as_deref() == Some(READER);
+    let place = jobs
+        .iter()
+        .position(|job| in_file(location, job.id).is_some());
+    place.filter(|_| is_of_reader)
+}
+
+/// The part of a location behind the beginning of the name of a job's file.
+pub(super) fn in_file(location: &str, job: i64) -> Option<&str> {
+    let (_, rest) = location.split_once(&format!("{job:0ID_DIGITS$}."))?;
+    Some(rest)
+}
+
+/// The reason of a dead job. Its place is a line of the body, and not a file.
+pub(super) fn reason(failure: &Failure, job: i64) -> Value {
+    let line = failure.location.as_deref().and_then(|location| {
+        let (_, line) = in_file(location, job)?.split_once(':')?;
+        line.parse::<u64>().ok()
+    });
+    json!({
+        "code": failure.code, "message": failure.message, "hint": hint(failure),
+        "column": failure.column, "line": line,
+    })
+}
+
+/// The next action of a client. The reader's hints are about files.
+pub(super) fn hint(failure: &Failure) -> Option<&str> {
+    match failure.code.as_str() {
+        "compressed_damaged" | "compressed_unknown" => {
+            Some("send the Content-Encoding that the body has, or none")
+        }
+        "compressed_truncated" | "file_not_utf8" => Some("send the body again, as UTF-8"),
+        _ => failure.hint.as_deref(),
+    }
+}
+
+/// A dead job in one line.
+pub(super) fn told(reason: &Value) -> String {
+    let text = |key: &str| reason[key].as_str().unwrap_or_default().to_owned();
+    let line = reason["line"].as_u64();
+    let line = line.map_or(String::new(), |line| format!(" line {line}:"));
+    format!("error[{}]{line} {}", text("code"), text("message"))
+}

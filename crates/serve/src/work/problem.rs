@@ -1,0 +1,74 @@
+//! Why the jobs of a stream stay pending.
+
+use std::io;
+
+use rapidbyte::Failure;
+use serde_json::{Value, json};
+
+use super::blame::OF_TARGET;
+use crate::queue::SHARED;
+use crate::store::StoreError;
+
+/// The reason why the jobs of a stream stay pending.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Problem {
+    #[error("error[{}] {}", .0.code, .0.message)]
+    Run(Box<Failure>),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the disk of the server: {0}")]
+    Disk(#[from] io::Error),
+    #[error("no pipeline file has this stream any more")]
+    NoPipeline,
+    #[error(
+        "another queue has written to the target of this stream, and may have the place of jobs of this one"
+    )]
+    Foreign,
+    #[error(
+        "the destination has the jobs up to {has} of this queue, and this store has given only those up to {tried} to \
+         a run: it is older than the destination, such as one that was restored from a backup"
+    )]
+    Restored { has: i64, tried: i64 },
+    #[error("the thread of the run panicked: the server has a bug")]
+    Panicked,
+}
+
+pub(super) const REBIND_HINT: &str = "cancel the pending jobs whose rows the destination has; then \
+    POST /v1/pipelines/PIPELINE/streams/STREAM/rebind moves all others";
+
+pub(super) const CLEAR_HINT: &str = "if the table is meant to be gone, `rapidbyte state clear FILE STREAM` lets the stream begin \
+    with a new one; then replay the jobs whose rows are needed";
+
+impl Problem {
+    /// As JSON: the code, what happened, what to do next.
+    pub(super) fn told(&self) -> Value {
+        let of = |code: &str, hint: Option<&str>| json!({ "code": code, "message": self.to_string(), "hint": hint });
+        match self {
+            Self::Run(failure) => {
+                let mut told = json!(failure);
+                if OF_TARGET.contains(&failure.code.as_str()) {
+                    told["hint"] = CLEAR_HINT.into();
+                }
+                told
+            }
+            Self::Store(_) => of("store_failed", None),
+            Self::Disk(_) => of(
+                "spool_failed",
+                Some("free space, or make the folder of the server writable"),
+            ),
+            Self::NoPipeline => of(
+                "unknown_stream",
+                Some("put the file back, or cancel the jobs"),
+            ),
+            Self::Foreign => of(SHARED, Some(REBIND_HINT)),
+            Self::Restored { .. } => of("queue_restored", Some(REBIND_HINT)),
+            Self::Panicked => of("internal", None),
+        }
+    }
+}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Self {
+        Self::Run(Box::new(failure))
+    }
+}

@@ -1,0 +1,99 @@
+//! Jobs whose data stop a run: more runs find the bad ones.
+
+use std::sync::Arc;
+
+use rapidbyte::{Failure, Pipeline};
+use serde_json::json;
+
+use super::blame::{blamed, is_of_bodies, reason, told};
+use super::{Problem, Shared};
+use crate::agenda::Key;
+use crate::queue::{READER, SCHEMA};
+use crate::store::{Pending, Tried};
+
+/// The outcome of some jobs.
+pub(super) enum Moved {
+    /// They are done or dead.
+    All,
+    /// The rest is tried again, for this reason.
+    Rest(Problem),
+}
+
+impl Shared {
+    /// Moves these jobs in one run. If their data stop it, more runs find the jobs that cannot be moved: they are dead.
+    /// `failure` is the one of a run that had all of them.
+    pub(super) fn move_jobs(
+        self: &Arc<Self>,
+        pipeline: &Pipeline,
+        key: &Key,
+        tried: &Tried,
+        jobs: &[Pending],
+        mut failure: Option<Box<Failure>>,
+    ) -> Result<Moved, Problem> {
+        // Inferred columns are those of all bodies of a run: alone, a body may have others.
+        let is_declared = pipeline.source_config().contains_key(SCHEMA);
+        let mut parts: Vec<Vec<&Pending>> = vec![jobs.iter().collect()];
+        while let Some(mut part) = parts.pop() {
+            if part.is_empty() {
+                continue;
+            }
+            let stopped = match failure.take() {
+                Some(failure) => failure,
+                None => match self.run(pipeline, key, tried, &part, false) {
+                    Ok(()) => continue,
+                    Err((Problem::Run(failure), _)) if is_of_bodies(&failure, pipeline) => failure,
+                    Err((problem @ Problem::Run(_), _)) => return Ok(Moved::Rest(problem)),
+                    Err((other, _)) => return Err(other),
+                },
+            };
+            let bad = blamed(&part, &stopped);
+            match bad {
+                _ if part.len() == 1 => self.bury(pipeline, key, part[0], &stopped)?,
+                Some(bad) if is_declared => {
+                    self.bury(pipeline, key, part.remove(bad), &stopped)?;
+                    parts.push(part);
+                }
+                // The order stays: the cursor of a later job says that those before it are done.
+                Some(bad) => {
+                    parts.push(part.split_off(bad + 1));
+                    parts.push(part.split_off(bad));
+                    parts.push(part);
+                }
+                None => {
+                    parts.push(part.split_off(part.len() / 2));
+                    parts.push(part);
+                }
+            }
+        }
+        Ok(Moved::All)
+    }
+
+    /// A job whose data have stopped a run is dead.
+    pub(super) fn bury(
+        &self,
+        pipeline: &Pipeline,
+        key: &Key,
+        job: &Pending,
+        failure: &Failure,
+    ) -> Result<(), Problem> {
+        // A run may fail behind its commit, but not while it reads.
+        if failure.connector.as_deref() != Some(READER) {
+            self.reconcile(pipeline, key)?;
+        }
+        let reason = reason(failure, job.id);
+        // Before the job is dead: a process that ends in between finds the job, and tells of it once more.
+        self.messages.job_died(pipeline, &key.1, job.id, &reason);
+        self.store.dead(job.id, &reason)?;
+        let text = format!(
+            "{}.{}: the job {} is dead: {}",
+            key.0,
+            key.1,
+            job.id,
+            told(&reason)
+        );
+        let facts = json!({ "pipeline": key.0, "stream": key.1, "job": job.id, "error": reason });
+        self.log.warn(text, facts);
+        self.ended.send_replace(());
+        Ok(())
+    }
+}
