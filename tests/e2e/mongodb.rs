@@ -255,3 +255,20 @@ fn the_source_keeps_the_contract() {
         assert!(told.contains(counts), "{documents}: {told}");
     }
 }
+
+#[test]
+fn collections_of_the_server_and_of_cursors_are_not_listed() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let (database, folder) = (server.database(), Folder::new());
+    for name in ["a", "_rapidbyte_checkpoint"] {
+        insert(&database, name, &[r#"{"_id": 1}"#]);
+    }
+    let target = "use: dest-file\n  config: { path: out, format: jsonl }\n  write_mode: replace";
+    let source = format!("url: \"{}\"", database.url());
+    let report = folder.report(&pipeline(&source, "['*']", target));
+    let streams = report["streams"].as_array().expect("streams");
+    let names: Vec<&serde_json::Value> = streams.iter().map(|stream| &stream["name"]).collect();
+    assert_eq!(names, ["a"], "{report:#}");
+}

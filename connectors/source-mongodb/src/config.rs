@@ -180,8 +180,9 @@ impl Config {
 impl Settled {
     /// Whether a collection is listed.
     pub fn lists(&self, name: &str) -> bool {
-        // A server lists its own collections beside the user's.
-        !name.starts_with("system.")
+        // A server lists its own collections beside the user's, and dest-mongodb keeps its cursors beside them.
+        let is_own = name.starts_with("system.") || name.starts_with("_rapidbyte_");
+        !is_own
             && (self.collections.is_empty()
                 || self.streams.contains_key(name)
                 || self

@@ -25,8 +25,8 @@ keys! {
         /// It is compared at each commit after 10,000 records, and at the end.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub max_share: Option<Share> = share().optional(),
-        /// The place for the rejects in the destination: for dest-postgres a table, such as raw.rejects; for dest-file the
-        /// name of files.
+        /// The place for the rejects in the destination: for dest-postgres a table, such as raw.rejects; for dest-mongodb a
+        /// collection; for dest-file the name of files.
         ///
         /// The run makes a table that is missing.
         #[serde(skip_serializing_if = "Option::is_none")]
