@@ -401,8 +401,18 @@ fn both_connectors_show_the_certificate_that_the_server_asks_for() {
     ));
     let report = folder.report(&between(&url("one", shown), &url("two", shown)));
     assert_eq!(report["streams"][0]["rows"], 2, "{report:#}");
+    let good = url("one", shown);
     for (from, to) in [("", shown), (shown, "")] {
-        let (error, _) = folder.error(&between(&url("one", from), &url("three", to)));
-        assert_eq!(error["code"], "tls_handshake", "{error:#}");
+        let text = between(&url("one", from), &url("three", to));
+        folder.refuses(&text, "tls_handshake", 3, &["set tlsCertificateKeyFile"]);
     }
+    // A hint has the name that the option has in this URL.
+    let unknown = good.replace("tlsCAFile=ca.pem&", "");
+    let text = between(&unknown, &good);
+    folder.refuses(&text, "tls_unknown_ca", 3, &["without tlsCAFile"]);
+    let text = between(&good, &good.replace("localhost", "127.0.0.1"));
+    folder.refuses(&text, "tls_wrong_name", 3, &["tlsAllowInvalidHostnames"]);
+    folder.set_mode("client.pem", 0o644);
+    let parts = ["tlsCertificateKeyFile: client.pem", "chmod 600"];
+    folder.refuses(&between(&good, &good), "tls_bad_file", 2, &parts);
 }

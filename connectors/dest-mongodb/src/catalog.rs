@@ -108,7 +108,7 @@ pub(crate) fn staging_name(tag: Tag, epoch: u32) -> String {
 
 fn staging_prefix(tag: Tag) -> String {
     let tag: String = tag.iter().map(|byte| format!("{byte:02x}")).collect();
-    // Without dots: FerretDB renames no collection whose name has one.
+    // Without dots: FerretDB does not rename a collection if its name has one.
     format!("{STAGING}_{tag}_")
 }
 

@@ -122,7 +122,7 @@ fn about(number: i32) -> (ErrorKind, Option<&'static str>) {
         // InvalidNamespace.
         73 => (
             ErrorKind::Config,
-            Some("choose another name for the collection: this server does not take each name"),
+            Some("choose another name for the collection: the server does not accept this one"),
         ),
         // CommandNotFound.
         59 => (

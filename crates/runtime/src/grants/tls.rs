@@ -16,6 +16,53 @@ pub(crate) enum Mode {
     VerifyFull,
 }
 
+/// Whose names the settings have, for errors.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Names {
+    #[default]
+    Libpq,
+    MongoDb,
+}
+
+impl Names {
+    pub fn root_cert(self) -> &'static str {
+        match self {
+            Self::Libpq => "sslrootcert",
+            Self::MongoDb => "tlsCAFile",
+        }
+    }
+
+    pub fn cert(self) -> &'static str {
+        match self {
+            Self::Libpq => "sslcert",
+            Self::MongoDb => "tlsCertificateKeyFile",
+        }
+    }
+
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Libpq => "sslkey",
+            Self::MongoDb => "tlsCertificateKeyFile",
+        }
+    }
+
+    /// The settings of the client's certificate and its key.
+    pub fn identity(self) -> &'static str {
+        match self {
+            Self::Libpq => "sslcert and sslkey",
+            Self::MongoDb => "tlsCertificateKeyFile",
+        }
+    }
+
+    /// The setting that checks all but the server's name.
+    pub fn any_name(self) -> &'static str {
+        match self {
+            Self::Libpq => "sslmode=verify-ca",
+            Self::MongoDb => "tlsAllowInvalidHostnames=true",
+        }
+    }
+}
+
 /// A value and its key in the configuration, such as `config.url`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Written {
@@ -30,6 +77,7 @@ pub(crate) struct Settings {
     root_cert: Option<Written>,
     cert: Option<Written>,
     key: Option<Written>,
+    names: Names,
     /// The scheme of the URL promises TLS with a checked certificate.
     pub promised: bool,
 }
@@ -58,6 +106,7 @@ pub(crate) struct Policy {
     pub mode: Mode,
     pub roots: Roots,
     pub identity: Option<Identity>,
+    pub names: Names,
 }
 
 impl Mode {
@@ -119,7 +168,10 @@ impl Settings {
     /// Options"), which are not case-sensitive. Without `tls=true` there is no TLS, and with it the certificate is
     /// checked unless an option says otherwise. `sslmode` and its kin are passed over.
     pub fn from_mongodb_query(query: &str, at: &str) -> Self {
-        let mut settings = Self::default();
+        let mut settings = Self {
+            names: Names::MongoDb,
+            ..Self::default()
+        };
         let (mut is_on, mut checks_name, mut checks_authority) = (false, true, true);
         for pair in query.split('&') {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -210,6 +262,7 @@ impl Settings {
             mode,
             roots: self.roots(mode)?,
             identity: self.identity()?,
+            names: self.names,
         })
     }
 

@@ -67,7 +67,7 @@ fn internal(error: rustls::Error) -> Error {
 pub fn client_config(policy: &Policy, grants: &Grants) -> Result<ClientConfig, Error> {
     let provider = Arc::new(ring::default_provider());
     let verifier = verify::Verifier {
-        trust: pem::trust(&policy.roots, grants)?,
+        trust: pem::trust(policy, grants)?,
         checks_name: policy.checks_name(),
         algorithms: provider.signature_verification_algorithms,
     };
@@ -79,19 +79,21 @@ pub fn client_config(policy: &Policy, grants: &Grants) -> Result<ClientConfig, E
     let mut config = match &policy.identity {
         None => config.with_no_client_auth(),
         Some(identity) => {
-            let (chain, key) = pem::identity(identity, grants)?;
+            let (chain, key) = pem::identity(identity, policy.names, grants)?;
+            let setting = policy.names.key();
             config.with_client_auth_cert(chain, key).map_err(|error| {
                 let (what, hint) = match error {
                     rustls::Error::InconsistentKeys(_) => (
                         format!("and {} do not fit together", identity.cert.text),
-                        "set sslkey to the key of the certificate",
+                        format!("set {setting} to the key of the certificate"),
                     ),
                     _ => (
                         "contains a key of an unsupported kind".to_owned(),
-                        "use an RSA key of 2048 to 8192 bits, ECDSA P-256 or P-384, or Ed25519",
+                        "use an RSA key of 2048 to 8192 bits, ECDSA P-256 or P-384, or Ed25519"
+                            .to_owned(),
                     ),
                 };
-                pem::bad_file("sslkey", &identity.key, &what).hint(hint)
+                pem::bad_file(setting, &identity.key, &what).hint(hint)
             })?
         }
     };

@@ -8,8 +8,6 @@ use super::verify::Refusal;
 use crate::bindings::types::{Error, ErrorKind};
 use crate::grants::tls::{Policy, Roots};
 
-const MODE: &str = "sslmode=verify-ca checks the authority but not the name";
-
 impl Broken {
     /// The error for `peer`, as `host:port`.
     pub fn explain(&self, peer: &str, policy: &Policy) -> Error {
@@ -110,18 +108,21 @@ fn handshake(peer: &str, error: &dyn std::fmt::Display) -> Error {
 
 fn refused(refusal: &Refusal, peer: &str, policy: &Policy) -> Error {
     let error = |code| auth(code, format!("{peer}: {refusal}"));
+    let root_cert = policy.names.root_cert();
     let believed = match &policy.roots {
-        Roots::File(file) => format!("sslrootcert names {}", file.text),
-        _ => "without sslrootcert, only public authorities are trusted".to_owned(),
+        Roots::File(file) => format!("{root_cert} names {}", file.text),
+        _ => format!("without {root_cert}, only public authorities are trusted"),
     };
+    let any_name = policy.names.any_name();
+    let unnamed = format!("{any_name} checks the authority but not the name");
     let own_ca = format!("{believed}: set it to the certificate of the server's authority");
     match refusal {
         Refusal::WrongName(_) => error("tls_wrong_name").hint(format!(
-            "connect by one of those names, or add this name to the certificate; {MODE}"
+            "connect by one of those names, or add this name to the certificate; {unnamed}"
         )),
         Refusal::NoSan => error("tls_no_san").hint(format!(
             "issue the certificate again with subjectAltName, because a common name does not \
-                 count; {MODE}"
+                 count; {unnamed}"
         )),
         Refusal::Version1 => error("tls_no_san")
             .hint("issue the certificate again as X.509 version 3 with subjectAltName"),
@@ -139,10 +140,12 @@ fn refused(refusal: &Refusal, peer: &str, policy: &Policy) -> Error {
 fn alerted(alert: AlertDescription, peer: &str, policy: &Policy) -> Error {
     use AlertDescription as Alert;
     let text = format!("{peer}: the server refused TLS: {alert:?}");
+    let names = policy.names;
     let hint = match (alert, &policy.identity) {
-        (Alert::ProtocolVersion, _) => "check that the server supports TLS 1.2 or 1.3",
+        (Alert::ProtocolVersion, _) => "check that the server supports TLS 1.2 or 1.3".to_owned(),
         (Alert::CertificateRequired, None) | (Alert::HandshakeFailure, None) => {
-            "set sslcert and sslkey: the server may require a client certificate"
+            let identity = names.identity();
+            format!("set {identity}: the server may require a client certificate")
         }
         (
             Alert::CertificateRequired
@@ -155,8 +158,11 @@ fn alerted(alert: AlertDescription, peer: &str, policy: &Policy) -> Error {
             | Alert::AccessDenied
             | Alert::DecryptError,
             _,
-        ) => "read the server's log: the server does not accept the certificate of sslcert",
-        _ => "read the server's log",
+        ) => {
+            let cert = names.cert();
+            format!("read the server's log: the server does not accept the certificate of {cert}")
+        }
+        _ => "read the server's log".to_owned(),
     };
     auth("tls_handshake", text).hint(hint)
 }

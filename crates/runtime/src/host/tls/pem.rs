@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, TrustAnchor};
 use super::verify::Trust;
 use crate::bindings::types::{Error, ErrorKind};
 use crate::grants::Grants;
-use crate::grants::tls::{Identity, Roots, Written};
+use crate::grants::tls::{Identity, Names, Policy, Roots, Written};
 use crate::regular;
 
 /// A file of certificates above this size is none.
@@ -19,8 +19,9 @@ const MAX_BYTES: u64 = 4 << 20;
 pub(super) type Chain = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// The authorities to trust; none when no signature is checked. Error: `tls_bad_file`.
-pub(super) fn trust(roots: &Roots, grants: &Grants) -> Result<Option<Trust>, Error> {
-    let written = match roots {
+pub(super) fn trust(policy: &Policy, grants: &Grants) -> Result<Option<Trust>, Error> {
+    let setting = policy.names.root_cert();
+    let written = match &policy.roots {
         Roots::Unchecked => return Ok(None),
         Roots::Public => {
             return Ok(Some(Trust {
@@ -30,15 +31,15 @@ pub(super) fn trust(roots: &Roots, grants: &Grants) -> Result<Option<Trust>, Err
         }
         Roots::File(written) => written,
     };
-    let bytes = read("sslrootcert", written, grants, false)?;
-    let certificates = certificates("sslrootcert", written, &bytes)?;
+    let bytes = read(setting, written, grants, false)?;
+    let certificates = certificates(setting, written, &bytes)?;
     let anchors: Result<Vec<TrustAnchor<'static>>, _> = certificates
         .iter()
         .map(|certificate| webpki::anchor_from_trusted_cert(certificate).map(|a| a.to_owned()))
         .collect();
     let anchors = anchors.map_err(|error| {
         let what = format!("has a certificate that cannot be used: {error:?}");
-        bad_file("sslrootcert", written, &what)
+        bad_file(setting, written, &what)
     })?;
     Ok(Some(Trust {
         anchors,
@@ -47,10 +48,12 @@ pub(super) fn trust(roots: &Roots, grants: &Grants) -> Result<Option<Trust>, Err
 }
 
 /// The client's certificate. Error: `tls_bad_file`.
-pub(super) fn identity(identity: &Identity, grants: &Grants) -> Result<Chain, Error> {
-    let bytes = read("sslcert", &identity.cert, grants, false)?;
-    let chain = certificates("sslcert", &identity.cert, &bytes)?;
-    let bytes = read("sslkey", &identity.key, grants, true)?;
+pub(super) fn identity(identity: &Identity, names: Names, grants: &Grants) -> Result<Chain, Error> {
+    let setting = names.cert();
+    let bytes = read(setting, &identity.cert, grants, false)?;
+    let chain = certificates(setting, &identity.cert, &bytes)?;
+    let setting = names.key();
+    let bytes = read(setting, &identity.key, grants, true)?;
     // The parser's error may contain a line of the file, so it is not passed on.
     let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| {
         let encrypted = contains(&bytes, b"ENCRYPTED");
@@ -60,7 +63,7 @@ pub(super) fn identity(identity: &Identity, grants: &Grants) -> Result<Chain, Er
             "contains no private key in PEM form"
         };
         let hint = "write the key without a password: openssl pkey -in KEY -out NEW";
-        let error = bad_file("sslkey", &identity.key, what);
+        let error = bad_file(setting, &identity.key, what);
         if encrypted { error.hint(hint) } else { error }
     })?;
     Ok((chain, key))
