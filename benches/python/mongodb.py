@@ -18,6 +18,8 @@ SIZES = [10, 100, 1_000, 10_000, 50_000]
 #: Sizes at which a program writes again and again, and how often it does.
 OFTEN = {10: 1_000, 100: 200}
 READ = 50_000
+#: More documents in one call are refused by FerretDB, whatever it says.
+MOST = 25_000
 DATABASE = "bench"
 COLLECTION = "rows"
 #: Times as fast as MongoEngine, and as pymongo.
@@ -85,10 +87,13 @@ class Documents:
         rb.write(self.rows, self.url, table=COLLECTION)
 
     def insert_many(self) -> None:
-        self.collection.insert_many(self.rows, ordered=False)
+        for at in range(0, len(self.rows), MOST):
+            self.collection.insert_many(self.rows[at : at + MOST], ordered=False)
 
     def map(self) -> None:
-        self.mapper.objects.insert([self.mapper(**row) for row in self.rows], load_bulk=False)
+        for at in range(0, len(self.rows), MOST):
+            mapped = [self.mapper(**row) for row in self.rows[at : at + MOST]]
+            self.mapper.objects.insert(mapped, load_bulk=False)
 
 
 def mongodb(bench: Bench, address: str | None = None) -> None:

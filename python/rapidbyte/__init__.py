@@ -292,14 +292,15 @@ class Sink:
 
     def abandon(self) -> None:
         """Discard the rows."""
-        self._inner.abandon()
+        self._inner.abandon(False)
 
     def __enter__(self) -> Sink:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: object) -> None:
         if kind is not None:
-            self.abandon()
+            # After Ctrl-C and the like, nothing is waited for.
+            self._inner.abandon(not issubclass(kind, Exception))
         elif not self._inner.is_closed:
             # After a write that failed, this is an error: its rows are lost, whether the caller caught that one or not.
             self.close()

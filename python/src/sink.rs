@@ -1,11 +1,13 @@
 //! A run that takes rows as they come.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use arrow_select::concat::concat_batches;
-use crossbeam_channel::{Receiver, SendTimeoutError, Sender, bounded, select};
+use crossbeam_channel::{Receiver, SendTimeoutError, Sender, bounded, select_biased};
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use rapidbyte::batches::{Batches, ConnectorError, ErrorKind, Input};
 use rapidbyte::{Cancel, Control, Failure, History, Report, RunOptions};
@@ -23,6 +25,9 @@ use crate::value::Documents;
 /// its rows. Nothing of a sink is visible before its end, so nobody misses them.
 const HELD_BYTES: usize = 256 << 10;
 const HELD_ROWS: usize = 1 << 14;
+/// The longest wait for the destination to take back what a sink has written. Then the run is cancelled, and the next one
+/// takes it back.
+const TAKEN_BACK_WITHIN: Duration = Duration::from_secs(10);
 
 /// Takes rows from one thread at a time and loads them. All become visible when it is closed.
 #[pyclass(frozen, module = "rapidbyte", name = "Sink")]
@@ -55,6 +60,8 @@ struct Open {
     rows: Sender<Result<RecordBatch, ConnectorError>>,
     running: Running<Report>,
     cancel: Cancel,
+    /// Ends the rows with an error.
+    stop: Sender<()>,
     count: u64,
     held: Held,
 }
@@ -80,11 +87,17 @@ impl Plan {
         let (rows, taken) = bounded(1);
         let cancel = Cancel::new();
         let control = Control::default().cancel(&cancel);
-        let stop = cancel.clone();
+        let (stop, stopped) = bounded(1);
+        let (of_cancel, told) = (stop.clone(), stopped);
+        let woken = cancel.on_cancel(move || {
+            // One message is enough.
+            let _ = of_cancel.try_send(());
+        });
         let columns = schema.clone();
         let running = Running::start(move || {
             let key: Vec<&str> = key.iter().map(String::as_str).collect();
-            let input = Input::new().once(&table, columns, &key, given(taken, stop));
+            let _woken = woken;
+            let input = Input::new().once(&table, columns, &key, given(taken, told));
             let input = inferred(input, declared.as_ref());
             let engine = engine()?.with_connectors([input.source(NAME)]);
             let options = RunOptions {
@@ -98,27 +111,22 @@ impl Plan {
             rows,
             running,
             cancel,
+            stop,
             count: 0,
             held: Held::default(),
         })
     }
 }
 
-/// The batches that come, until their sender is gone or the run is cancelled.
-fn given(taken: Receiver<Result<RecordBatch, ConnectorError>>, cancel: Cancel) -> Batches {
-    let (stop, stopped) = bounded::<()>(1);
-    let woken = cancel.on_cancel(move || {
-        // One message is enough.
-        let _ = stop.try_send(());
-    });
+/// The batches that come, until their sender is gone or the sink is abandoned.
+fn given(taken: Receiver<Result<RecordBatch, ConnectorError>>, stopped: Receiver<()>) -> Batches {
     Box::new(std::iter::from_fn(move || {
-        let _ = &woken;
-        select! {
-            recv(taken) -> batch => batch.ok(),
+        select_biased! {
             recv(stopped) -> _ => {
                 let text = "the sink was abandoned";
                 Some(Err(ConnectorError::new(ErrorKind::Data, "caller_interrupted", text)))
             }
+            recv(taken) -> batch => batch.ok(),
         }
     }))
 }
@@ -192,10 +200,22 @@ impl Open {
         }
     }
 
-    fn abandon(self, py: Python<'_>) {
-        self.cancel.cancel();
-        let Self { rows, running, .. } = self;
+    /// Discards the rows. `at_once`: the destination does not take back what it has.
+    fn abandon(self, py: Python<'_>, at_once: bool) {
+        let Self {
+            rows,
+            running,
+            cancel,
+            stop,
+            ..
+        } = self;
         py.detach(|| {
+            if !at_once {
+                let _ = stop.try_send(());
+                // Disconnected at the end.
+                let _ = running.ended.recv_timeout(TAKEN_BACK_WITHIN);
+            }
+            cancel.cancel();
             running.join();
             drop(rows);
         });
@@ -205,7 +225,8 @@ impl Open {
     fn finish(mut self, py: Python<'_>) -> PyResult<String> {
         let takes_signals = is_main_thread(py)?;
         if let Err(raised) = self.send(py, takes_signals) {
-            self.abandon(py);
+            let is_interrupted = !raised.is_instance_of::<PyException>(py);
+            self.abandon(py, is_interrupted);
             return Err(raised);
         }
         let Self {
@@ -339,7 +360,7 @@ impl Sink {
             }
             Err(raised) => {
                 // Some rows of this call may have gone: nothing of the sink becomes visible.
-                open.abandon(py);
+                open.abandon(py, !raised.is_instance_of::<PyException>(py));
                 *self.state() = State::Failed;
                 Err(raised)
             }
@@ -365,11 +386,11 @@ impl Sink {
         }
     }
 
-    /// Discards the rows.
-    fn abandon(&self, py: Python<'_>) {
+    /// Discards the rows. `at_once`: the destination does not take back what it has.
+    fn abandon(&self, py: Python<'_>, at_once: bool) {
         let state = std::mem::replace(&mut *self.state(), State::Closed);
         if let State::Open(open) = state {
-            open.abandon(py);
+            open.abandon(py, at_once);
         }
     }
 
@@ -384,7 +405,7 @@ impl Drop for Sink {
     fn drop(&mut self) {
         let state = std::mem::replace(&mut *self.state(), State::Closed);
         if let State::Open(open) = state {
-            Python::attach(|py| open.abandon(py));
+            Python::attach(|py| open.abandon(py, true));
         }
     }
 }

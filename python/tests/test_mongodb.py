@@ -181,6 +181,7 @@ class MongoDb(Folder):
         with self.assertRaises(ZeroDivisionError), rb.sink(self.url, table="kept") as sink:
             sink.write({"n": n} for n in range(200_000))
             raise ZeroDivisionError
+        self.assertEqual([int(found["n"]["$numberLong"]) for found in self.documents("kept")], [0])
         rb.write([{"n": 1}], self.url, table="kept")
         self.assertEqual([int(found["n"]["$numberLong"]) for found in self.documents("kept")], [0, 1])
 

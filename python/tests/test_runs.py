@@ -239,6 +239,20 @@ class Runs(Folder):
         self.assertEqual(raised.exception.code, "sink_failed")
         self.assertFalse((self.folder / "out/rows.jsonl").exists())
 
+    def test_keys_of_the_connector_are_given_by_config(self) -> None:
+        rb.write([{"id": 1, "name": "a"}], "out/rows.csv", config={"delimiter": ";"})
+        with open("out/rows.csv") as file:
+            self.assertEqual(file.read(), "id;name\n1;a\n")
+        with rb.sink("out/more.csv", config={"delimiter": "|"}) as sink:
+            sink.write([{"id": 2, "name": "b"}])
+        reader = rb.read("out/more.csv", config={"delimiter": "|"})
+        self.assertEqual([batch.to_pylist() for batch in reader], [[{"id": 2, "name": "b"}]])
+        cases = [({"path": "x.csv"}, "invalid_argument", None), ({"nothing": 1}, "unknown_key", "argument config=")]
+        for config, code, location in cases:
+            with self.subTest(code), self.assertRaises(rb.ConfigError) as raised:
+                rb.write([{"id": 1}], "out/other.csv", config=config)
+            self.assertEqual((raised.exception.code, raised.exception.location), (code, location))
+
     def test_the_log_goes_to_logging(self) -> None:
         to = {"use": "dest-file", "config": {"path": "out/rows.csv"}, "write_mode": "replace"}
         with self.assertLogs("rapidbyte", logging.DEBUG) as logs:

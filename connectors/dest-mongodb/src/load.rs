@@ -21,6 +21,9 @@ use crate::replay::Claim;
 /// A run that was fenced finds out within this time, and writes no more.
 const HOLD_EVERY: Duration = Duration::from_secs(1);
 
+/// The longest wait for the answer to a write that is undone.
+const UNDO_WAIT: Duration = Duration::from_secs(30);
+
 /// A stream that a run writes.
 pub struct CollectionLoad {
     settings: Rc<Settings>,
@@ -205,9 +208,12 @@ impl CollectionLoad {
 
     /// Deletes what this load has written and not committed, as far as that can be told.
     fn undo(&mut self) -> Result<()> {
-        let Some(open) = self.open.take() else {
+        let Some(mut open) = self.open.take() else {
             return Ok(());
         };
+        // An insert that the server still works on would come after the delete. Whether it fails does not matter.
+        self.client.set_reply_timeout(UNDO_WAIT);
+        let _ = open.writer.receive(&mut self.client);
         // The rows may be committed, or the older rows are gone: then the next run decides.
         if self.right.is_unsettled() || open.has_replaced {
             return Ok(());

@@ -21,6 +21,7 @@ const PACKAGES: [&str; 9] = [
 /// The group of MongoDB has packages of its own: pymongoarrow takes another pyarrow. mongo-java-server does not answer
 /// pymongo 4.8 and later.
 const MONGODB: &str = "mongodb";
+const OTHERS: [&str; 5] = ["write", "read", "documents", "threads", "small"];
 const OF_MONGODB: [&str; 3] = [
     "pymongo==4.7.3",
     "mongoengine==0.29.3",
@@ -35,14 +36,13 @@ pub fn python(
 ) -> Result<(), Failure> {
     let server = crate::postgres::programs_folder(workspace, steps)?;
     let why = "the bench compares with packages that need it";
-    let names_mongodb = arguments.iter().any(|argument| argument == MONGODB);
-    let (packages, classes) = match names_mongodb {
-        true => (
-            &OF_MONGODB[..],
-            crate::mongodb::classes(workspace, steps).unwrap_or_default(),
-        ),
-        false => (&PACKAGES[..], Default::default()),
+    let is_mongodb = is_mongodb(arguments)?;
+    let packages = match is_mongodb {
+        true => &OF_MONGODB[..],
+        false => &PACKAGES[..],
     };
+    let classes = is_mongodb.then(|| crate::mongodb::classes(workspace, steps));
+    let classes = classes.flatten().unwrap_or_default();
     let venv = python::environment(workspace, steps, packages, why)?;
     let packages = match arguments.iter().any(|argument| argument == NO_BUILD) {
         true => wheel::released_before(workspace)?,
@@ -58,4 +58,31 @@ pub fn python(
         .env(crate::postgres::VARIABLE, server)
         .env(crate::mongodb::VARIABLE, classes);
     steps.program("bench: Python package", program)
+}
+
+/// Whether the group of MongoDB is asked for, which goes alone.
+fn is_mongodb(arguments: &[String]) -> Result<bool, Failure> {
+    let names = |group: &str| arguments.iter().any(|argument| argument == group);
+    match names(MONGODB) && OTHERS.iter().any(|other| names(other)) {
+        true => Err(Failure::usage(
+            "the group `mongodb` goes alone: its packages are not those of the others",
+        )),
+        false => Ok(names(MONGODB)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_group_of_mongodb_goes_alone() {
+        let of = |line: &str| {
+            let arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            is_mongodb(&arguments).map_err(|failure| failure.code)
+        };
+        assert_eq!(of("mongodb --rounds 3").ok(), Some(true));
+        assert_eq!(of("small --rows 10").ok(), Some(false));
+        assert_eq!(of("small mongodb").err(), Some(2));
+    }
 }
