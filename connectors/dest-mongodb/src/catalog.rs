@@ -20,6 +20,9 @@ const KEPT_OPTIONS: [&str; 5] = [
     "storageEngine",
 ];
 
+/// More than any server has.
+const MAX_COLLECTIONS: usize = 1_000_000;
+
 /// A collection that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Collection {
@@ -87,9 +90,16 @@ fn each(
     let mut command = Builder::new();
     command.int32("listCollections", 1);
     let mut cursor = client.find(&settings.database, command)?;
+    let mut count = 0;
     while let Some(batch) = cursor.next(client, 0)? {
         for document in batch.documents()? {
             let document = document?;
+            count += 1;
+            if count > MAX_COLLECTIONS {
+                let text = format!("the database has more than {MAX_COLLECTIONS} collections");
+                return Err(Error::config("mongo_too_many_collections", text)
+                    .hint("write to another database, with `database:`"));
+            }
             if let Some(Value::String(name)) = document.get("name").map_err(Error::internal)? {
                 take(document, name)?;
             }

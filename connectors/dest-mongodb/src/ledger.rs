@@ -5,7 +5,7 @@
 //! last, in one `findAndModify` that finds the document only if no newer run has fenced.
 
 use rapidbyte_bson::{BsonError, Builder, Document, Value};
-use rapidbyte_mongo_client::{Client, Reply, number_of};
+use rapidbyte_mongo_client::{Client, Reply, Written, number_of, protocol};
 use rapidbyte_sdk::log::failpoint;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -15,6 +15,8 @@ use crate::ids::{self, Committed, Epochs, Tag};
 
 /// Two runs that make the document at the same moment: one of them tries again.
 const MAX_TRIES: usize = 3;
+/// More commits than any stream has.
+const MAX_SEQ: u64 = 1 << 62;
 /// DuplicateKey.
 const DUPLICATE: i32 = 11000;
 
@@ -95,7 +97,9 @@ impl Key {
 
     fn read(&self, document: Document<'_>, settings: &Settings) -> Result<Found> {
         let found = read(document).map_err(|error| error.to_string());
-        let found = found.and_then(|found| found.ok_or_else(|| "a field is missing".to_owned()));
+        let found = found.and_then(|found| {
+            found.ok_or_else(|| "a field is missing or has another type".to_owned())
+        });
         found.map_err(|what| {
             let collection = settings.namespace(&settings.checkpoint_collection);
             let text = format!("{collection} has a checkpoint that is not Rapidbyte's: {what}");
@@ -122,13 +126,14 @@ fn read(document: Document<'_>) -> Result<Option<Found>, BsonError> {
     };
     let epochs = read_epochs(document, "epochs")?;
     let reject_epochs = read_epochs(document, "reject_epochs")?;
-    let (Some(epochs), Some(reject_epochs)) = (epochs, reject_epochs) else {
+    let seq = whole(document, "seq")?.filter(|seq| *seq <= MAX_SEQ);
+    let (Some(epochs), Some(reject_epochs), Some(seq)) = (epochs, reject_epochs, seq) else {
         return Ok(None);
     };
     Ok(Some(Found {
         tag,
         epoch,
-        seq: whole(document, "seq")?.unwrap_or(0),
+        seq,
         cursor: text("cursor")?,
         run_id: text("run_id")?.unwrap_or_default(),
         complete_run: text("complete_run")?,
@@ -156,6 +161,13 @@ fn read_epochs(document: Document<'_>, name: &str) -> Result<Option<Epochs>, Bso
             };
             epochs.known.push(Committed { epoch, rows });
         }
+    }
+    // Rows between two epochs are deleted: a checkpoint that was mixed up would cost committed rows.
+    if !epochs
+        .known
+        .is_sorted_by(|one, next| one.epoch < next.epoch)
+    {
+        return Ok(None);
     }
     Ok(Some(epochs))
 }
@@ -255,9 +267,12 @@ pub(crate) fn fence(
         };
         refuse_unconcerned(&reply)?;
         let Some(found) = modified(&reply)? else {
-            return Err(Error::internal("a fence without an answer"));
+            return Err(protocol("findAndModify with upsert that found no document"));
         };
         let found = key.read(found, settings)?;
+        if found.run_id != run.id {
+            return Err(protocol("findAndModify answers with an older document"));
+        }
         failpoint("dest-mongodb.fenced")?;
         let progress = found.progress(Some(&run.id));
         let lease = Lease {
@@ -277,12 +292,26 @@ pub(crate) fn fence(
     Err(Error::internal("a fence that ends without an answer"))
 }
 
-/// The document that a `findAndModify` answers with.
+/// The document that a `findAndModify` answers with. `None`: it found no document. Errors: `protocol_violation` for an
+/// answer that says neither.
 pub(crate) fn modified(reply: &Reply) -> Result<Option<Document<'_>>> {
     let value = reply.document()?.get("value");
-    match value.map_err(Error::internal)? {
+    match value.map_err(protocol)? {
         Some(Value::Document(document)) => Ok(Some(document)),
-        _ => Ok(None),
+        Some(Value::Null) => Ok(None),
+        _ => Err(protocol("findAndModify without a value")),
+    }
+}
+
+/// The number of documents that a delete has deleted. Errors: the server did not delete all that it found, or a failing
+/// primary could bring some of them back.
+pub(crate) fn ensure_deleted(written: Written) -> Result<u64> {
+    if let Some(failed) = written.errors.into_iter().next() {
+        return Err(failed.error);
+    }
+    match written.concern {
+        Some(concern) => Err(unconcerned(&concern.message)),
+        None => Ok(written.count),
     }
 }
 
@@ -329,16 +358,30 @@ impl Lease {
         add_epochs(&mut set, "epochs", &epochs)?;
         add_epochs(&mut set, "reject_epochs", &reject_epochs)?;
         let set = set.finish().map_err(Error::internal)?;
+        let set = Document::parse(&set).map_err(Error::internal)?;
         failpoint("dest-mongodb.checkpointing")?;
         self.is_unsettled = true;
-        let changed = self.change(client, settings, &set);
+        let cursor = commit.cursor.map(str::to_owned);
+        let changed = self.update(client, settings, |update| {
+            update.document("$set", set);
+        });
+        let changed = changed.and_then(|found| match found {
+            Some(found) if !(self.is_next(&found) && found.cursor == cursor) => Err(protocol(
+                "findAndModify answers with another document than it has written",
+            )),
+            found => Ok(found.is_some()),
+        });
         failpoint("dest-mongodb.checkpoint_sent")?;
         match changed {
             Ok(true) => {}
-            Ok(false) => {
-                self.is_unsettled = false;
-                return Err(self.overtaken(client, settings));
-            }
+            Ok(false) => match self.key.look(client, settings)? {
+                // A router may send a command twice: the first one has moved it.
+                Some(found) if self.is_next(&found) => {}
+                found => {
+                    self.is_unsettled = false;
+                    return Err(self.differs(found.as_ref()));
+                }
+            },
             Err(error) => self.settle(settings, error)?,
         }
         self.is_unsettled = false;
@@ -358,29 +401,34 @@ impl Lease {
 
     /// The same by a write, which a primary that was replaced meanwhile cannot acknowledge.
     pub fn hold_by_write(&self, client: &mut Client, settings: &Settings) -> Result<()> {
-        let mut set = Builder::new();
-        set.string("run_id", &self.run_id);
-        let set = set.finish().map_err(Error::internal)?;
-        match self.change(client, settings, &set)? {
-            true => Ok(()),
-            false => Err(self.overtaken(client, settings)),
+        let held = self.update(client, settings, |update| {
+            update
+                .open_document("$set")
+                .string("run_id", &self.run_id)
+                .close();
+        });
+        match held? {
+            Some(found) if (found.epoch, found.seq) == (self.epoch, self.seq) => Ok(()),
+            Some(_) => Err(protocol(
+                "findAndModify answers with another document than it found",
+            )),
+            None => Err(self.overtaken(client, settings)),
         }
     }
 
-    /// Sets these fields. False: a newer run has fenced, or the checkpoint is not as this run left it.
-    fn change(&self, client: &mut Client, settings: &Settings, set: &[u8]) -> Result<bool> {
-        let set = Document::parse(set).map_err(Error::internal)?;
-        self.update(client, settings, |update| {
-            update.document("$set", set);
-        })
+    /// Whether the checkpoint is as the next commit of this run leaves it. No other run has the epoch.
+    fn is_next(&self, found: &Found) -> bool {
+        (found.tag, found.epoch, found.seq) == (self.tag, self.epoch, self.seq + 1)
     }
 
+    /// Changes the checkpoint, and returns it. `None`: a newer run has fenced, or the checkpoint is not as this run left
+    /// it.
     fn update(
         &self,
         client: &mut Client,
         settings: &Settings,
         update: impl FnOnce(&mut Builder),
-    ) -> Result<bool> {
+    ) -> Result<Option<Found>> {
         let mut command = Builder::new();
         command
             .string("findAndModify", &settings.checkpoint_collection)
@@ -397,7 +445,10 @@ impl Lease {
         let _phase = phase::enter(Kind::Commit);
         let reply = client.command(&settings.database, command)?;
         refuse_unconcerned(&reply)?;
-        Ok(modified(&reply)?.is_some())
+        let found = modified(&reply)?;
+        found
+            .map(|found| self.key.read(found, settings))
+            .transpose()
     }
 
     /// After a commit without an answer: `Ok` if it happened. If it did not, it never will, because this call raises the
@@ -409,8 +460,11 @@ impl Lease {
                 update.open_document("$inc").int64("epoch", 1).close();
             })?;
             match raised {
-                true => Ok(None),
-                false => self.key.look(&mut client, settings).map(Some),
+                Some(found) if found.seq == self.seq && found.epoch > self.epoch => Ok(None),
+                Some(_) => Err(protocol(
+                    "findAndModify answers with another document than it has written",
+                )),
+                None => self.key.look(&mut client, settings).map(Some),
             }
         });
         failpoint("dest-mongodb.settled")?;
@@ -419,9 +473,7 @@ impl Lease {
                 self.is_unsettled = false;
                 Err(error)
             }
-            Ok(Some(Some(found))) if (found.epoch, found.seq) == (self.epoch, self.seq + 1) => {
-                Ok(())
-            }
+            Ok(Some(Some(found))) if self.is_next(&found) => Ok(()),
             Ok(Some(found)) => Err(self.differs(found.as_ref())),
             Err(reason) => {
                 let text = format!(

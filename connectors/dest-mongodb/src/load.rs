@@ -14,7 +14,7 @@ use crate::catalog;
 use crate::config::Settings;
 use crate::ids::{self, Epochs, ID_BYTES, Tag};
 use crate::layout::{Action, IdOf, Layout, made};
-use crate::ledger::Lease;
+use crate::ledger::{self, Lease};
 use crate::rejects::{self, Keeper};
 use crate::replay::Claim;
 
@@ -264,13 +264,10 @@ pub(crate) fn delete_ranges(
         .boolean("ordered", false);
     settings.add_write_concern(&mut command);
     let written = client.write(&settings.database, command, "deletes", &deletes)?;
-    if let Some(error) = written.errors.into_iter().next() {
-        return Err(error.error);
-    }
-    if written.count > 0 {
+    let count = ledger::ensure_deleted(written)?;
+    if count > 0 {
         log::info(format!(
-            "{} rows of an attempt that was not committed were deleted",
-            written.count
+            "{count} rows of an attempt that was not committed were deleted"
         ));
     }
     Ok(())

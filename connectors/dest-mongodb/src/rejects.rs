@@ -13,7 +13,7 @@ use rapidbyte_formats::object;
 use rapidbyte_mongo_client::Client;
 use rapidbyte_sdk::prelude::*;
 
-use crate::bulk::Source;
+use crate::bulk::{Source, rows_missing};
 use crate::config::{Settings, check_collection};
 use crate::ids::{self, Epochs, ID_BYTES, Tag};
 use crate::ledger;
@@ -195,7 +195,13 @@ impl Keeper {
         }
         match written.count == rows {
             true => Ok(()),
-            false => Err(Error::internal("the server did not write all rejects")),
+            false => {
+                let count = written.count;
+                let text = format!(
+                    "the server says that it wrote {count} of {rows} rejects, and names no error"
+                );
+                Err(rows_missing(text))
+            }
         }
     }
 }

@@ -227,7 +227,8 @@ impl Claim {
             command.string("find", &self.key.to).open_document("filter");
             add_ids(&mut command, places.iter().map(|place| place.id.as_slice()));
             command.string("stream", &target.stream).close();
-            let mut cursor = client.find(&settings.database, command)?;
+            let cursor = client.find(&settings.database, command)?;
+            let mut cursor = cursor.at_most(places.len());
             while let Some(batch) = cursor.next(client, 0)? {
                 for document in batch.documents()? {
                     let kept = Kept::read(document?, &self.key.to)?;
@@ -320,9 +321,7 @@ impl Claim {
             .boolean("ordered", false);
         settings.add_write_concern(&mut command);
         let written = client.write(&settings.database, command, "deletes", &deletes)?;
-        if let Some(failed) = written.errors.into_iter().next() {
-            return Err(failed.error);
-        }
+        ledger::ensure_deleted(written)?;
         let mut unset = Builder::new();
         unset
             .string("update", &settings.checkpoint_collection)

@@ -3,6 +3,8 @@
 //! It has no users, no journal and no transactions, and it compresses nothing. `cargo xtask test` fetches it where Java
 //! and Maven are; elsewhere the tests that need it say that they are skipped.
 
+pub mod liar;
+
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
