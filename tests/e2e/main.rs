@@ -37,6 +37,7 @@ mod interrupt;
 mod limits;
 mod locks;
 mod mongodb;
+mod mongodb_kills;
 mod narrow;
 mod network;
 mod openapi;
