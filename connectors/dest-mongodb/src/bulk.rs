@@ -1,5 +1,5 @@
-//! Documents on their way to a collection: unordered writes with many documents each, one of which the server works on
-//! while the next is filled.
+//! Writes documents to a collection, unordered and many at once. The server works on one write while the connector fills
+//! the next.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ const BULK_BYTES: usize = 8 << 20;
 /// Beside the document in an entry of `update`: names, lengths and the `_id` once more.
 const ENTRY_BYTES: usize = 128;
 
-/// What becomes of the documents of a write.
+/// The verb of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Insert,
@@ -318,8 +318,8 @@ impl Writer {
         Ok(())
     }
 
-    /// The errors but those of documents that the collection has already, each byte the same: an earlier attempt of the
-    /// run wrote them.
+    /// The errors without the duplicates that the collection already has, each byte the same: an earlier attempt of the
+    /// run wrote these documents.
     fn own_aside(
         &self,
         client: &mut Client,

@@ -11,7 +11,7 @@ use crate::ids::Tag;
 const MISSING: i32 = 26;
 /// NamespaceExists.
 const EXISTS: i32 = 48;
-/// The options of a collection that a staging collection gets, too. Those of other kinds of collections are refused.
+/// A staging collection gets these options of its target, too. The connector refuses other kinds of collections.
 const KEPT_OPTIONS: [&str; 5] = [
     "validator",
     "validationLevel",
