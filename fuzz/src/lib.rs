@@ -16,6 +16,7 @@ pub mod document;
 pub mod grants;
 pub mod ipc;
 pub mod manifest;
+pub mod mongo;
 pub mod router;
 pub mod server;
 pub mod text;
@@ -37,7 +38,7 @@ use engine::compress;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them; `fuzz_targets` has a file for each.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 15] = [
     ("arrow", columnar::arrow),
     ("bson", bson::run),
     ("copy", copy::run),
@@ -49,6 +50,7 @@ pub const TARGETS: [Target; 14] = [
     ("json", text::json),
     ("jsonl", text::jsonl),
     ("manifest", manifest::run),
+    ("mongo", mongo::run),
     ("parquet", columnar::parquet),
     ("router", router::run),
     ("server", server::run),

@@ -55,6 +55,23 @@ fn conversations_among_the_seeds_are_held_to_their_end() {
     }
 }
 
+/// Answers of MongoDB among the seeds are taken to their end, too.
+#[test]
+fn answers_among_the_seeds_are_taken_to_their_end() {
+    for name in [
+        "find",
+        "find-ahead",
+        "insert",
+        "update",
+        "sections",
+        "compressed-plain",
+        "compressed-snappy",
+    ] {
+        let talk = std::fs::read(folder("mongo").join(name)).expect(name);
+        rapidbyte_fuzz::mongo::talk(&talk).unwrap_or_else(|e| panic!("{name}: {e:?}"));
+    }
+}
+
 /// Requests among the seeds reach the work behind their routes.
 #[test]
 fn requests_among_the_seeds_are_taken() {
@@ -78,22 +95,38 @@ fn requests_among_the_seeds_are_taken() {
     }
 }
 
-/// Requests that are made of the seeds by chance, for the seconds in `RAPIDBYTE_FUZZ_SECONDS`: for machines without
-/// libFuzzer.
+/// Inputs that are made of the seeds by chance, for the seconds in `RAPIDBYTE_FUZZ_SECONDS` and the targets in
+/// `RAPIDBYTE_FUZZ_TARGETS` (default: all): for machines without libFuzzer.
 #[test]
 #[ignore = "runs as long as it is told"]
-fn mutated_requests_pass() {
+fn mutated_seeds_pass() {
+    let wanted = std::env::var("RAPIDBYTE_FUZZ_TARGETS").unwrap_or_default();
+    let wanted: Vec<&str> = wanted.split(',').filter(|name| !name.is_empty()).collect();
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.contains(&name);
+    let targets = TARGETS.iter().filter(|(name, _)| is_wanted(name));
+    let targets: Vec<_> = targets.collect();
+    assert!(!targets.is_empty(), "no target has the name {wanted:?}");
     let seconds = std::env::var("RAPIDBYTE_FUZZ_SECONDS").ok();
     let seconds = seconds
         .and_then(|seconds| seconds.parse().ok())
         .unwrap_or(10);
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
-    let seeds = std::fs::read_dir(folder("router")).expect("seeds");
+    for (name, body) in &targets {
+        let time =
+            std::time::Duration::from_secs(seconds) / u32::try_from(targets.len()).unwrap_or(1);
+        let inputs = pass(name, *body, time);
+        println!("{name}: {inputs} inputs in {} s", time.as_secs());
+    }
+}
+
+/// Runs inputs that are made of the seeds of a target, and counts them.
+fn pass(name: &str, body: fn(&[u8]), time: std::time::Duration) -> u64 {
+    let until = std::time::Instant::now() + time;
+    let seeds = std::fs::read_dir(folder(name)).expect("seeds");
     let seeds: Vec<Vec<u8>> = seeds
         .map(|seed| std::fs::read(seed.expect("a seed").path()).expect("a file"))
         .collect();
     let mut chance = Chance(0x9e37_79b9_7f4a_7c15);
-    let mut requests: u64 = 0;
+    let mut inputs: u64 = 0;
     while std::time::Instant::now() < until {
         let mut input = chance.of(&seeds).clone();
         for _ in 0..chance.below(6) {
@@ -102,11 +135,11 @@ fn mutated_requests_pass() {
         input.truncate(64 << 10);
         // The input that breaks the target is shown as it is.
         let shown = String::from_utf8_lossy(&input).into_owned();
-        let passed = std::panic::catch_unwind(|| rapidbyte_fuzz::router::run(&input));
-        assert!(passed.is_ok(), "{shown:?}");
-        requests += 1;
+        let passed = std::panic::catch_unwind(|| body(&input));
+        assert!(passed.is_ok(), "{name}: {shown:?}: {input:02x?}");
+        inputs += 1;
     }
-    println!("{requests} requests");
+    inputs
 }
 
 /// Numbers by chance, the same in each run (xorshift).
@@ -151,7 +184,7 @@ const WORDS: [&[u8]; 20] = [
 
 fn mutate(input: &mut Vec<u8>, seeds: &[Vec<u8>], chance: &mut Chance) {
     let at = chance.below(input.len() + 1);
-    match chance.below(6) {
+    match chance.below(8) {
         0 => {
             if let Some(byte) = input.get_mut(at) {
                 *byte ^= 1 << chance.below(8);
@@ -171,6 +204,19 @@ fn mutate(input: &mut Vec<u8>, seeds: &[Vec<u8>], chance: &mut Chance) {
             input.extend_from_slice(&other[chance.below(other.len())..]);
         }
         4 => {
+            // A length, or another number of four bytes.
+            let numbers = [0, 1, 4, 5, -1, i32::MAX, i32::MIN, 16, 48_000_000];
+            let number = chance.of(&numbers).to_le_bytes();
+            if let Some(bytes) = input.get_mut(at..at + 4) {
+                bytes.copy_from_slice(&number);
+            }
+        }
+        5 => {
+            if let Some(byte) = input.get_mut(at) {
+                *byte = u8::try_from(chance.below(256)).unwrap_or(0);
+            }
+        }
+        6 => {
             // The head of one request and the body of another.
             let other = chance.of(seeds);
             let end = |bytes: &[u8]| bytes.windows(2).position(|pair| pair == b"\n\n");

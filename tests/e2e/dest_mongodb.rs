@@ -17,10 +17,10 @@ use crate::support::{Ended, Folder};
 use crate::tls::authority;
 
 /// A pipeline into a database of its own.
-struct Copied {
-    source: Database<'static>,
-    target: MongoDatabase<'static>,
-    folder: Folder,
+pub struct Copied {
+    pub source: Database<'static>,
+    pub target: MongoDatabase<'static>,
+    pub folder: Folder,
 }
 
 const SEED: &str = "\
@@ -39,14 +39,14 @@ INSERT INTO t SELECT i, timestamptz '2026-02-01' + (i % 1000 / 7) * interval '1 
     FROM generate_series(1000, 1700) i;";
 
 /// A way to load a table, and what changes in it between two runs.
-struct Scenario {
+pub struct Scenario {
     stream: &'static str,
-    write: &'static str,
-    change: &'static str,
-    expected: &'static str,
+    pub write: &'static str,
+    pub change: &'static str,
+    pub expected: &'static str,
 }
 
-const SCENARIOS: [Scenario; 4] = [
+pub const SCENARIOS: [Scenario; 4] = [
     Scenario {
         stream: "{ name: public.t, sync_mode: incremental, cursor_field: [at, id] }",
         write: "write_mode: append",
@@ -75,7 +75,7 @@ const SCENARIOS: [Scenario; 4] = [
 ];
 
 impl Copied {
-    fn new(server: &'static MongoServer) -> Self {
+    pub fn new(server: &'static MongoServer) -> Self {
         let source = postgres::shared().database();
         source.client().batch_execute(SEED).expect("a table");
         Self {
@@ -85,7 +85,7 @@ impl Copied {
         }
     }
 
-    fn pipeline(&self, scenario: &Scenario, port: Option<u16>) -> String {
+    pub fn pipeline(&self, scenario: &Scenario, port: Option<u16>) -> String {
         let target = port.map_or(self.target.url(), |port| self.target.url_at(port));
         format!(
             "version: 1\npipeline: p\n\
@@ -100,12 +100,12 @@ impl Copied {
     }
 
     #[track_caller]
-    fn runs(&self) {
+    pub fn runs(&self) {
         let ended = self.folder.rapidbyte(&["run", "p.yaml", "--quiet"]);
         assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
     }
 
-    fn change(&self, scenario: &Scenario) {
+    pub fn change(&self, scenario: &Scenario) {
         let mut client = self.source.client();
         client.batch_execute(scenario.change).expect("a change");
         crate::wired::wait_for_older(&mut client);
@@ -113,7 +113,7 @@ impl Copied {
 
     /// The target has the rows of the source once, and nothing else is left.
     #[track_caller]
-    fn is_right(&self, scenario: &Scenario, about: &str) {
+    pub fn is_right(&self, scenario: &Scenario, about: &str) {
         let rows = self.source.client().query(scenario.expected, &[]);
         let rows = rows.expect("rows").into_iter();
         let mut expected: Vec<(i64, String)> = rows.map(|row| (row.get(0), row.get(1))).collect();
@@ -133,7 +133,7 @@ fn client(target: &MongoDatabase<'_>) -> Client {
 }
 
 /// Calls `take` with each document that a command finds.
-fn each(target: &MongoDatabase<'_>, command: Builder, mut take: impl FnMut(Document<'_>)) {
+pub fn each(target: &MongoDatabase<'_>, command: Builder, mut take: impl FnMut(Document<'_>)) {
     let mut client = client(target);
     let mut cursor = client.find(target.name(), command).expect("a cursor");
     while let Some(batch) = cursor.next(&mut client, 0).expect("a batch") {
@@ -143,7 +143,7 @@ fn each(target: &MongoDatabase<'_>, command: Builder, mut take: impl FnMut(Docum
     }
 }
 
-fn find(collection: &str) -> Builder {
+pub fn find(collection: &str) -> Builder {
     let mut command = Builder::new();
     command.string("find", collection);
     command
@@ -703,6 +703,11 @@ fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
             "url: \"mongodb://h\"",
             "invalid_setting",
             "the database is missing",
+        ),
+        (
+            "url: \"mongodb://h/d?readPreference=secondaryPreferred\"",
+            "invalid_setting",
+            "readPreference",
         ),
         (
             "url: \"mongodb://h/d\", bulk_rows: 25001",

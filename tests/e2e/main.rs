@@ -38,6 +38,8 @@ mod interrupt;
 mod limits;
 mod locks;
 mod mongodb;
+mod mongodb_kills;
+mod mongodb_types;
 mod narrow;
 mod network;
 mod openapi;

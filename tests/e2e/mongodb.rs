@@ -9,7 +9,7 @@ use rapidbyte_testkit::postgres;
 use crate::support::Folder;
 
 /// A value of each type that mongo-java-server stores, with names that come in no order.
-const EVERYTHING: &str = r#"{"_id": {"z": 1, "a": "x"}, "z": {"$numberLong": "1"}, "n": null, "i": 2147483647,
+pub const EVERYTHING: &str = r#"{"_id": {"z": 1, "a": "x"}, "z": {"$numberLong": "1"}, "n": null, "i": 2147483647,
     "dec": {"$numberDecimal": "1.500"}, "nan": {"$numberDouble": "NaN"}, "zero": -0.0, "far": {"$date": {"$numberLong": "-62135596800001"}},
     "oid": {"$oid": "0123456789abcdef01234567"}, "bin": {"$binary": {"base64": "AAH/", "subType": "00"}},
     "uuid": {"$uuid": "00112233-4455-6677-8899-aabbccddeeff"}, "re": {"$regularExpression": {"pattern": "^a", "options": "i"}},
@@ -20,7 +20,7 @@ pub(crate) fn client(database: &MongoDatabase<'_>) -> Client {
     Client::connect(&settings).expect("a connection")
 }
 
-fn insert(database: &MongoDatabase<'_>, collection: &str, documents: &[&str]) {
+pub fn insert(database: &MongoDatabase<'_>, collection: &str, documents: &[&str]) {
     let mut bytes = Vec::new();
     for document in documents {
         extjson::parse_document(document, &mut bytes).expect("a document");
@@ -32,7 +32,7 @@ fn insert(database: &MongoDatabase<'_>, collection: &str, documents: &[&str]) {
 }
 
 /// The documents of a collection as the server stores them, in the order of their `_id`.
-pub(crate) fn stored(database: &MongoDatabase<'_>, collection: &str) -> Vec<Vec<u8>> {
+pub fn stored(database: &MongoDatabase<'_>, collection: &str) -> Vec<Vec<u8>> {
     let mut client = client(database);
     let mut command = Builder::new();
     command.string("find", collection);

@@ -1,11 +1,11 @@
-//! Documents on their way to a collection: unordered writes with many documents each, one of which the server works on
-//! while the next is filled.
+//! Writes documents to a collection, unordered and many at once. The server works on one write while the connector fills
+//! the next.
 
 use std::collections::HashSet;
 use std::rc::Rc;
 
 use rapidbyte_bson::{Builder, Document};
-use rapidbyte_mongo_client::{Client, WriteError, Written};
+use rapidbyte_mongo_client::{Client, WriteError, Written, protocol};
 use rapidbyte_sdk::log::failpoint;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -21,7 +21,7 @@ const BULK_BYTES: usize = 8 << 20;
 /// Beside the document in an entry of `update`: names, lengths and the `_id` once more.
 const ENTRY_BYTES: usize = 128;
 
-/// What becomes of the documents of a write.
+/// The verb of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Insert,
@@ -79,6 +79,45 @@ impl Bulk {
         };
         Document::parse(&self.bytes[begin..self.ends[place]]).map_err(Error::internal)
     }
+
+    /// Every document was written, or the server names it in an error, once. Errors: of the server, where the whole write
+    /// failed; `rows_missing`; `protocol_violation`.
+    fn ensure_complete(&self, written: &Written) -> Result<()> {
+        let len = self.ends.len();
+        let mut named = HashSet::new();
+        for error in &written.errors {
+            if error.index >= len {
+                return Err(protocol("an error names a document that was not sent"));
+            }
+            if !named.insert(error.index) {
+                return Err(protocol("two errors name the same document"));
+            }
+            // The whole write failed, such as on a primary that stepped down.
+            if !matches!(error.error.kind, ErrorKind::Data | ErrorKind::Config) {
+                return Err(error.error.clone());
+            }
+        }
+        let (len, failed, count) = (len as u64, named.len() as u64, written.count);
+        // A document that is to be deleted need not be there.
+        let least = match self.verb {
+            Verb::Delete => 0,
+            Verb::Insert | Verb::Upsert => len - failed,
+        };
+        // Some servers count the documents that failed, too.
+        if (least..=len).contains(&count) {
+            return Ok(());
+        }
+        let text = format!(
+            "the server says that it wrote {count} of {len} documents, and names {failed} that failed"
+        );
+        Err(rows_missing(text))
+    }
+}
+
+/// Documents that the server neither wrote nor refused. The stream is retried.
+pub(crate) fn rows_missing(text: String) -> Error {
+    Error::new(ErrorKind::Connection, "rows_missing", text)
+        .hint("read the server's log, and check what is between it and this machine")
 }
 
 /// Writes to one collection. Rows go out in their order where they have the same `_id`.
@@ -260,27 +299,9 @@ impl Writer {
         if let Some(error) = &written.concern {
             return Err(unconcerned(&error.message));
         }
-        let errors = self.own_aside(client, &bulk, &written)?;
-        let len = bulk.ends.len() as u64;
-        if written.errors.is_empty() && bulk.verb != Verb::Delete && written.count != len {
-            let count = written.count;
-            let text =
-                format!("the server says that it wrote {count} of {len} documents, and no error");
-            return Err(Error::new(ErrorKind::Connection, "rows_missing", text));
-        }
-        for error in errors {
-            let Some(source) = bulk.sources.get(error.index) else {
-                let text = "the server names a document that it was not given";
-                return Err(Error::new(
-                    ErrorKind::Connection,
-                    "protocol_violation",
-                    text,
-                ));
-            };
-            // The whole write failed, such as on a primary that stepped down.
-            if !matches!(error.error.kind, ErrorKind::Data | ErrorKind::Config) {
-                return Err(error.error);
-            }
+        bulk.ensure_complete(&written)?;
+        for error in self.own_aside(client, &bulk, &written)? {
+            let source = &bulk.sources[error.index];
             let is_duplicate = error.is_duplicate();
             let mut refused = error.error;
             refused.kind = ErrorKind::Data;
@@ -297,8 +318,8 @@ impl Writer {
         Ok(())
     }
 
-    /// The errors but those of documents that the collection has already, each byte the same: an earlier attempt of the
-    /// run wrote them.
+    /// The errors without the duplicates that the collection already has, each byte the same: an earlier attempt of the
+    /// run wrote these documents.
     fn own_aside(
         &self,
         client: &mut Client,
@@ -339,7 +360,8 @@ impl Writer {
                 taken += 1;
             }
             command.close().close().close();
-            let mut cursor = client.find(&self.settings.database, command)?;
+            let cursor = client.find(&self.settings.database, command)?;
+            let mut cursor = cursor.at_most(taken);
             let mut stored = HashSet::new();
             while let Some(batch) = cursor.next(client, 0)? {
                 for document in batch.documents()? {

@@ -11,7 +11,7 @@ use crate::ids::Tag;
 const MISSING: i32 = 26;
 /// NamespaceExists.
 const EXISTS: i32 = 48;
-/// The options of a collection that a staging collection gets, too. Those of other kinds of collections are refused.
+/// A staging collection gets these options of its target, too. The connector refuses other kinds of collections.
 const KEPT_OPTIONS: [&str; 5] = [
     "validator",
     "validationLevel",
@@ -19,6 +19,9 @@ const KEPT_OPTIONS: [&str; 5] = [
     "collation",
     "storageEngine",
 ];
+
+/// More than any server has.
+const MAX_COLLECTIONS: usize = 1_000_000;
 
 /// A collection that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,9 +93,16 @@ fn each(
     let mut command = Builder::new();
     command.int32("listCollections", 1);
     let mut cursor = client.find(&settings.database, command)?;
+    let mut count = 0;
     while let Some(batch) = cursor.next(client, 0)? {
         for document in batch.documents()? {
             let document = document?;
+            count += 1;
+            if count > MAX_COLLECTIONS {
+                let text = format!("the database has more than {MAX_COLLECTIONS} collections");
+                return Err(Error::config("mongo_too_many_collections", text)
+                    .hint("write to another database, with `database:`"));
+            }
             if let Some(Value::String(name)) = document.get("name").map_err(Error::internal)? {
                 take(document, name)?;
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rapidbyte_bson::Builder;
 use rapidbyte_mongo::{EncodeOptions, JsonDocuments, Nulls, SubMillisecond};
-use rapidbyte_mongo_client::{Client, Settings as Server, W, WriteConcern};
+use rapidbyte_mongo_client::{Client, ReadPreference, Settings as Server, W, WriteConcern};
 use rapidbyte_sdk::name;
 use rapidbyte_sdk::prelude::*;
 use schemars::JsonSchema;
@@ -99,6 +99,14 @@ pub(crate) struct Settings {
 impl Config {
     pub(crate) fn settle(self) -> Result<Settings> {
         let server = Server::from_url(&self.url)?;
+        // A checkpoint that a secondary has may be an older one.
+        if server.read_preference != ReadPreference::Primary {
+            let text =
+                "readPreference is set, and a destination reads its checkpoints from the primary";
+            return Err(Error::config("invalid_setting", text)
+                .hint("remove readPreference from the URL of the destination")
+                .at("config.url"));
+        }
         let database = self.database.or_else(|| server.database.clone());
         let database = database.ok_or_else(|| {
             Error::config("invalid_setting", "the database is missing")

@@ -14,7 +14,7 @@ pub(crate) type Tag = [u8; 8];
 pub(crate) const ID_BYTES: usize = 18;
 /// Rows of a run that get an id.
 const MAX_NUMBER: u64 = (1 << 48) - 1;
-/// Epochs whose rows are known. A run that ended badly so many runs ago has no connection any more.
+/// A checkpoint knows the rows of this many epochs. The connection of a run that failed before them has ended long ago.
 const MAX_EPOCHS: usize = 32;
 
 /// A new tag.

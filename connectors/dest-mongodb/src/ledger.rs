@@ -1,47 +1,23 @@
-//! Checkpoints: one document for each stream of a pipeline and its target. It has the cursor, and the epoch by which
-//! each run fences the runs before it.
+//! Fences and commits. The checkpoint of a stream has its cursor, and the epoch by which each run fences the runs before
+//! it.
 //!
-//! A change of a document is atomic, and nothing else here is. A run writes its rows first and moves its checkpoint
+//! A change of one document is atomic, and nothing else here is. A run writes its rows first and moves its checkpoint
 //! last, in one `findAndModify` that finds the document only if no newer run has fenced.
 
-use rapidbyte_bson::{BsonError, Builder, Document, Value};
-use rapidbyte_mongo_client::{Client, Reply, number_of};
+use rapidbyte_bson::{Builder, Document, Value};
+use rapidbyte_mongo_client::{Client, Reply, Written, number_of, protocol};
 use rapidbyte_sdk::log::failpoint;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
+use crate::checkpoint::{Found, Key, add_epochs, signed};
 use crate::config::Settings;
-use crate::ids::{self, Committed, Epochs, Tag};
+use crate::ids::{self, Epochs, Tag};
 
 /// Two runs that make the document at the same moment: one of them tries again.
 const MAX_TRIES: usize = 3;
 /// DuplicateKey.
 const DUPLICATE: i32 = 11000;
-
-/// The document of a stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Key {
-    pub pipeline: String,
-    pub stream: String,
-    /// `database.collection`
-    pub target: String,
-}
-
-/// A checkpoint as it was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
-    pub tag: Tag,
-    pub epoch: u32,
-    pub seq: u64,
-    pub cursor: Option<String>,
-    pub run_id: String,
-    /// The run that has committed everything.
-    pub complete_run: Option<String>,
-    /// The rows with ids that the connector made.
-    pub epochs: Epochs,
-    /// The rejects.
-    pub reject_epochs: Epochs,
-}
 
 /// The right of a run to commit a stream, until a newer run fences.
 #[derive(Debug, Clone)]
@@ -60,169 +36,6 @@ pub(crate) struct Lease {
     pub rejects: u64,
     /// A commit was sent, and nobody knows whether it happened: then nothing of it may be undone.
     pub is_unsettled: bool,
-}
-
-impl Key {
-    fn add_to(&self, builder: &mut Builder) {
-        builder
-            .open_document("_id")
-            .string("pipeline", &self.pipeline)
-            .string("stream", &self.stream)
-            .string("target", &self.target)
-            .close();
-    }
-
-    /// The checkpoint. `None` if no run has fenced.
-    pub fn look(&self, client: &mut Client, settings: &Settings) -> Result<Option<Found>> {
-        let _phase = phase::enter(Kind::Query);
-        let mut command = Builder::new();
-        command
-            .string("find", &settings.checkpoint_collection)
-            .open_document("filter");
-        self.add_to(&mut command);
-        command
-            .close()
-            .int32("limit", 1)
-            .boolean("singleBatch", true);
-        let mut cursor = client.find(&settings.database, command)?;
-        let Some(batch) = cursor.next(client, 0)? else {
-            return Ok(None);
-        };
-        let mut documents = batch.documents()?;
-        let found = documents.next().transpose()?;
-        found.map(|found| self.read(found, settings)).transpose()
-    }
-
-    fn read(&self, document: Document<'_>, settings: &Settings) -> Result<Found> {
-        let found = read(document).map_err(|error| error.to_string());
-        let found = found.and_then(|found| found.ok_or_else(|| "a field is missing".to_owned()));
-        found.map_err(|what| {
-            let collection = settings.namespace(&settings.checkpoint_collection);
-            let text = format!("{collection} has a checkpoint that is not Rapidbyte's: {what}");
-            Error::schema("checkpoint_differs", text)
-                .hint("name another collection with `checkpoint_collection:`")
-        })
-    }
-}
-
-fn read(document: Document<'_>) -> Result<Option<Found>, BsonError> {
-    let text = |name: &str| -> Result<Option<String>, BsonError> {
-        Ok(match document.get(name)? {
-            Some(Value::String(text)) => Some(text.to_owned()),
-            _ => None,
-        })
-    };
-    let tag = match document.get("tag")? {
-        Some(Value::Binary { bytes, .. }) => Tag::try_from(bytes).ok(),
-        _ => None,
-    };
-    let epoch = whole(document, "epoch")?.and_then(|epoch| u32::try_from(epoch).ok());
-    let (Some(tag), Some(epoch)) = (tag, epoch) else {
-        return Ok(None);
-    };
-    let epochs = read_epochs(document, "epochs")?;
-    let reject_epochs = read_epochs(document, "reject_epochs")?;
-    let (Some(epochs), Some(reject_epochs)) = (epochs, reject_epochs) else {
-        return Ok(None);
-    };
-    Ok(Some(Found {
-        tag,
-        epoch,
-        seq: whole(document, "seq")?.unwrap_or(0),
-        cursor: text("cursor")?,
-        run_id: text("run_id")?.unwrap_or_default(),
-        complete_run: text("complete_run")?,
-        epochs,
-        reject_epochs,
-    }))
-}
-
-/// The epochs in an array of a checkpoint.
-fn read_epochs(document: Document<'_>, name: &str) -> Result<Option<Epochs>, BsonError> {
-    let cut = document.get(&format!("{name}_cut"))?;
-    let mut epochs = Epochs {
-        known: Vec::new(),
-        is_cut: cut.is_some_and(|cut| cut.is_true()),
-    };
-    if let Some(Value::Array(found)) = document.get(name)? {
-        for element in found.elements() {
-            let (_, Value::Document(element)) = element? else {
-                return Ok(None);
-            };
-            let (epoch, rows) = (whole(element, "epoch")?, whole(element, "rows")?);
-            let epoch = epoch.and_then(|epoch| u32::try_from(epoch).ok());
-            let (Some(epoch), Some(rows)) = (epoch, rows) else {
-                return Ok(None);
-            };
-            let from = whole(element, "complete_from")?;
-            epochs.known.push(Committed {
-                epoch,
-                rows,
-                complete_from: from.and_then(|from| u32::try_from(from).ok()),
-            });
-        }
-    }
-    Ok(Some(epochs))
-}
-
-fn add_epochs(builder: &mut Builder, name: &str, epochs: &Epochs) -> Result<()> {
-    builder
-        .boolean(&format!("{name}_cut"), epochs.is_cut)
-        .open_array(name);
-    for (at, known) in epochs.known.iter().enumerate() {
-        builder
-            .open_document(&at.to_string())
-            .int64("epoch", known.epoch.into())
-            .int64("rows", signed(known.rows)?);
-        if let Some(from) = known.complete_from {
-            builder.int64("complete_from", from.into());
-        }
-        builder.close();
-    }
-    builder.close();
-    Ok(())
-}
-
-fn whole(document: Document<'_>, name: &str) -> Result<Option<u64>, BsonError> {
-    let found = document.get(name)?.and_then(|value| value.as_whole());
-    Ok(found.and_then(|number| u64::try_from(number).ok()))
-}
-
-/// The checkpoints of all streams of a pipeline. Documents that are not checkpoints are passed over.
-pub(crate) fn of_pipeline(
-    client: &mut Client,
-    settings: &Settings,
-    pipeline: &str,
-) -> Result<Vec<Found>> {
-    let mut command = Builder::new();
-    command
-        .string("find", &settings.checkpoint_collection)
-        .open_document("filter")
-        .string("_id.pipeline", pipeline)
-        .close();
-    let mut cursor = client.find(&settings.database, command)?;
-    let mut all = Vec::new();
-    while let Some(batch) = cursor.next(client, 0)? {
-        for document in batch.documents()? {
-            all.extend(read(document?).map_err(Error::internal)?);
-        }
-    }
-    Ok(all)
-}
-
-impl Found {
-    /// For the host: `run_id` is the run that asks, or nobody.
-    pub fn progress(&self, run_id: Option<&str>) -> Progress {
-        let run_id = run_id.unwrap_or(&self.run_id);
-        Progress {
-            epoch: self.epoch.into(),
-            seq: self.seq,
-            cursor: self.cursor.clone(),
-            run_id: run_id.to_owned(),
-            complete: self.complete_run.as_deref() == Some(run_id),
-            lost_rows: None,
-        }
-    }
 }
 
 /// Fences older runs of the stream.
@@ -263,9 +76,12 @@ pub(crate) fn fence(
         };
         refuse_unconcerned(&reply)?;
         let Some(found) = modified(&reply)? else {
-            return Err(Error::internal("a fence without an answer"));
+            return Err(protocol("findAndModify with upsert that found no document"));
         };
         let found = key.read(found, settings)?;
+        if found.run_id != run.id {
+            return Err(protocol("findAndModify answers with an older document"));
+        }
         failpoint("dest-mongodb.fenced")?;
         let progress = found.progress(Some(&run.id));
         let lease = Lease {
@@ -285,12 +101,26 @@ pub(crate) fn fence(
     Err(Error::internal("a fence that ends without an answer"))
 }
 
-/// The document that a `findAndModify` answers with.
+/// The document that a `findAndModify` answers with. `None`: it found no document. Errors: `protocol_violation` for an
+/// answer that says neither.
 pub(crate) fn modified(reply: &Reply) -> Result<Option<Document<'_>>> {
     let value = reply.document()?.get("value");
-    match value.map_err(Error::internal)? {
+    match value.map_err(protocol)? {
         Some(Value::Document(document)) => Ok(Some(document)),
-        _ => Ok(None),
+        Some(Value::Null) => Ok(None),
+        _ => Err(protocol("findAndModify without a value")),
+    }
+}
+
+/// The number of documents that a delete has deleted. Errors: the server did not delete all that it found, or a failing
+/// primary could bring some of them back.
+pub(crate) fn ensure_deleted(written: Written) -> Result<u64> {
+    if let Some(failed) = written.errors.into_iter().next() {
+        return Err(failed.error);
+    }
+    match written.concern {
+        Some(concern) => Err(unconcerned(&concern.message)),
+        None => Ok(written.count),
     }
 }
 
@@ -338,16 +168,30 @@ impl Lease {
         add_epochs(&mut set, "epochs", &epochs)?;
         add_epochs(&mut set, "reject_epochs", &reject_epochs)?;
         let set = set.finish().map_err(Error::internal)?;
+        let set = Document::parse(&set).map_err(Error::internal)?;
         failpoint("dest-mongodb.checkpointing")?;
         self.is_unsettled = true;
-        let changed = self.change(client, settings, &set);
+        let cursor = commit.cursor.map(str::to_owned);
+        let changed = self.update(client, settings, |update| {
+            update.document("$set", set);
+        });
+        let changed = changed.and_then(|found| match found {
+            Some(found) if !(self.is_next(&found) && found.cursor == cursor) => Err(protocol(
+                "findAndModify answers with another document than it has written",
+            )),
+            found => Ok(found.is_some()),
+        });
         failpoint("dest-mongodb.checkpoint_sent")?;
         match changed {
             Ok(true) => {}
-            Ok(false) => {
-                self.is_unsettled = false;
-                return Err(self.overtaken(client, settings));
-            }
+            Ok(false) => match self.key.look(client, settings)? {
+                // A router may send a command twice: the first one has moved it.
+                Some(found) if self.is_next(&found) => {}
+                found => {
+                    self.is_unsettled = false;
+                    return Err(self.differs(found.as_ref()));
+                }
+            },
             Err(error) => self.settle(settings, error)?,
         }
         self.is_unsettled = false;
@@ -367,29 +211,34 @@ impl Lease {
 
     /// The same by a write, which a primary that was replaced meanwhile cannot acknowledge.
     pub fn hold_by_write(&self, client: &mut Client, settings: &Settings) -> Result<()> {
-        let mut set = Builder::new();
-        set.string("run_id", &self.run_id);
-        let set = set.finish().map_err(Error::internal)?;
-        match self.change(client, settings, &set)? {
-            true => Ok(()),
-            false => Err(self.overtaken(client, settings)),
+        let held = self.update(client, settings, |update| {
+            update
+                .open_document("$set")
+                .string("run_id", &self.run_id)
+                .close();
+        });
+        match held? {
+            Some(found) if (found.epoch, found.seq) == (self.epoch, self.seq) => Ok(()),
+            Some(_) => Err(protocol(
+                "findAndModify answers with another document than it found",
+            )),
+            None => Err(self.overtaken(client, settings)),
         }
     }
 
-    /// Sets these fields. False: a newer run has fenced, or the checkpoint is not as this run left it.
-    fn change(&self, client: &mut Client, settings: &Settings, set: &[u8]) -> Result<bool> {
-        let set = Document::parse(set).map_err(Error::internal)?;
-        self.update(client, settings, |update| {
-            update.document("$set", set);
-        })
+    /// Whether the checkpoint is as the next commit of this run leaves it. No other run has the epoch.
+    fn is_next(&self, found: &Found) -> bool {
+        (found.tag, found.epoch, found.seq) == (self.tag, self.epoch, self.seq + 1)
     }
 
+    /// Changes the checkpoint, and returns it. `None`: a newer run has fenced, or the checkpoint is not as this run left
+    /// it.
     fn update(
         &self,
         client: &mut Client,
         settings: &Settings,
         update: impl FnOnce(&mut Builder),
-    ) -> Result<bool> {
+    ) -> Result<Option<Found>> {
         let mut command = Builder::new();
         command
             .string("findAndModify", &settings.checkpoint_collection)
@@ -406,7 +255,10 @@ impl Lease {
         let _phase = phase::enter(Kind::Commit);
         let reply = client.command(&settings.database, command)?;
         refuse_unconcerned(&reply)?;
-        Ok(modified(&reply)?.is_some())
+        let found = modified(&reply)?;
+        found
+            .map(|found| self.key.read(found, settings))
+            .transpose()
     }
 
     /// After a commit without an answer: `Ok` if it happened. If it did not, it never will, because this call raises the
@@ -418,8 +270,11 @@ impl Lease {
                 update.open_document("$inc").int64("epoch", 1).close();
             })?;
             match raised {
-                true => Ok(None),
-                false => self.key.look(&mut client, settings).map(Some),
+                Some(found) if found.seq == self.seq && found.epoch > self.epoch => Ok(None),
+                Some(_) => Err(protocol(
+                    "findAndModify answers with another document than it has written",
+                )),
+                None => self.key.look(&mut client, settings).map(Some),
             }
         });
         failpoint("dest-mongodb.settled")?;
@@ -428,9 +283,7 @@ impl Lease {
                 self.is_unsettled = false;
                 Err(error)
             }
-            Ok(Some(Some(found))) if (found.epoch, found.seq) == (self.epoch, self.seq + 1) => {
-                Ok(())
-            }
+            Ok(Some(Some(found))) if self.is_next(&found) => Ok(()),
             Ok(Some(found)) => Err(self.differs(found.as_ref())),
             Err(reason) => {
                 let text = format!(
@@ -471,8 +324,4 @@ impl Lease {
             }
         }
     }
-}
-
-fn signed(number: u64) -> Result<i64> {
-    i64::try_from(number).map_err(|_| Error::internal("a number above 2^63"))
 }

@@ -6,10 +6,13 @@
 
 mod bulk;
 mod catalog;
+mod checkpoint;
 mod config;
 mod ids;
+mod kept;
 mod layout;
 mod ledger;
+mod leftovers;
 mod load;
 mod plan;
 mod points;
@@ -23,10 +26,10 @@ use rapidbyte_sdk::destination::Owners;
 use rapidbyte_sdk::log::failpoint;
 use rapidbyte_sdk::prelude::*;
 
+use checkpoint::Key;
 use config::Settings;
 pub use config::{Config, FineTimes, JsonFields, NullFields};
 use layout::{IdOf, Layout};
-use ledger::Key;
 pub use load::CollectionLoad;
 use load::Right;
 pub use points::POINTS;
@@ -145,7 +148,7 @@ impl Destination for MongoDb {
         with_data: bool,
     ) -> Result<Vec<KeptReject>> {
         let mut client = self.client()?;
-        let page = rejects::page(
+        let page = kept::page(
             &mut client,
             &self.settings,
             (to, pipeline),

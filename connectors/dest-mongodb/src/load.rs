@@ -12,7 +12,7 @@ use rapidbyte_sdk::prelude::*;
 use crate::bulk::{RefusedRow, Source, Writer};
 use crate::catalog::{self, Collection};
 use crate::config::Settings;
-use crate::ids::{self, ID_BYTES, Tag};
+use crate::ids::{self, Tag};
 use crate::layout::{Action, IdOf, Layout, made};
 use crate::ledger::Lease;
 use crate::rejects::{self, Keeper};
@@ -21,20 +21,17 @@ use crate::replay::Claim;
 /// A run that was fenced finds out within this time, and writes no more.
 const HOLD_EVERY: Duration = Duration::from_secs(1);
 
-/// The longest wait for the answer to a write that is undone.
-const UNDO_WAIT: Duration = Duration::from_secs(30);
-
 /// A stream that a run writes.
 pub struct CollectionLoad {
-    settings: Rc<Settings>,
-    client: Client,
+    pub(crate) settings: Rc<Settings>,
+    pub(crate) client: Client,
     target: Target,
-    collection: String,
-    right: Right,
-    keeper: Option<Keeper>,
+    pub(crate) collection: String,
+    pub(crate) right: Right,
+    pub(crate) keeper: Option<Keeper>,
     /// The target as it was when the load began, if that was looked at.
-    target_found: Option<Option<Collection>>,
-    open: Option<Open>,
+    pub(crate) target_found: Option<Option<Collection>>,
+    pub(crate) open: Option<Open>,
 }
 
 /// The right to commit.
@@ -56,7 +53,7 @@ impl Right {
     }
 
     /// Whether nobody knows what became of the last commit.
-    fn is_unsettled(&self) -> bool {
+    pub fn is_unsettled(&self) -> bool {
         match self {
             Self::Lease(lease) => lease.is_unsettled,
             Self::Replay(claim) => claim.is_unsettled,
@@ -64,7 +61,7 @@ impl Right {
     }
 
     /// The rows and the rejects that the load has committed.
-    fn committed(&self) -> (u64, u64) {
+    pub fn committed(&self) -> (u64, u64) {
         match self {
             Self::Lease(lease) => (lease.rows, lease.rejects),
             Self::Replay(_) => (0, 0),
@@ -74,22 +71,22 @@ impl Right {
 
 /// A collection that is filled to become the target.
 #[derive(Debug)]
-struct Staging {
-    name: String,
+pub(crate) struct Staging {
+    pub name: String,
     /// The target is there, and goes.
     replaces: bool,
 }
 
 /// The part of a load that exists once rows may come.
-struct Open {
+pub(crate) struct Open {
     layout: Rc<Layout>,
-    writer: Writer,
+    pub(crate) writer: Writer,
     /// The collection that is filled to become the target, until the first commit.
-    staging: Option<Staging>,
+    pub staging: Option<Staging>,
     /// The rows have replaced older ones, and are not committed.
-    has_replaced: bool,
+    pub has_replaced: bool,
     /// The number of the next row with an id that the connector makes, in this epoch.
-    next: u64,
+    pub next: u64,
     /// Rows so far, for messages.
     seen: u64,
     /// Rows and bytes of the part that is not flushed.
@@ -118,26 +115,6 @@ impl CollectionLoad {
             target_found: None,
             open: None,
         }
-    }
-
-    /// Deletes what earlier attempts have left: rows that no commit has, and collections that no target became.
-    /// `replaces`: the run will replace the target, and its readers keep what they have until then.
-    pub(crate) fn clean(&mut self, replaces: bool) -> Result<()> {
-        let Right::Lease(lease) = &self.right else {
-            return Ok(());
-        };
-        let (client, settings) = (&mut self.client, &self.settings);
-        if !replaces {
-            let ranges = lease.epochs.uncommitted(lease.tag, lease.epoch)?;
-            delete_ranges(client, settings, &self.collection, &ranges)?;
-        }
-        if let Some(keeper) = &self.keeper {
-            let ranges = lease.reject_epochs.uncommitted(lease.tag, lease.epoch)?;
-            delete_ranges(client, settings, &keeper.to, &ranges)?;
-        }
-        let found = catalog::drop_staging(client, settings, lease.tag, &self.collection)?;
-        self.target_found = Some(found);
-        failpoint("dest-mongodb.cleaned")
     }
 
     fn opened(&mut self) -> Result<(&mut Client, &mut Open)> {
@@ -205,40 +182,6 @@ impl CollectionLoad {
         }
         failpoint("dest-mongodb.published")
     }
-
-    /// Deletes what this load has written and not committed, as far as that can be told.
-    fn undo(&mut self) -> Result<()> {
-        let Some(mut open) = self.open.take() else {
-            return Ok(());
-        };
-        // An insert that the server still works on would come after the delete. Whether it fails does not matter.
-        self.client.set_reply_timeout(UNDO_WAIT);
-        let _ = open.writer.receive(&mut self.client);
-        // The rows may be committed, or the older rows are gone: then the next run decides.
-        if self.right.is_unsettled() || open.has_replaced {
-            return Ok(());
-        }
-        // The connection may be of no use any more, or still owe an answer.
-        let mut client = self.settings.connect()?;
-        if let Some(staging) = &open.staging {
-            return catalog::drop(&mut client, &self.settings, &staging.name);
-        }
-        let (tag, epoch) = self.right.marks();
-        let (rows, rejects) = self.right.committed();
-        let range =
-            |from, to| Ok::<_, Error>([(ids::id(tag, epoch, from)?, ids::id(tag, epoch, to)?)]);
-        if rows < open.next {
-            let range = range(rows, open.next)?;
-            delete_ranges(&mut client, &self.settings, &self.collection, &range)?;
-        }
-        match self.keeper.as_ref().filter(|keeper| rejects < keeper.next) {
-            Some(keeper) => {
-                let range = range(rejects, keeper.next)?;
-                delete_ranges(&mut client, &self.settings, &keeper.to, &range)
-            }
-            None => Ok(()),
-        }
-    }
 }
 
 /// Names the row in an error.
@@ -247,43 +190,6 @@ fn at_row(mut error: Error, number: u64) -> Error {
         .location
         .get_or_insert_with(|| format!("row {number}"));
     error
-}
-
-/// Deletes the documents with an `_id` in one of these ranges, the second end of which is outside.
-pub(crate) fn delete_ranges(
-    client: &mut Client,
-    settings: &Settings,
-    collection: &str,
-    ranges: &[([u8; ID_BYTES], [u8; ID_BYTES])],
-) -> Result<()> {
-    if ranges.is_empty() {
-        return Ok(());
-    }
-    let _phase = phase::enter(Kind::Query);
-    let mut deletes = Vec::new();
-    for (begin, end) in ranges {
-        let mut entry = Builder::onto(deletes);
-        entry.open_document("q");
-        ids::within(&mut entry, begin, end);
-        entry.close().int32("limit", 0);
-        deletes = entry.finish().map_err(Error::internal)?;
-    }
-    let mut command = Builder::new();
-    command
-        .string("delete", collection)
-        .boolean("ordered", false);
-    settings.add_write_concern(&mut command);
-    let written = client.write(&settings.database, command, "deletes", &deletes)?;
-    if let Some(error) = written.errors.into_iter().next() {
-        return Err(error.error);
-    }
-    if written.count > 0 {
-        log::info(format!(
-            "{} rows of an attempt that was not committed were deleted",
-            written.count
-        ));
-    }
-    Ok(())
 }
 
 impl Load for CollectionLoad {
@@ -542,20 +448,6 @@ impl CollectionLoad {
         match &self.right {
             Right::Lease(lease) => lease.hold(&mut self.client, &self.settings),
             Right::Replay(_) => Ok(()),
-        }
-    }
-
-    /// Rows of a run that was fenced may have come after this run had begun. The next run deletes them if this fails.
-    fn clean_up(&mut self) {
-        let Right::Lease(lease) = &self.right else {
-            return;
-        };
-        let ranges = lease.epochs.uncommitted(lease.tag, lease.epoch);
-        let cleaned = ranges.and_then(|ranges| {
-            delete_ranges(&mut self.client, &self.settings, &self.collection, &ranges)
-        });
-        if let Err(error) = cleaned {
-            log::debug(format!("rows of older runs may be left: {}", error.message));
         }
     }
 }

@@ -11,11 +11,12 @@ use rapidbyte_mongo_client::{Client, number_of};
 use rapidbyte_sdk::log::failpoint;
 use rapidbyte_sdk::prelude::*;
 
+use crate::checkpoint;
 use crate::config::Settings;
 use crate::ids::{self, Tag};
+use crate::kept::{Kept, Place, Visible};
 use crate::ledger::{self, modified, refuse_unconcerned};
-use crate::load::delete_ranges;
-use crate::rejects::{Kept, Place, Visible};
+use crate::leftovers::delete_ranges;
 
 /// Two replays that make the document at the same moment: one of them tries again.
 const MAX_TRIES: usize = 3;
@@ -68,21 +69,9 @@ impl Key {
     }
 
     fn look(&self, client: &mut Client, settings: &Settings) -> Result<Option<Found>> {
-        let mut command = Builder::new();
-        command
-            .string("find", &settings.checkpoint_collection)
-            .open_document("filter");
-        self.add_to(&mut command);
-        command
-            .close()
-            .int32("limit", 1)
-            .boolean("singleBatch", true);
-        let mut cursor = client.find(&settings.database, command)?;
-        let Some(batch) = cursor.next(client, 0)? else {
-            return Ok(None);
-        };
-        let mut documents = batch.documents()?;
-        documents.next().transpose()?.map(read).transpose()
+        let found = checkpoint::one(client, settings, |filter| self.add_to(filter))?;
+        let found = found.as_deref().map(Document::parse).transpose();
+        found.map_err(Error::internal)?.map(read).transpose()
     }
 
     /// Changes the document if `holder` holds it, or whoever holds it. The document before. `None`: there was none.
@@ -144,7 +133,7 @@ pub(crate) fn visible(
         to: to.to_owned(),
     };
     let replay = key.look(client, settings)?.unwrap_or_default();
-    let checkpoints: BTreeMap<_, _> = ledger::of_pipeline(client, settings, pipeline)?
+    let checkpoints: BTreeMap<_, _> = checkpoint::of_pipeline(client, settings, pipeline)?
         .into_iter()
         .map(|found| (found.tag, found.reject_epochs))
         .collect();
@@ -227,7 +216,8 @@ impl Claim {
             command.string("find", &self.key.to).open_document("filter");
             add_ids(&mut command, places.iter().map(|place| place.id.as_slice()));
             command.string("stream", &target.stream).close();
-            let mut cursor = client.find(&settings.database, command)?;
+            let cursor = client.find(&settings.database, command)?;
+            let mut cursor = cursor.at_most(places.len());
             while let Some(batch) = cursor.next(client, 0)? {
                 for document in batch.documents()? {
                     let kept = Kept::read(document?, &self.key.to)?;
@@ -320,9 +310,7 @@ impl Claim {
             .boolean("ordered", false);
         settings.add_write_concern(&mut command);
         let written = client.write(&settings.database, command, "deletes", &deletes)?;
-        if let Some(failed) = written.errors.into_iter().next() {
-            return Err(failed.error);
-        }
+        ledger::ensure_deleted(written)?;
         let mut unset = Builder::new();
         unset
             .string("update", &settings.checkpoint_collection)

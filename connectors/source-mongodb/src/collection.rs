@@ -9,6 +9,8 @@ use crate::error::malformed;
 
 /// More collections than this are not listed one by one by any person.
 const MAX_COLLECTIONS: usize = 100_000;
+/// More than any server has.
+const MAX_SEEN: usize = 1_000_000;
 
 /// A collection or a view.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,10 +27,11 @@ pub(crate) fn list(client: &mut Client, settings: &Settled) -> Result<Vec<Collec
         .boolean("nameOnly", true)
         .boolean("authorizedCollections", true);
     let mut cursor = client.find(&settings.database, command)?;
-    let mut found = Vec::new();
+    let (mut found, mut seen) = (Vec::new(), 0_usize);
     while let Some(batch) = cursor.next(client, 0)? {
         for document in batch.documents()? {
             let document = document?;
+            seen += 1;
             let Some(Value::String(name)) = document.get("name").map_err(malformed)? else {
                 continue;
             };
@@ -39,7 +42,7 @@ pub(crate) fn list(client: &mut Client, settings: &Settled) -> Result<Vec<Collec
                 found.push(Collection { name, is_view });
             }
         }
-        if found.len() > MAX_COLLECTIONS {
+        if found.len() > MAX_COLLECTIONS || seen > MAX_SEEN {
             let text = format!("the database has more than {MAX_COLLECTIONS} collections");
             return Err(Error::config("mongo_too_many_collections", text)
                 .hint("name the collections to list under collections:"));

@@ -125,8 +125,8 @@ impl Config {
         connection.reply_timeout = match self.read_timeout.unwrap_or(READ_TIMEOUT_S) {
             // For ever, in effect: longer than any run.
             0 => Duration::from_secs(u64::from(u32::MAX / 1000)),
-            seconds => Duration::from_secs(seconds.into())
-                .min(Duration::from_secs(u64::from(u32::MAX / 1000))),
+            // The shorter one of this and socketTimeoutMS of the URL.
+            seconds => Duration::from_secs(seconds.into()).min(connection.reply_timeout),
         };
         let named = self.database.filter(|name| !name.is_empty());
         let Some(database) = named.or_else(|| connection.database.clone()) else {

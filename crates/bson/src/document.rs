@@ -104,7 +104,7 @@ impl<'a> Document<'a> {
 }
 
 /// The elements of a document: names and values. After an error it ends.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Elements<'a> {
     rest: &'a [u8],
 }

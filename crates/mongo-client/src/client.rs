@@ -112,7 +112,7 @@ impl Client {
     /// The answer to [`Client::send_write`].
     pub fn receive_written(&mut self) -> Result<Written> {
         let reply = self.receive()?;
-        Written::read(reply.document()?).map_err(malformed)
+        Written::read(reply.document()?)
     }
 
     /// A command of a login, which is never compressed (driver specification "Wire Compression").

@@ -7,6 +7,10 @@ use rapidbyte_sdk::phase::{self, Kind};
 use crate::client::{Client, Reply};
 use crate::error::{malformed, protocol};
 
+/// A server may answer with an empty batch now and then, for example where a shard has nothing. A cursor with this many
+/// in a row does not end.
+const MAX_EMPTY_BATCHES: u32 = 1_000;
+
 /// Documents of a cursor on the server, batch by batch.
 ///
 /// The server keeps a cursor for some minutes between two batches. [`Cursor::close`] frees it; dropping it does not.
@@ -22,6 +26,10 @@ pub struct Cursor {
     more: Vec<u8>,
     /// The request for the next batch was sent.
     is_asked: bool,
+    /// Empty batches since the last document.
+    empty: u32,
+    /// The documents that may still come.
+    left: Option<usize>,
 }
 
 /// Some documents of a cursor.
@@ -91,6 +99,8 @@ impl Client {
             first: Some(Batch(reply)),
             more: Vec::new(),
             is_asked: false,
+            empty: 0,
+            left: None,
         })
     }
 }
@@ -102,16 +112,24 @@ impl Cursor {
         self
     }
 
+    /// The server has at most this many documents to give: [`Cursor::next`] fails with `protocol_violation` if more
+    /// come. For reads whose documents are kept in memory.
+    pub fn at_most(mut self, documents: usize) -> Self {
+        self.left = Some(documents);
+        self
+    }
+
     /// The id on the server; 0 if the server has no more documents.
     pub fn id(&self) -> i64 {
         self.id
     }
 
     /// The next batch, of at most `documents` (0: as many as the server likes) and about 16 MiB. It may be empty. `None`
-    /// after the last one. Waiting counts as the phase `query`.
+    /// after the last one. Waiting counts as the phase `query`. Errors: the server's; `protocol_violation` for a cursor that
+    /// does not end.
     pub fn next(&mut self, client: &mut Client, documents: u32) -> Result<Option<Batch>> {
         if let Some(first) = self.first.take() {
-            return Ok(Some(first));
+            return self.counted(first).map(Some);
         }
         if !self.ask(client, documents)? {
             return Ok(None);
@@ -120,7 +138,26 @@ impl Cursor {
         let _phase = phase::enter(Kind::Query);
         let reply = client.receive()?;
         self.id = cursor_id(cursor(reply.document()?)?)?;
-        Ok(Some(Batch(reply)))
+        self.counted(Batch(reply)).map(Some)
+    }
+
+    /// The batch, if the server may still give it.
+    fn counted(&mut self, batch: Batch) -> Result<Batch> {
+        self.empty = match batch.is_empty()? {
+            true => self.empty + 1,
+            false => 0,
+        };
+        if self.empty > MAX_EMPTY_BATCHES {
+            let text =
+                format!("a cursor with {MAX_EMPTY_BATCHES} empty batches, one after the other");
+            return Err(protocol(text));
+        }
+        if let Some(left) = self.left {
+            let left = left.checked_sub(batch.documents()?.count());
+            let too_many = || protocol("a cursor with more documents than there can be");
+            self.left = Some(left.ok_or_else(too_many)?);
+        }
+        Ok(batch)
     }
 
     /// Asks for the next batch and does not wait, so that the server works while the caller does. Only

@@ -8,8 +8,8 @@ const PREFIX: &str = "mongo_";
 /// A longer message of a server is cut: it may repeat a whole document.
 const MAX_MESSAGE_BYTES: usize = 2 << 10;
 
-/// A server that breaks the protocol.
-pub(crate) fn protocol(what: impl std::fmt::Display) -> Error {
+/// A server that breaks the protocol: `protocol_violation`, for a connection that is of no further use.
+pub fn protocol(what: impl std::fmt::Display) -> Error {
     let text = format!("the server breaks the protocol: {what}");
     Error::new(ErrorKind::Connection, "protocol_violation", text)
         .hint("check that a MongoDB server listens there, and what is between it and this machine")

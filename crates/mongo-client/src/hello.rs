@@ -3,7 +3,7 @@
 use rapidbyte_bson::{BsonError, Builder, Document, Value};
 use rapidbyte_sdk::Result;
 
-use crate::error::malformed;
+use crate::error::{malformed, protocol};
 use crate::settings::{Compressor, Host, Settings};
 use crate::wire::MAX_MESSAGE_BYTES;
 
@@ -11,8 +11,8 @@ use crate::wire::MAX_MESSAGE_BYTES;
 const MAX_BSON_BYTES: usize = 16 << 20;
 /// Since 3.6, which is the oldest with OP_MSG.
 const MAX_WRITES: usize = 100_000;
-/// The least that is of use: a server that says less is not believed.
-const LEAST_BYTES: usize = 1 << 10;
+/// A server that takes less than this is not MongoDB, and no document would fit.
+const LEAST_BYTES: usize = 64 << 10;
 /// The largest length of an appName (MongoDB manual, "Connection Strings").
 const MAX_APP_NAME_BYTES: usize = 128;
 
@@ -52,8 +52,27 @@ impl Hello {
         (self.set_name.is_some() || self.is_mongos) && self.session_minutes.is_some()
     }
 
+    /// Limits above those of MongoDB are cut. Errors: `protocol_violation` for limits with which nothing can be written.
     pub(crate) fn read(document: Document<'_>) -> Result<Self> {
-        Self::try_read(document).map_err(malformed)
+        let mut hello = Self::try_read(document).map_err(malformed)?;
+        let limit = |name: &str, least: usize, most: usize| -> Result<usize> {
+            let Some(said) = document.get(name).map_err(malformed)? else {
+                return Ok(most);
+            };
+            let number = said.as_whole().and_then(|said| usize::try_from(said).ok());
+            match number.filter(|number| *number >= least) {
+                Some(number) => Ok(number.min(most)),
+                None => {
+                    let said = said.as_whole().map(|number| number.to_string());
+                    let said = said.unwrap_or_else(|| "no number".to_owned());
+                    Err(protocol(format!("{name} of the greeting is {said}")))
+                }
+            }
+        };
+        hello.max_bson_bytes = limit("maxBsonObjectSize", LEAST_BYTES, MAX_BSON_BYTES)?;
+        hello.max_message_bytes = limit("maxMessageSizeBytes", LEAST_BYTES, MAX_MESSAGE_BYTES)?;
+        hello.max_writes = limit("maxWriteBatchSize", 1, MAX_WRITES)?;
+        Ok(hello)
     }
 
     fn try_read(document: Document<'_>) -> Result<Self, BsonError> {
@@ -69,21 +88,13 @@ impl Hello {
         let whole = |name: &str| -> Result<Option<i64>, BsonError> {
             Ok(document.get(name)?.and_then(|value| value.as_whole()))
         };
-        let limit = |name: &str, usual: usize, most: usize| -> Result<usize, BsonError> {
-            let said = whole(name)?.and_then(|number| usize::try_from(number).ok());
-            Ok(said.map_or(usual, |said| said.clamp(LEAST_BYTES.min(most), most)))
-        };
         let compressors = texts(document, "compression")?;
-        let max_writes = whole("maxWriteBatchSize")?.and_then(|most| usize::try_from(most).ok());
         Ok(Self {
             is_writable: is_true("isWritablePrimary")? || is_true("ismaster")?,
             is_secondary: is_true("secondary")?,
             is_mongos: text("msg")?.as_deref() == Some("isdbgrid"),
             set_name: text("setName")?,
             primary: text("primary")?,
-            max_bson_bytes: limit("maxBsonObjectSize", MAX_BSON_BYTES, MAX_BSON_BYTES)?,
-            max_message_bytes: limit("maxMessageSizeBytes", MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES)?,
-            max_writes: max_writes.unwrap_or(MAX_WRITES).clamp(1, MAX_WRITES),
             max_wire_version: whole("maxWireVersion")?
                 .and_then(|version| i32::try_from(version).ok())
                 .unwrap_or(0),
@@ -93,6 +104,7 @@ impl Hello {
                 .iter()
                 .filter_map(|name| Compressor::parse(name))
                 .collect(),
+            ..Self::default()
         })
     }
 }

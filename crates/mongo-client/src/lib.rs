@@ -34,7 +34,7 @@ mod written;
 
 pub use client::{Client, Reply};
 pub use cursor::{Batch, Cursor};
-pub use error::number_of;
+pub use error::{number_of, protocol};
 pub use hello::Hello;
 pub use rapidbyte_bson as bson;
 pub use settings::{

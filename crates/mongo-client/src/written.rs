@@ -1,9 +1,12 @@
 //! The answer to `insert`, `update` and `delete`: what was written, and what failed.
 
-use rapidbyte_bson::{BsonError, Document, Value};
-use rapidbyte_sdk::Error;
+use rapidbyte_bson::{Document, Elements, Value};
+use rapidbyte_sdk::{Error, Result};
 
-use crate::error::{reported, server_error};
+use crate::error::{malformed, protocol, reported, server_error};
+
+/// More documents than a write has are not refused.
+const MAX_ERRORS: usize = 100_000;
 
 /// The outcome of a write.
 #[derive(Debug, Clone)]
@@ -40,33 +43,41 @@ impl WriteError {
 }
 
 impl Written {
-    pub(crate) fn read(document: Document<'_>) -> Result<Self, BsonError> {
-        let count = |name: &str| -> Result<u64, BsonError> {
-            let found = document.get(name)?.and_then(|value| value.as_whole());
-            Ok(found.and_then(|n| u64::try_from(n).ok()).unwrap_or(0))
+    /// Errors: `protocol_violation` where the answer does not say what became of the documents.
+    pub(crate) fn read(document: Document<'_>) -> Result<Self> {
+        let get = |name: &str| document.get(name).map_err(malformed);
+        let count = |name: &str| -> Result<Option<u64>> {
+            let Some(found) = get(name)? else {
+                return Ok(None);
+            };
+            let number = found.as_whole().and_then(|n| u64::try_from(n).ok());
+            let number = number.ok_or_else(|| wrong(name, &found));
+            number.map(Some)
         };
+        let n = count("n")?;
         let mut errors = Vec::new();
-        if let Some(Value::Array(found)) = document.get("writeErrors")? {
-            for element in found.elements() {
-                if let (_, Value::Document(error)) = element? {
-                    errors.push(WriteError::read(error)?);
-                }
+        for element in array(get("writeErrors")?, "writeErrors")? {
+            let (_, Value::Document(error)) = element.map_err(malformed)? else {
+                return Err(protocol("an error of a write that is not a document"));
+            };
+            if errors.len() == MAX_ERRORS {
+                return Err(protocol("more errors than a write has documents"));
             }
+            errors.push(WriteError::read(error)?);
         }
         let mut upserted = 0;
-        if let Some(Value::Array(found)) = document.get("upserted")? {
-            for element in found.elements() {
-                element?;
-                upserted += 1;
-            }
+        for element in array(get("upserted")?, "upserted")? {
+            element.map_err(malformed)?;
+            upserted += 1;
         }
-        let concern = match document.get("writeConcernError")? {
-            Some(Value::Document(error)) => Some(reported(error)?),
-            _ => None,
+        let concern = match get("writeConcernError")? {
+            Some(Value::Document(error)) => Some(reported(error).map_err(malformed)?),
+            Some(Value::Null) | None => None,
+            Some(other) => return Err(wrong("writeConcernError", &other)),
         };
         Ok(Self {
-            count: count("n")?,
-            modified: count("nModified")?,
+            count: n.ok_or_else(|| protocol("an answer to a write without n"))?,
+            modified: count("nModified")?.unwrap_or(0),
             upserted,
             errors,
             concern,
@@ -74,14 +85,33 @@ impl Written {
     }
 }
 
+/// The elements of an array that an answer need not have.
+fn array<'a>(found: Option<Value<'a>>, name: &str) -> Result<Elements<'a>> {
+    match found {
+        Some(Value::Array(found)) => Ok(found.elements()),
+        Some(Value::Null) | None => Ok(Elements::default()),
+        Some(other) => Err(wrong(name, &other)),
+    }
+}
+
+/// A field of an answer that has another type or number than it can have.
+fn wrong(name: &str, found: &Value<'_>) -> Error {
+    let kind = found.kind().name();
+    match found.as_whole() {
+        Some(number) => protocol(format!("{name} of a write is {number}")),
+        None => protocol(format!("{name} of a write has the type {kind}")),
+    }
+}
+
 impl WriteError {
-    fn read(document: Document<'_>) -> Result<Self, BsonError> {
-        let whole = |name: &str| -> Result<Option<i64>, BsonError> {
-            Ok(document.get(name)?.and_then(|value| value.as_whole()))
+    fn read(document: Document<'_>) -> Result<Self> {
+        let get = |name: &str| document.get(name).map_err(malformed);
+        let whole = |name: &str| -> Result<Option<i64>> {
+            Ok(get(name)?.and_then(|value| value.as_whole()))
         };
         let index = whole("index")?.and_then(|index| usize::try_from(index).ok());
         let number = whole("code")?.and_then(|code| i32::try_from(code).ok());
-        let message = match document.get("errmsg")? {
+        let message = match get("errmsg")? {
             Some(Value::String(text)) => text,
             _ => "the server names no reason",
         };

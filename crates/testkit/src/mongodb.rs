@@ -7,6 +7,8 @@
 //! `cargo xtask test` fetches mongo-java-server where Java and Maven are, and `--with ferretdb` fetches FerretDB.
 //! Elsewhere the tests that need a server say that they are skipped.
 
+pub mod liar;
+
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};

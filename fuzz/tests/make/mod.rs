@@ -3,6 +3,7 @@
 use rapidbyte_columnar::{Compression, FileWriter, Kind, WriteOptions};
 use rapidbyte_fuzz::copy::columns;
 use rapidbyte_fuzz::ipc::{STREAMS, schema};
+use rapidbyte_fuzz::mongo::seed;
 use rapidbyte_pg::copy::{Decoder, Encoder as CopyEncoder};
 use rapidbyte_wire::ipc::{Encoder, encode_schema};
 
@@ -21,6 +22,7 @@ pub fn seeds() -> Vec<Seed> {
     servers(&mut seeds);
     texts(&mut seeds);
     documents(&mut seeds);
+    mongo(&mut seeds);
     seeds
 }
 
@@ -48,6 +50,86 @@ fn documents(seeds: &mut Vec<Seed>) {
             "bson",
             format!("{name}-json"),
             [b"\x01", json.as_bytes()].concat(),
+        ));
+    }
+}
+
+/// Answers of a server of MongoDB, which the client takes to their end.
+fn mongo(seeds: &mut Vec<Seed>) {
+    let document = |json: &str| {
+        let mut bytes = Vec::new();
+        rapidbyte_mongo::extjson::parse_document(json, &mut bytes).expect("a document");
+        seed(0, &bytes)
+    };
+    let hello = document(
+        r#"{"ok": 1, "ismaster": true, "maxWireVersion": 21, "maxBsonObjectSize": 16777216, "maxMessageSizeBytes": 48000000,
+            "maxWriteBatchSize": 100000, "setName": "rs", "primary": "localhost:27017", "logicalSessionTimeoutMinutes": 30,
+            "compression": ["zstd", "none"], "saslSupportedMechs": ["SCRAM-SHA-1"]}"#,
+    );
+    let ok = document(r#"{"ok": 1}"#);
+    let batch = |id: u8, name: &str, documents: &str| {
+        document(&format!(
+            r#"{{"cursor": {{"id": {id}, "ns": "d.c", "{name}": [{documents}]}}, "ok": 1}}"#
+        ))
+    };
+    let first = batch(
+        7,
+        "firstBatch",
+        r#"{"_id": 1, "t": "x"}, {"_id": 2, "l": [1, {"a": null}]}"#,
+    );
+    let (next, last) = (
+        batch(7, "nextBatch", ""),
+        batch(0, "nextBatch", r#"{"_id": 3}"#),
+    );
+    let written = document(
+        r#"{"n": 1, "nModified": 1, "upserted": [{"index": 0, "_id": 1}], "writeErrors": [{"index": 1, "code": 11000, "errmsg": "E"}],
+            "writeConcernError": {"code": 64, "errmsg": "late"}, "ok": 1}"#,
+    );
+    let failed = document(
+        r#"{"ok": 0, "code": 10107, "errmsg": "no", "errorLabels": ["RetryableWriteError"]}"#,
+    );
+    let step = document(
+        r#"{"ok": 1, "conversationId": 1, "done": false, "payload": {"$binary": {"base64": "cj1h", "subType": "00"}}}"#,
+    );
+    // Flags with a checksum, a section of documents, the answer, and the checksum.
+    let sections = seed(
+        1,
+        &[
+            &[1, 0, 0, 0, 1, 6, 0, 0, 0, b'd', 0, 0][..],
+            &ok[3..],
+            &[1, 2, 3, 4],
+        ]
+        .concat(),
+    );
+    let body = [&[0; 5][..], &ok[3..]].concat();
+    let length = i32::try_from(body.len()).expect("a short message");
+    let head = |id: u8| [&2013_i32.to_le_bytes()[..], &length.to_le_bytes(), &[id]].concat();
+    let snappy = [&[18, 0x44][..], &body].concat();
+    assert_eq!(length, 18);
+    let zlib = [0x78, 0x9c, 0x63, 0x60, 0, 2];
+    let talks: Vec<(&str, u8, Vec<&[u8]>)> = vec![
+        ("find", 0x80, vec![&hello, &first, &next, &last, &ok]),
+        ("find-ahead", 0x81, vec![&hello, &first, &next, &last, &ok]),
+        ("insert", 0x82, vec![&hello, &written, &ok]),
+        ("update", 0x84, vec![&hello, &written, &ok]),
+        ("failed", 0xc0, vec![&failed]),
+        ("login", 0x83, vec![&hello, &step, &ok]),
+        ("sections", 0xc5, vec![&sections]),
+    ];
+    for (name, choice, messages) in talks {
+        let bytes = [&[choice, 0][..], &messages.concat()].concat();
+        seeds.push(("mongo", name.to_owned(), bytes));
+    }
+    for (name, id, data) in [
+        ("plain", 0, &body[..]),
+        ("snappy", 1, &snappy),
+        ("zlib", 2, &zlib),
+    ] {
+        let answer = seed(2, &[&head(id), data].concat());
+        seeds.push((
+            "mongo",
+            format!("compressed-{name}"),
+            [&[0xc5, 3][..], &answer].concat(),
         ));
     }
 }

@@ -344,19 +344,63 @@ fn a_connection_that_failed_within_an_answer_is_of_no_further_use() {
 }
 
 #[test]
-fn lies_about_limits_are_kept_within_bounds() {
-    let answer = |command: Document<'_>| {
-        hello(command, |reply| {
-            writable(reply);
-            reply
-                .int64("maxBsonObjectSize", i64::MAX)
-                .int32("maxMessageSizeBytes", -5)
-                .int32("maxWriteBatchSize", 0);
-        })
+fn limits_of_a_server_are_cut_or_refused() {
+    let greeted = |name: &'static str, number: i64| {
+        let answer = move |command: Document<'_>| {
+            hello(command, |reply| {
+                writable(reply);
+                reply.int64(name, number);
+            })
+        };
+        connect(serve(answer, None).0, "", "").map(|client| client.hello().clone())
     };
-    let client = connect(serve(answer, None).0, "", "").unwrap();
-    let hello = client.hello();
+    let hello = greeted("maxBsonObjectSize", i64::MAX).unwrap();
     assert_eq!(hello.max_bson_bytes, 16 << 20);
-    assert!((1 << 10..=MAX_MESSAGE_BYTES).contains(&hello.max_message_bytes));
-    assert_eq!(hello.max_writes, 1);
+    assert_eq!(hello.max_message_bytes, MAX_MESSAGE_BYTES);
+    assert_eq!(greeted("maxWriteBatchSize", 1).unwrap().max_writes, 1);
+    for (name, number) in [
+        ("maxBsonObjectSize", 7),
+        ("maxMessageSizeBytes", -5),
+        ("maxWriteBatchSize", 0),
+    ] {
+        let error = greeted(name, number).unwrap_err();
+        assert_eq!(error.code, "protocol_violation", "{name}");
+        assert!(error.message.contains(name), "{error:?}");
+    }
+}
+
+#[test]
+fn a_cursor_that_does_not_end_is_an_error() {
+    let endless = |documents: i32| {
+        move |command: Document<'_>| {
+            hello(command, writable).or_else(|| {
+                let mut reply = ok();
+                reply
+                    .open_document("cursor")
+                    .int64("id", 7)
+                    .string("ns", "d.c")
+                    .open_array("nextBatch");
+                for at in 0..documents {
+                    reply.open_document(&at.to_string()).close();
+                }
+                reply.close().close();
+                Some(reply)
+            })
+        }
+    };
+    let read = |documents: i32, most: Option<usize>| -> Error {
+        let mut client = connect(serve(endless(documents), None).0, "", "").unwrap();
+        let mut cursor = client.find("d", ping()).unwrap();
+        if let Some(most) = most {
+            cursor = cursor.at_most(most);
+        }
+        loop {
+            match cursor.next(&mut client, 0) {
+                Ok(batch) => assert!(batch.is_some()),
+                Err(error) => return error,
+            }
+        }
+    };
+    assert!(read(0, None).message.contains("empty batches"));
+    assert!(read(3, Some(10)).message.contains("more documents"));
 }

@@ -1,0 +1,2 @@
+#![no_main]
+rapidbyte_fuzz::target!(rapidbyte_fuzz::mongo::run);
