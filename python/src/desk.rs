@@ -7,7 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded, select};
+use crossbeam_channel::{Receiver, Sender, after, bounded, select};
+use pyo3::exceptions::PyException;
 use pyo3::intern;
 use pyo3::prelude::*;
 use rapidbyte::batches::{ConnectorError, ErrorKind};
@@ -20,6 +21,9 @@ use crate::refusal::{Refusal, of_failure};
 pub const SIGNAL_PAUSE: Duration = Duration::from_millis(50);
 /// The pause between two calls of `on_progress`.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(100);
+/// The longest wait for a destination to take back what it has, after an exception of the caller's code. Then the run is
+/// cancelled, and the next one takes it back.
+pub const TAKEN_BACK_WITHIN: Duration = Duration::from_secs(10);
 /// Calls that wait. Each waiting thread has one, so more come only from log lines.
 const WAITING: usize = 64;
 
@@ -153,6 +157,7 @@ impl Desk {
                 }
             });
             tell_compiles(py)?;
+            let is_of_rows = matches!(woken, Woken::Call(_));
             let mut served = match woken {
                 Woken::Call(call) => call(py, state).map_err(PyErr::from),
                 Woken::End(ended) => break *ended,
@@ -170,7 +175,13 @@ impl Desk {
                 }
             }
             if let Err(raised) = served {
-                cancel.cancel();
+                // The thread that asked gets no answer, so the run fails, and the destination takes back what it has. A run
+                // that did not ask would go on, and Ctrl-C does not wait.
+                let takes_back = is_of_rows && raised.is_instance_of::<PyException>(py);
+                if !takes_back {
+                    cancel.cancel();
+                }
+                let overdue = after(TAKEN_BACK_WITHIN);
                 state.feeds.clear();
                 // Threads of the run may ask until it ends. A call that is dropped gives them no answer, and they end, too.
                 py.detach(|| {
@@ -181,6 +192,7 @@ impl Desk {
                                 Err(_) => break,
                             },
                             recv(running.ended) -> _ => break,
+                            recv(overdue) -> _ => cancel.cancel(),
                         }
                     }
                     running.join();

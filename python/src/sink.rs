@@ -1,7 +1,6 @@
 //! A run that takes rows as they come.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -14,7 +13,7 @@ use rapidbyte::{Cancel, Control, Failure, History, Report, RunOptions};
 use rapidbyte_wire::size::batch_bytes;
 use serde_json::json;
 
-use crate::desk::{Running, SIGNAL_PAUSE, is_main_thread};
+use crate::desk::{Running, SIGNAL_PAUSE, TAKEN_BACK_WITHIN, is_main_thread};
 use crate::engine::{Given, engine};
 use crate::feed::{Feed, declared};
 use crate::refusal::{Refusal, of_failure};
@@ -25,9 +24,6 @@ use crate::value::Documents;
 /// its rows. Nothing of a sink is visible before its end, so nobody misses them.
 const HELD_BYTES: usize = 256 << 10;
 const HELD_ROWS: usize = 1 << 14;
-/// The longest wait for the destination to take back what a sink has written. Then the run is cancelled, and the next one
-/// takes it back.
-const TAKEN_BACK_WITHIN: Duration = Duration::from_secs(10);
 
 /// Takes rows from one thread at a time and loads them. All become visible when it is closed.
 #[pyclass(frozen, module = "rapidbyte", name = "Sink")]

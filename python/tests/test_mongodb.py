@@ -185,6 +185,16 @@ class MongoDb(Folder):
         rb.write([{"n": 1}], self.url, table="kept")
         self.assertEqual([int(found["n"]["$numberLong"]) for found in self.documents("kept")], [0, 1])
 
+    def test_a_write_whose_rows_raise_leaves_nothing(self) -> None:
+        def rows() -> Any:
+            yield from ({"n": n} for n in range(100_000))
+            raise ZeroDivisionError
+
+        rb.write([{"n": 0}], self.url, table="raised")
+        with self.assertRaises(ZeroDivisionError):
+            rb.write(rows(), self.url, table="raised")
+        self.assertEqual(len(self.documents("raised")), 1)
+
     def test_many_rows_come_back(self) -> None:
         rows = 30_000
         rb.write(({"n": n, "name": f"name {n}"} for n in range(rows)), self.url, table="many")
