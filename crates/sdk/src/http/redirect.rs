@@ -52,7 +52,12 @@ fn next(mut request: Request, status: u16, location: &str) -> Result<Request> {
         return Err(refused(text));
     }
     // As every browser does: what was posted is not posted again.
-    if matches!(status, 301..=303) && request.method == Method::Post {
+    let is_read_instead = match request.method {
+        Method::Post => matches!(status, 301..=303),
+        Method::Put | Method::Delete => status == 303,
+        Method::Get => false,
+    };
+    if is_read_instead {
         request.method = Method::Get;
         request.body.clear();
         request
