@@ -192,10 +192,14 @@ impl Body for Received {
             Left::Bytes(left) | Left::Chunk(left) => left.min(READ_BYTES),
             Left::UntilClosed => READ_BYTES,
         };
+        // A server that keeps the connection sends nothing more.
+        if most == 0 {
+            return Ok(Vec::new());
+        }
         let mut piece = vec![0; usize::try_from(most).map_err(Error::internal)?];
         let length = self.reader.read(&mut piece).map_err(|error| lost(&error))?;
         piece.truncate(length);
-        if length == 0 && most > 0 && !matches!(self.left, Left::UntilClosed) {
+        if length == 0 && !matches!(self.left, Left::UntilClosed) {
             return Err(ends_early());
         }
         match &mut self.left {
