@@ -15,6 +15,7 @@ mod connectors;
 #[path = "../hostile/corpus.rs"]
 mod corpus;
 mod deletes;
+mod dest_cosmos;
 mod dest_mongodb;
 mod doctor;
 mod documents;

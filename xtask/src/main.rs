@@ -14,6 +14,7 @@ mod bundle;
 mod c_compiler;
 mod check;
 mod columnar;
+mod cosmosdb;
 mod compiler;
 mod demo;
 mod dist;

@@ -60,7 +60,7 @@ impl Documents {
     /// Appends `,"a":1,"b":"x"`: the fields of a row, each behind a comma.
     ///
     /// Errors: `value_not_exact`, `json_not_finite`, `json_null_value`, `jsonl_duplicate_key`, `json_lone_surrogate`,
-    /// `json_too_deep`, `value_does_not_fit`. `out` then ends with half a row.
+    /// `value_does_not_fit`. `out` then ends with half a row.
     pub fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<(), FormatError> {
         let DocumentOptions {
             text_integers,

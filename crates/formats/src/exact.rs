@@ -31,7 +31,7 @@ pub(crate) fn write_document(document: &str, out: &mut Vec<u8>) -> Result<(), Re
 fn check(value: &str, depth: usize) -> Result<(), Refusal> {
     if depth > MAX_DEPTH {
         let reason = format!("has more than {MAX_DEPTH} arrays and objects inside each other");
-        return Err(("json_too_deep", reason));
+        return Err(("value_does_not_fit", reason));
     }
     let walked = match value.as_bytes().first() {
         Some(b'{') => {

@@ -6,7 +6,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,16 +25,14 @@ pub struct CosmosServer {
     /// The server ends when this is closed, also by the end of the test program.
     input: Option<ChildStdin>,
     port: u16,
-    is_tls: bool,
 }
 
 impl CosmosServer {
-    /// Starts one on a free port of 127.0.0.1, with a certificate and its key as PEM files or without TLS; nothing where
-    /// it is not on this machine.
+    /// Starts one on a free port of 127.0.0.1, without TLS; nothing where it is not on this machine.
     ///
     /// # Panics
     /// When it does not start although it is there.
-    pub fn start(tls: Option<(&Path, &Path)>) -> Option<Self> {
+    pub fn start() -> Option<Self> {
         let folder = std::env::var_os(COSMOSDB).filter(|folder| !folder.is_empty())?;
         let node = std::env::var_os(NODE).filter(|folder| !folder.is_empty());
         let node = node.map_or("node".into(), |folder| PathBuf::from(folder).join("node"));
@@ -46,9 +44,6 @@ impl CosmosServer {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
-        if let Some((certificate, key)) = tls {
-            command.args([certificate, key]);
-        }
         let mut process = command
             .spawn()
             .unwrap_or_else(|error| panic!("{COSMOSDB} is set, but node does not start: {error}"));
@@ -65,7 +60,6 @@ impl CosmosServer {
             process,
             input,
             port,
-            is_tls: tls.is_some(),
         })
     }
 
@@ -76,13 +70,10 @@ impl CosmosServer {
 
     /// Where connectors ask it.
     pub fn endpoint(&self) -> String {
-        match self.is_tls {
-            true => format!("https://localhost:{}/", self.port),
-            false => format!("http://127.0.0.1:{}/", self.port),
-        }
+        format!("http://127.0.0.1:{}/", self.port)
     }
 
-    /// A database of its own for a test, on a server without TLS.
+    /// A database of its own for a test.
     ///
     /// # Panics
     /// If the server does not make it.
@@ -123,17 +114,36 @@ impl CosmosDatabase<'_> {
         self.server.endpoint()
     }
 
-    /// Makes a container with a partition key such as `/id`.
+    /// Makes a container with a partition key such as `/id`; of the documents of a partition, each has another value at
+    /// the path `unique`.
     ///
     /// # Panics
     /// If the server does not make it.
-    pub fn make(&self, container: &str, partition_key: &str) {
+    pub fn make(&self, container: &str, partition_key: &str, unique: Option<&str>) {
+        let unique = unique.map(|path| {
+            format!(",\"uniqueKeyPolicy\":{{\"uniqueKeys\":[{{\"paths\":[\"{path}\"]}}]}}")
+        });
         let body = format!(
-            "{{\"id\":\"{container}\",\"partitionKey\":{{\"paths\":[\"{partition_key}\"],\"kind\":\"Hash\"}}}}"
+            "{{\"id\":\"{container}\",\"partitionKey\":{{\"paths\":[\"{partition_key}\"],\"kind\":\"Hash\"}}{}}}",
+            unique.unwrap_or_default()
         );
         let path = format!("/dbs/{}/colls", self.name);
         let (status, said) = ask(self.server.port, "POST", &path, &[], body.as_bytes());
         assert_eq!(status, 201, "{}", String::from_utf8_lossy(&said));
+    }
+
+    /// Deletes a document; its partition is a JSON array with the value.
+    ///
+    /// # Panics
+    /// If the server does not have it.
+    pub fn delete(&self, container: &str, partition: &str, id: &str) {
+        let path = format!("/dbs/{}/colls/{container}/docs/{id}", self.name);
+        let partition = (
+            "x-ms-documentdb-partitionkey".to_owned(),
+            partition.to_owned(),
+        );
+        let (status, said) = ask(self.server.port, "DELETE", &path, &[partition], b"");
+        assert_eq!(status, 204, "{}", String::from_utf8_lossy(&said));
     }
 
     /// Adds a document.
@@ -224,7 +234,7 @@ pub fn exchange(
 /// where it is not on this machine.
 pub fn shared() -> Option<&'static CosmosServer> {
     static SHARED: OnceLock<Option<CosmosServer>> = OnceLock::new();
-    let server = SHARED.get_or_init(|| CosmosServer::start(None)).as_ref();
+    let server = SHARED.get_or_init(CosmosServer::start).as_ref();
     if server.is_none() {
         println!(
             "SKIPPED: {COSMOSDB} names no cosmosdb-server: run cargo xtask test --with cosmos"
