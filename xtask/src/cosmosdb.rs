@@ -54,7 +54,13 @@ fn fetch(workspace: &Workspace, home: &Path) -> Result<(), Failure> {
     // `ci` installs exactly the versions of the lock file, and compares each with its hash.
     npm.current_dir(home)
         .env("PATH", javascript::with_folder(&node))
-        .args(["ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]);
+        .args([
+            "ci",
+            "--silent",
+            "--no-audit",
+            "--no-fund",
+            "--ignore-scripts",
+        ]);
     run(npm)
 }
 
@@ -67,6 +73,9 @@ mod tests {
         assert!(!LOCK.contains("\"resolved\""));
         let versions = LOCK.matches("\"version\": ").count();
         // The project itself has a version, and no hash.
-        assert_eq!(LOCK.matches("\"integrity\": \"sha512-").count() + 1, versions);
+        assert_eq!(
+            LOCK.matches("\"integrity\": \"sha512-").count() + 1,
+            versions
+        );
     }
 }

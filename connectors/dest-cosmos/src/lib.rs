@@ -118,7 +118,7 @@ impl Destination for Cosmos {
             columns,
             statements,
             notes,
-            is_new: found.is_none(),
+            is_new: found.is_none() || server.is_empty(&container)?,
             new_columns: Vec::new(),
         })
     }

@@ -69,6 +69,26 @@ impl Server {
         })
     }
 
+    /// Whether a container has no document.
+    pub fn is_empty(&mut self, name: &str) -> Result<bool> {
+        let _phase = phase::enter(Kind::Query);
+        let mut continuation: Option<String> = None;
+        loop {
+            let query = ("SELECT c.id FROM c", &[][..]);
+            let page = self
+                .client
+                .query(name, query, None, 1, continuation.as_deref())?;
+            if !page.documents.is_empty() {
+                return Ok(false);
+            }
+            // A page may be empty before the last one.
+            continuation = page.continuation;
+            if continuation.is_none() {
+                return Ok(true);
+            }
+        }
+    }
+
     /// Deletes the documents with an id in one of these ranges, the second end of which is outside.
     pub fn delete_ranges(&mut self, name: &str, ranges: &[(String, String)]) -> Result<()> {
         let mut deleted = 0;

@@ -112,7 +112,13 @@ impl Config {
     /// Errors: `http_invalid_url`, `invalid_setting`, `invalid_name`, `unknown_type`, `no_columns`.
     pub(crate) fn settle(self) -> Result<Settings> {
         let mut account = Account::new(&self.endpoint, &self.key, &self.database)?;
-        let retries = within("max_retries", self.max_retries, MAX_RETRIES, 0, MOST_RETRIES)?;
+        let retries = within(
+            "max_retries",
+            self.max_retries,
+            MAX_RETRIES,
+            0,
+            MOST_RETRIES,
+        )?;
         account.retry = Retry::attempts(retries + 1);
         let streams = self.streams.into_iter().map(|(name, stream)| {
             let settled = settle(&name, stream)?;

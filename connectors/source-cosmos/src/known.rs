@@ -64,8 +64,10 @@ fn infer(pages: &mut Pages, stream: &Settled, documents: u32) -> Result<Known> {
     let known = columns_of(stream, &inferred)?;
     if known.schema.fields().is_empty() {
         let text = "no document has a field, so the columns cannot be inferred";
-        return Err(Error::schema("no_columns", text)
-            .hint(format!("declare them under config.streams.{}.schema", stream.name)));
+        return Err(Error::schema("no_columns", text).hint(format!(
+            "declare them under config.streams.{}.schema",
+            stream.name
+        )));
     }
     Ok(known)
 }

@@ -59,7 +59,10 @@ impl Source for Cosmos {
             Ok(found) => CheckItem::ok(name, counted(found.len(), "container")),
             Err(error) => CheckItem::failed(name, error),
         };
-        Ok(vec![CheckItem::ok(connect, format!("has {database}")), listed])
+        Ok(vec![
+            CheckItem::ok(connect, format!("has {database}")),
+            listed,
+        ])
     }
 
     fn discover(&mut self, _forms: &[String]) -> Result<Vec<Stream>> {

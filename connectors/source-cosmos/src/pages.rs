@@ -145,7 +145,10 @@ mod tests {
             String::from_utf8(lines).unwrap()
         };
         let document = "{\"_rid\":\"x\",\"a\\\"\":1.50,\n\"s\":{\"_ts\":1},\"_ts\":5,\"_own\":null,\"_etag\":\"e\"}";
-        assert_eq!(own(document), "{\"a\\\"\":1.50,\"s\":{\"_ts\":1},\"_own\":null}\n");
+        assert_eq!(
+            own(document),
+            "{\"a\\\"\":1.50,\"s\":{\"_ts\":1},\"_own\":null}\n"
+        );
         assert_eq!(own("{\"_ts\":1}"), "{}\n");
         assert_eq!(own("[1]"), "[1]\n");
     }
