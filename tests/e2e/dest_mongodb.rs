@@ -1,5 +1,5 @@
-//! From PostgreSQL and files to MongoDB: every row once, whatever breaks. The server is mongo-java-server, where the test
-//! kit has it.
+//! From PostgreSQL and files to MongoDB: every row once, whatever breaks. The server is mongo-java-server, or FerretDB where
+//! the test kit has it.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Stdio};
@@ -671,11 +671,13 @@ fn the_host_does_tls_as_the_options_of_the_url_say() {
     let tls = MongoTls {
         certificate: folder.path().join("server.pem"),
         key: folder.path().join("server.key"),
+        client_authority: None,
     };
     let Some(server) = MongoServer::start(Some(&tls)) else {
         println!("SKIPPED: no mongo-java-server");
         return;
     };
+    let login = server.login();
     folder.write("t.csv", "id,v\n1,a\n");
     let checked = |options: &str, host: &str| {
         let port = server.port();
@@ -683,7 +685,7 @@ fn the_host_does_tls_as_the_options_of_the_url_say() {
             "p.yaml",
             format!(
                 "version: 1\npipeline: p\nsource:\n  use: source-file\n  config: {{ path: t.csv }}\n  streams: [t]\n\
-                 destination:\n  use: dest-mongodb\n  config: {{ url: \"mongodb://{host}:{port}/d?connectTimeoutMS=5000{options}\" }}\n  \
+                 destination:\n  use: dest-mongodb\n  config: {{ url: \"mongodb://{login}{host}:{port}/d?connectTimeoutMS=5000{options}\" }}\n  \
                  write_mode: replace\n"
             ),
         );
@@ -706,6 +708,8 @@ fn the_host_does_tls_as_the_options_of_the_url_say() {
     let named = "&tls=true&tlsCAFile=ca.pem&tlsAllowInvalidHostnames=true";
     assert_eq!(checked(named, "127.0.0.1"), "ok");
     assert_eq!(checked("&tls=true&tlsInsecure=true", "127.0.0.1"), "ok");
+    // The server takes a message without TLS for a broken greeting, and ends the connection.
+    assert_eq!(checked("", "localhost"), "connection_lost");
 }
 
 #[test]

@@ -24,6 +24,7 @@ mod drift;
 mod dropped;
 mod examples;
 mod faults;
+mod ferretdb;
 mod file_rejects;
 mod files;
 mod frozen;

@@ -15,7 +15,7 @@ const EVERYTHING: &str = r#"{"_id": {"z": 1, "a": "x"}, "z": {"$numberLong": "1"
     "uuid": {"$uuid": "00112233-4455-6677-8899-aabbccddeeff"}, "re": {"$regularExpression": {"pattern": "^a", "options": "i"}},
     "ts": {"$timestamp": {"t": 5, "i": 6}}, "min": {"$minKey": 1}, "max": {"$maxKey": 1}, "list": [1, {"b": [], "a": {}}, "é"]}"#;
 
-fn client(database: &MongoDatabase<'_>) -> Client {
+pub(crate) fn client(database: &MongoDatabase<'_>) -> Client {
     let settings = Settings::from_url(&database.url()).expect("a URL");
     Client::connect(&settings).expect("a connection")
 }
@@ -32,7 +32,7 @@ fn insert(database: &MongoDatabase<'_>, collection: &str, documents: &[&str]) {
 }
 
 /// The documents of a collection as the server stores them, in the order of their `_id`.
-fn stored(database: &MongoDatabase<'_>, collection: &str) -> Vec<Vec<u8>> {
+pub(crate) fn stored(database: &MongoDatabase<'_>, collection: &str) -> Vec<Vec<u8>> {
     let mut client = client(database);
     let mut command = Builder::new();
     command.string("find", collection);
@@ -49,7 +49,7 @@ fn stored(database: &MongoDatabase<'_>, collection: &str) -> Vec<Vec<u8>> {
     found
 }
 
-fn pipeline(source: &str, streams: &str, destination: &str) -> String {
+pub(crate) fn pipeline(source: &str, streams: &str, destination: &str) -> String {
     format!(
         "version: 1\npipeline: t\nsource:\n  use: source-mongodb\n  config: {{ {source} }}\n  streams: {streams}\n\
          destination:\n  {destination}\n"
@@ -226,5 +226,32 @@ fn a_run_that_is_killed_in_the_source_is_made_good_by_the_next() {
         let row = target.client().query_one(sql, &[]).expect("a row");
         let found: (i64, i64, i32) = (row.get(0), row.get(1), row.get(2));
         assert_eq!(found, (500, 500, 499), "{fault}");
+    }
+}
+
+#[test]
+fn the_source_keeps_the_contract() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let (database, folder) = (server.database(), Folder::new());
+    insert(&database, "one", &[EVERYTHING, r#"{"_id": "b", "i": 1}"#]);
+    let numbers: Vec<String> = (0..500)
+        .map(|id| format!(r#"{{"_id": {id}, "n": {}, "t": "text {id}"}}"#, id / 7))
+        .collect();
+    let numbers: Vec<&str> = numbers.iter().map(String::as_str).collect();
+    insert(&database, "many", &numbers);
+    // Conditions are documents, and not of the form that the clause asks for; a cursor fits several streams.
+    for (documents, counts) in [
+        ("columns", "36 passed, 0 failed, 2 skipped"),
+        ("json", "36 passed, 0 failed, 2 skipped"),
+    ] {
+        let config = serde_json::json!({ "url": database.url(), "documents": documents });
+        let config = config.to_string();
+        let arguments = ["connector", "test", "source-mongodb", "--config", &config];
+        let ended = folder.rapidbyte(&arguments);
+        let told = &ended.stdout;
+        assert_eq!(ended.code, Some(0), "{documents}: {told}{}", ended.stderr);
+        assert!(told.contains(counts), "{documents}: {told}");
     }
 }

@@ -19,6 +19,7 @@ mod cosmosdb;
 mod demo;
 mod dist;
 mod faults;
+mod ferretdb;
 mod fuzz;
 mod integrations;
 mod javascript;
@@ -50,7 +51,10 @@ Commands:
   run <pipeline> [flags]   build, then `rapidbyte run <pipeline> [flags]`
   test [options] [filter]  build, then every test; a filter picks tests by a part of their name
                            options: -p <package>, --test <target>, --python (those of the Python package),
-                           --with integrations (also its examples, with Airflow, Dagster, dbt, dlt and Jupyter), or
+                           --with <names with commas> (integrations: also the examples of the Python package, with
+                           Airflow, Dagster, dbt, dlt and Jupyter; ferretdb: the tests of MongoDB also against
+                           FerretDB, or with a filter against FerretDB alone; cosmos: also the tests of Azure Cosmos
+                           DB, with cosmosdb-server), or
                            --lint without a filter, which also checks the code: formatting, clippy,
                            documentation, cargo-deny
   faults [options]         build, then kill the program at every named point and run it again

@@ -6,7 +6,10 @@ use std::process::Command;
 
 use crate::step::{Aside, Failure, Steps};
 use crate::workspace::Workspace;
-use crate::{build, check, columnar, javascript, mongodb, pgbouncer, postgres, python, wheel};
+use crate::{
+    build, check, columnar, cosmosdb, ferretdb, javascript, mongodb, pgbouncer, postgres, python,
+    wheel,
+};
 
 /// The options of `cargo xtask test`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -21,11 +24,45 @@ struct Selection {
     python: bool,
     /// Also the tests of its examples, with the tools that they are for.
     integrations: bool,
+    /// The tests of MongoDB also against FerretDB; with a filter, against FerretDB alone.
+    ferretdb: bool,
+    /// Also the tests that need a server of Azure Cosmos DB's protocol.
+    cosmos: bool,
+}
+
+impl Selection {
+    fn is_all(&self) -> bool {
+        self.targets.is_empty() && self.filters.is_empty()
+    }
+
+    /// Takes the names after `--with`, with commas between them.
+    fn take(&mut self, names: Option<&String>) -> Result<(), Failure> {
+        const KNOWN: &str = "`integrations`, `ferretdb` and `cosmos`, with commas between them";
+        let names = names.map_or("", String::as_str);
+        for name in names.split(',') {
+            match name {
+                "integrations" => self.integrations = true,
+                "ferretdb" => self.ferretdb = true,
+                "cosmos" => self.cosmos = true,
+                _ => return Err(Failure::usage(format!("`--with` takes {KNOWN}"))),
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Where proptest takes its seed from. It is fixed unless the variable is set (another number
 /// looks further), so that two runs of one commit give one answer.
 const SEED: &str = "PROPTEST_RNG_SEED";
+
+/// The tests of MongoDB, besides those of whole pipelines.
+const OF_MONGODB: [&str; 5] = [
+    "-p",
+    "rapidbyte-mongo-client",
+    "-p",
+    "source-mongodb",
+    "--tests",
+];
 
 /// How many tests of a test program run at the same time.
 const THREADS: &str = "RUST_TEST_THREADS";
@@ -39,11 +76,13 @@ const SCRATCH: &str = "rapidbyte-tests-";
 /// All tests together have less than this in temporary folders.
 const ROOM_KIB: u64 = 8 << 20;
 
-/// Builds what tests need and runs them. Tests find it by eleven variables, all absolute:
+/// Builds what tests need and runs them. Tests find it by thirteen variables, all absolute:
 /// `RAPIDBYTE_BIN` the binary, `RAPIDBYTE_CONNECTORS` the folder of bundled connectors,
 /// `RAPIDBYTE_TESTKIT` the folder of the test kit's components, `RAPIDBYTE_POSTGRES_BIN` the folder
 /// of PostgreSQL's server programs, `RAPIDBYTE_PGBOUNCER` that program or nothing,
 /// `RAPIDBYTE_MONGODB` the folder of the classes of mongo-java-server or nothing,
+/// `RAPIDBYTE_FERRETDB` the folder of FerretDB, which then takes its place, or nothing,
+/// `RAPIDBYTE_COSMOSDB` the folder of the packages of cosmosdb-server or nothing,
 /// `RAPIDBYTE_PYTHON` a Python with validators of JSON Schema and OpenAPI,
 /// `RAPIDBYTE_COLUMNAR_PYTHON` an interpreter with pyarrow, DuckDB and polars or nothing,
 /// `RAPIDBYTE_COMPONENTIZE_PY` a virtual environment with that tool, `RAPIDBYTE_COMPONENTIZE_JS` a
@@ -69,17 +108,22 @@ pub fn with(
 ) -> Result<(), Failure> {
     let selection = parse(arguments)?;
     let server = postgres::programs_folder(workspace, steps)?;
-    let is_all = selection.targets.is_empty() && selection.filters.is_empty();
+    let is_all = selection.is_all();
     if (selection.python || selection.integrations) && !is_all {
         return Err(Failure::usage(
             "`--python` and `--with integrations` go without a filter",
+        ));
+    }
+    if selection.python && selection.ferretdb {
+        return Err(Failure::usage(
+            "the tests of the Python package do not use FerretDB",
         ));
     }
     let host = match is_all {
         true => build::Host::Tests,
         false => build::Host::Program,
     };
-    let tools = Tools::beside(workspace, steps, is_all, |steps| {
+    let tools = Tools::beside(workspace, steps, &selection, |steps| {
         build::before_testkit(workspace, steps, host)
     })?;
     build::testkit(workspace, steps)?;
@@ -93,6 +137,8 @@ pub fn with(
             .env(postgres::VARIABLE, &server)
             .env(pgbouncer::VARIABLE, &tools.pooler)
             .env(mongodb::VARIABLE, &tools.mongodb)
+            .env(ferretdb::VARIABLE, "")
+            .env(cosmosdb::VARIABLE, &tools.cosmosdb)
             .env(python::VARIABLE, &tools.validator)
             .env(columnar::VARIABLE, &tools.columnar)
             .env(python::TOOLS, &tools.componentize)
@@ -113,6 +159,10 @@ pub fn with(
         prepare(&mut program);
         program
     };
+    let against_ferretdb = |mut program: Command| {
+        program.env(ferretdb::VARIABLE, &tools.ferretdb);
+        program
+    };
     if is_all {
         let rust = match selection.python {
             true => Ok(()),
@@ -125,9 +175,20 @@ pub fn with(
             }
             None => Ok(()),
         };
-        return rust.and(python);
+        if tools.ferretdb.as_os_str().is_empty() {
+            return rust.and(python);
+        }
+        let mut pipelines = cargo(&["--test", "e2e"]);
+        pipelines.args(["--", "mongodb::", "ferretdb::"]);
+        let mut others = workspace.cargo(["test", "--profile", workspace.host_profile()]);
+        others.arg("--no-fail-fast").args(OF_MONGODB);
+        prepare(&mut others);
+        let others = steps.program("test: FerretDB", against_ferretdb(others));
+        let pipelines = against_ferretdb(pipelines);
+        let pipelines = steps.program("test: FerretDB, whole pipelines", pipelines);
+        return rust.and(python).and(others).and(pipelines);
     }
-    let mut program = cargo(&[]);
+    let mut program = against_ferretdb(cargo(&[]));
     program.arg("--").args(&selection.filters);
     steps.program("test: workspace (shares the host's dependencies)", program)
 }
@@ -180,6 +241,10 @@ fn free_kib(told: &str) -> Option<u64> {
 struct Tools {
     pooler: PathBuf,
     mongodb: PathBuf,
+    /// Empty unless the caller asks for it.
+    ferretdb: PathBuf,
+    /// Empty unless the caller asks for it.
+    cosmosdb: PathBuf,
     columnar: PathBuf,
     /// With maturin; none unless all tests run.
     packer: Option<PathBuf>,
@@ -193,12 +258,12 @@ impl Tools {
     fn beside(
         workspace: &Workspace,
         steps: &mut Steps,
-        is_all: bool,
+        selection: &Selection,
         work: impl FnOnce(&mut Steps) -> Result<(), Failure>,
     ) -> Result<Self, Failure> {
         let mut of_tools = steps.beside();
         let (tools, worked) = std::thread::scope(|scope| {
-            let tools = scope.spawn(|| Self::set_up(workspace, &mut of_tools, is_all));
+            let tools = scope.spawn(|| Self::set_up(workspace, &mut of_tools, selection));
             let worked = work(steps);
             (tools.join(), worked)
         });
@@ -207,12 +272,23 @@ impl Tools {
         tools.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    fn set_up(workspace: &Workspace, steps: &mut Steps, is_all: bool) -> Result<Self, Failure> {
+    fn set_up(
+        workspace: &Workspace,
+        steps: &mut Steps,
+        selection: &Selection,
+    ) -> Result<Self, Failure> {
+        let ferretdb = { selection.ferretdb }.then(|| ferretdb::folder(workspace, steps));
+        let cosmosdb = { selection.cosmos }.then(|| cosmosdb::packages(workspace, steps));
         Ok(Self {
             pooler: pgbouncer::program(workspace, steps).unwrap_or_default(),
             mongodb: mongodb::classes(workspace, steps).unwrap_or_default(),
+            ferretdb: ferretdb.flatten().unwrap_or_default(),
+            cosmosdb: cosmosdb.flatten().unwrap_or_default(),
             columnar: columnar::interpreter(workspace, steps).unwrap_or_default(),
-            packer: is_all.then(|| packer(workspace, steps)).flatten(),
+            packer: selection
+                .is_all()
+                .then(|| packer(workspace, steps))
+                .flatten(),
             validator: python::validator(workspace, steps)?,
             componentize: python::tools(workspace, steps)?,
             javascript: javascript::tools(workspace, steps),
@@ -261,10 +337,7 @@ fn parse(arguments: &[String]) -> Result<Selection, Failure> {
             "--" => selection.filters.extend(arguments.by_ref().cloned()),
             "--lint" => selection.lints = true,
             "--python" => selection.python = true,
-            "--with" => match arguments.next().map(String::as_str) {
-                Some("integrations") => selection.integrations = true,
-                _ => return Err(Failure::usage("`--with` takes `integrations`")),
-            },
+            "--with" => selection.take(arguments.next())?,
             flag if flag.starts_with('-') => {
                 return Err(Failure::usage(format!(
                     "`test` knows no option `{flag}` (options of the test programs follow `--`)"
@@ -296,6 +369,14 @@ mod tests {
     }
 
     #[test]
+    fn several_names_follow_with() {
+        let selection = parsed("--with integrations,ferretdb,cosmos").unwrap();
+        assert!(selection.integrations && selection.ferretdb && selection.cosmos);
+        let selection = parsed("mongodb --with ferretdb").unwrap();
+        assert!(!selection.integrations && selection.ferretdb && !selection.is_all());
+    }
+
+    #[test]
     fn free_memory_is_read_from_the_table_of_df() {
         let told = "Filesystem 1024-blocks Used Available Capacity Mounted on\n\
                     tmpfs 24689340 12 24689328 1% /dev/shm\n";
@@ -312,6 +393,8 @@ mod tests {
             "--lint -p wire",
             "--with",
             "--with more",
+            "--with ferretdb,",
+            "--with ferretdb,more",
         ] {
             assert_eq!(parsed(line).unwrap_err().code, 2, "{line}");
         }

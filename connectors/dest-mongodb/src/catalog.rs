@@ -105,7 +105,8 @@ pub(crate) fn staging_name(tag: Tag, epoch: u32) -> String {
 
 fn staging_prefix(tag: Tag) -> String {
     let tag: String = tag.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{STAGING}.{tag}.")
+    // Without dots: FerretDB renames no collection whose name has one.
+    format!("{STAGING}_{tag}_")
 }
 
 /// Drops the collections that earlier runs of a stream were filling. A run that is fenced then cannot put its own in the

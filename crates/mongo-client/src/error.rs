@@ -78,7 +78,8 @@ fn cut(message: &str) -> &str {
 
 /// Who acts, and how, by the number (MongoDB manual, "Error Codes").
 fn about(number: i32) -> (ErrorKind, Option<&'static str>) {
-    const RIGHTS: &str = "grant the user a role with this right, such as readWrite of the database";
+    const RIGHTS: &str = "check that the URL has a user, and grant the user a role with this right, such as readWrite of the \
+         database";
     const ELECTION: &str = "the run retries; if it repeats, check rs.status()";
     match number {
         // Unauthorized.
@@ -118,6 +119,11 @@ fn about(number: i32) -> (ErrorKind, Option<&'static str>) {
         11000 | 11001 | 12582 | 121 | 10334 | 17280 => (ErrorKind::Data, None),
         // NamespaceNotFound, NamespaceExists, IndexNotFound.
         26 | 48 | 27 => (ErrorKind::Schema, None),
+        // InvalidNamespace.
+        73 => (
+            ErrorKind::Config,
+            Some("choose another name for the collection: this server does not take each name"),
+        ),
         // CommandNotFound.
         59 => (
             ErrorKind::Config,

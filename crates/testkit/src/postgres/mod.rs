@@ -25,7 +25,7 @@ mod pgbouncer;
 mod programs;
 mod server;
 mod user;
-mod watchdog;
+pub(crate) mod watchdog;
 
 pub use ::postgres::{Client, NoTls, Row, SimpleQueryMessage};
 pub use disk::SmallDisk;

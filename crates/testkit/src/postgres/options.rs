@@ -1,5 +1,7 @@
 //! How a test's server is set up.
 
+use std::path::PathBuf;
+
 /// The superuser's password unless a test chooses another. It has what has to be escaped in URLs,
 /// YAML, JSON and SQL, so that no spelling of it is harmless, and it is nowhere else by chance:
 /// tests look for it in everything that the program prints and writes.
@@ -66,6 +68,8 @@ pub struct Options {
     pub durable: bool,
     /// Makes the server speak TLS; needs server programs that were built with it.
     pub tls: Option<Tls>,
+    /// The folder of `initdb` and `postgres`, if not that of every other server.
+    pub programs: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -77,6 +81,7 @@ impl Default for Options {
             hba: Vec::new(),
             durable: false,
             tls: None,
+            programs: None,
         }
     }
 }

@@ -70,7 +70,10 @@ struct Running {
 impl Server {
     /// Makes a cluster and starts a server on it, which accepts connections on return.
     pub fn start(options: &Options) -> Result<Self, Failure> {
-        let programs = programs_folder()?;
+        let programs = match &options.programs {
+            Some(programs) => programs.clone(),
+            None => programs_folder()?,
+        };
         let user = User::to_step_down_to().map_err(system("looking for an account"))?;
         let folder = folder(options.durable).map_err(system("making a temporary folder"))?;
         let mut server = Self {

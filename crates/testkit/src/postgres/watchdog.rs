@@ -23,7 +23,7 @@ rm -rf "$2"
 
 /// Watches one server process; dropping it calls the watch off.
 #[derive(Debug)]
-pub(super) struct Watchdog(Child);
+pub(crate) struct Watchdog(Child);
 
 impl Watchdog {
     /// Watches over process `pid` with its `folder`. The process must stay unreaped by us for as
