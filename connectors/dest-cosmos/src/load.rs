@@ -166,10 +166,11 @@ impl ContainerLoad {
         lease.hold_by_write(&mut self.server.client, &self.settings)?;
         failpoint("dest-cosmos.purging")?;
         let (tag, epoch) = (&lease.checkpoint.tag, lease.checkpoint.epoch);
-        let is_made = match &self.open {
-            Some(open) => open.layout.id_of == IdOf::Made,
-            None => return Ok(()),
+        let Some(open) = &mut self.open else {
+            return Ok(());
         };
+        open.has_purged = true;
+        let is_made = open.layout.id_of == IdOf::Made;
         // Documents of a newer run of the stream stay, should this run wake up late.
         let mark = ids::mark(tag, epoch);
         let condition = match is_made {
@@ -413,9 +414,6 @@ impl ContainerLoad {
     fn commit_rows(&mut self, commit: &Commit<'_>) -> Result<Receipt> {
         failpoint("dest-cosmos.committing")?;
         if self.open.as_ref().is_some_and(|open| open.replaces) {
-            if let Some(open) = &mut self.open {
-                open.has_purged = true;
-            }
             self.purge()?;
             if let Some(open) = &mut self.open {
                 open.replaces = false;

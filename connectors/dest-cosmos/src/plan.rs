@@ -54,7 +54,7 @@ fn fit(field: &Field, settings: &Settings) -> (&'static str, Fit, Option<&'stati
         Float16 | Float32 | Float64 => (
             "number",
             Fit::Checked,
-            Some("a value that is not finite is refused"),
+            Some("a value that is not finite, and -0.0, are refused"),
         ),
         Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..) => {
             ("string", Fit::Exact, Some("written as strings"))

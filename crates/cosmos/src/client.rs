@@ -148,8 +148,11 @@ impl Client {
     pub fn ask_all(&mut self, calls: &[Call]) -> Result<Vec<Result<Answer>>> {
         let mut answers: Vec<Option<Result<Answer>>> = calls.iter().map(|_| None).collect();
         let mut left: Vec<usize> = (0..calls.len()).collect();
+        let mut failures = vec![0; calls.len()];
         let in_flight = self.account.in_flight.clamp(1, MAX_IN_FLIGHT);
-        for attempt in 1.. {
+        // Rounds since the last one in which a request was done.
+        let mut attempt = 1;
+        while !left.is_empty() {
             let (mut again, mut longest) = (Vec::new(), Duration::ZERO);
             for places in left.chunks(in_flight) {
                 let mut started: Vec<Result<Started>> = Vec::with_capacity(places.len());
@@ -161,7 +164,7 @@ impl Client {
                     let call = &calls[*place];
                     let answer = self.answer(call, started);
                     let wait = match &answer {
-                        Err(error) if may_repeat(call, error, attempt) => {
+                        Err(error) if may_repeat(call, error, &mut failures[*place]) => {
                             self.account.retry.after_error(attempt, error)
                         }
                         _ => None,
@@ -175,16 +178,19 @@ impl Client {
                     }
                 }
             }
+            attempt = match again.len() < left.len() {
+                true => 1,
+                false => attempt + 1,
+            };
             left = again;
-            if left.is_empty() {
-                break;
+            if !left.is_empty() {
+                log::debug(format!(
+                    "{} requests are sent again in {} ms",
+                    left.len(),
+                    longest.as_millis()
+                ));
+                std::thread::sleep(longest);
             }
-            log::debug(format!(
-                "{} requests are sent again in {} ms",
-                left.len(),
-                longest.as_millis()
-            ));
-            std::thread::sleep(longest);
         }
         Ok(answers.into_iter().flatten().collect())
     }
@@ -305,13 +311,14 @@ impl Head {
     }
 }
 
-/// Whether the request may be sent again after this error of its attempt.
-fn may_repeat(call: &Call, error: &Error, attempt: u32) -> bool {
+/// Whether the request may be sent again after this error. `failures` counts its errors of another reason than the load.
+fn may_repeat(call: &Call, error: &Error, failures: &mut u32) -> bool {
     match error.kind {
         ErrorKind::RateLimited(_) => true,
         ErrorKind::Connection | ErrorKind::Transient => {
+            *failures += 1;
             let is_refused = matches!(error.code.as_str(), "connect_failed" | "cosmos_retry_with");
-            attempt < MAX_ATTEMPTS && (is_refused || call.repeat == Repeat::Always)
+            *failures < MAX_ATTEMPTS && (is_refused || call.repeat == Repeat::Always)
         }
         _ => false,
     }

@@ -294,6 +294,9 @@ impl Cells {
             }
             Values::F32(v) if !v[row].is_finite() => return Err(self.not_finite(v[row].into())),
             Values::F64(v, _) if !v[row].is_finite() => return Err(self.not_finite(v[row])),
+            Values::F32(_) | Values::F64(..) if self.is_inexact(row, form) => {
+                return Err(Misfit::value(&self.field, b"-0.0", exact::SIGN).coded(exact::CODE));
+            }
             // A point shows JSON's readers that the type is not an integer.
             Values::F64(v, _) => number::write_float(v[row], out),
             Values::String(v) => json::write_string(v.value(row), out),
@@ -368,12 +371,14 @@ impl Cells {
         }
     }
 
-    /// An integer that a float64 may not hold, in a form that keeps numbers as float64.
+    /// An integer that a float64 may not hold, or a zero with a sign, in a form that keeps numbers as float64.
     fn is_inexact(&self, row: usize, form: Form) -> bool {
         matches!(form, Form::Document { .. })
             && match &self.values {
                 Values::I64(v) => v[row].unsigned_abs() > MAX_SAFE_INTEGER,
                 Values::U64(v) => v[row] > MAX_SAFE_INTEGER,
+                Values::F32(v) => v[row] == 0.0 && v[row].is_sign_negative(),
+                Values::F64(v, _) => v[row] == 0.0 && v[row].is_sign_negative(),
                 _ => false,
             }
     }

@@ -141,6 +141,31 @@ mod tests {
     }
 
     #[test]
+    fn a_zero_with_a_sign_is_refused() {
+        for (ty, array) in [
+            (
+                "float64",
+                Arc::new(Float64Array::from(vec![0.0, -0.0])) as ArrayRef,
+            ),
+            (
+                "float32",
+                Arc::new(arrow_array::Float32Array::from(vec![0.0, -0.0])),
+            ),
+        ] {
+            let schema = Arc::new(Schema::new(vec![parse_field("f", ty, true).unwrap()]));
+            let batch = RecordBatch::try_new(schema.clone(), vec![array]).unwrap();
+            let documents = Documents::new(&schema, &batch, DocumentOptions::default()).unwrap();
+            let mut out = Vec::new();
+            documents.write(0, &mut out).unwrap();
+            let error = documents.write(1, &mut out).unwrap_err();
+            assert_eq!(
+                (error.code, error.column.as_deref()),
+                ("value_not_exact", Some("f"))
+            );
+        }
+    }
+
+    #[test]
     fn a_number_that_a_float_does_not_hold_is_refused_or_a_string() {
         let found = written(DocumentOptions::default());
         let first = r#","n":9007199254740991,"d":"12.50","f":1.0,"j":{"a":1}"#;
