@@ -160,6 +160,24 @@ mod tests {
     }
 
     #[test]
+    fn a_document_that_is_put_or_deleted_stays_so_unless_the_answer_is_elsewhere() {
+        let put = || Request::put(url("https://a/"), "x").header("content-type", "t");
+        let delete = || Request::delete(url("https://a/"));
+        let to = |request, status, to| run(request, &[("https://a/", status, to)]);
+        assert_eq!(
+            to(put(), 302, "/x").unwrap(),
+            "Put https://a/x content-type"
+        );
+        assert_eq!(to(put(), 303, "/x").unwrap(), "Get https://a/x ");
+        assert_eq!(
+            to(put(), 307, "https://b/").unwrap_err().code,
+            "http_redirect"
+        );
+        assert_eq!(to(delete(), 301, "/x").unwrap(), "Delete https://a/x ");
+        assert_eq!(to(delete(), 303, "/x").unwrap(), "Get https://a/x ");
+    }
+
+    #[test]
     fn a_redirect_that_leads_nowhere_or_out_of_tls_is_refused() {
         let refuses = |from: &str, to: &str| {
             let error = run(get(from), &[(from, 302, to)]).unwrap_err();
