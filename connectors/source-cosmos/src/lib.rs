@@ -68,7 +68,7 @@ impl Source for Cosmos {
     fn discover(&mut self, _forms: &[String]) -> Result<Vec<Stream>> {
         self.known.clear();
         let mut names: Vec<String> = self.settings.streams.keys().cloned().collect();
-        for (name, _) in self.client().containers()? {
+        for name in self.client().containers()? {
             if !names.contains(&name) {
                 names.push(name);
             }

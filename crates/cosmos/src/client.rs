@@ -23,7 +23,7 @@ const MAX_SESSION_BYTES: usize = 16 << 10;
 
 /// The method of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub(crate) enum Verb {
     /// Reads.
     Get,
     /// Creates, upserts, queries, or sends a batch.
@@ -47,7 +47,7 @@ impl Verb {
 
 /// What may be repeated when no answer comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Repeat {
+pub(crate) enum Repeat {
     /// A second time does no harm.
     Always,
     /// Only if the server says that it did not carry the request out.

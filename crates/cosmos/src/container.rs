@@ -211,9 +211,8 @@ impl Client {
         self.ask(call)?.expect_success().map(drop)
     }
 
-    /// The containers of the database, by their names. Errors: `partition_key_unsupported` for one that cannot be used is
-    /// kept beside its name.
-    pub fn containers(&mut self) -> Result<Vec<(String, Result<Container>)>> {
+    /// The names of the containers of the database, in their order.
+    pub fn containers(&mut self) -> Result<Vec<String>> {
         #[derive(Deserialize)]
         struct Feed {
             #[serde(rename = "DocumentCollections")]
@@ -232,16 +231,13 @@ impl Client {
             let feed: Feed = serde_json::from_slice(&answer.body)
                 .map_err(|error| error::violation(&error.to_string()))?;
             let is_empty = feed.containers.is_empty();
-            found.extend(feed.containers.into_iter().map(|described| {
-                let name = described.id.clone();
-                (name, understand(described))
-            }));
+            found.extend(feed.containers.into_iter().map(|described| described.id));
             continuation = answer.continuation;
             if continuation.is_none() || is_empty {
                 break;
             }
         }
-        found.sort_by(|(one, _), (other, _)| one.cmp(other));
+        found.sort();
         Ok(found)
     }
 

@@ -13,7 +13,7 @@ pub const MAX_BATCH_BYTES: usize = (2 << 20) - (64 << 10);
 /// Bytes of a document as JSON.
 pub const MAX_DOCUMENT_BYTES: usize = 2 << 20;
 /// Bytes of an id.
-pub const MAX_ID_BYTES: usize = 1023;
+const MAX_ID_BYTES: usize = 1023;
 /// Beside the document in an operation of a batch: names, and the partition key once more.
 const OPERATION_BYTES: usize = 128;
 

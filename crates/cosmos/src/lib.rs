@@ -15,11 +15,10 @@ mod json;
 mod query;
 
 pub use account::{Account, MAX_IN_FLIGHT, check_name};
-pub use client::{Answer, Call, Client, Repeat, Verb};
+pub use client::{Answer, Call, Client};
 pub use container::{Container, PartitionKey};
 pub use documents::{
-    MAX_BATCH_BYTES, MAX_BATCH_OPERATIONS, MAX_DOCUMENT_BYTES, MAX_ID_BYTES, Operation, Outcome,
-    check_id,
+    MAX_BATCH_BYTES, MAX_BATCH_OPERATIONS, MAX_DOCUMENT_BYTES, Operation, Outcome, check_id,
 };
 pub use json::{SYSTEM_FIELDS, find, is_same};
 pub use query::{Page, Param};
