@@ -77,12 +77,12 @@ pub fn points() -> BTreeSet<String> {
                 continue;
             };
             let name = name.split('"').next().unwrap_or_default();
-            // A name has its owner in front. `dest_mongodb.rs` and `mongodb.rs` have the failpoints of these.
-            let is_mongodb = name
+            // A name has its owner in front. `dest_mongodb.rs`, `mongodb.rs` and `dest_cosmos.rs` have the failpoints of these.
+            let is_elsewhere = name
                 .split('.')
                 .next()
-                .is_some_and(|owner| owner.ends_with("-mongodb"));
-            if name.contains('.') && !is_mongodb {
+                .is_some_and(|owner| owner.ends_with("-mongodb") || owner.ends_with("-cosmos"));
+            if name.contains('.') && !is_elsewhere {
                 points.insert(name.to_owned());
             }
         }

@@ -14,7 +14,9 @@ mod conformance;
 mod connectors;
 #[path = "../hostile/corpus.rs"]
 mod corpus;
+mod cosmos;
 mod deletes;
+mod dest_cosmos;
 mod dest_mongodb;
 mod doctor;
 mod documents;

@@ -70,7 +70,7 @@ fn obtain(workspace: &Workspace, steps: &mut Steps) -> Result<[PathBuf; 2], Fail
 }
 
 /// The folder of a node in PATH that is new enough and has npm.
-fn system_node(workspace: &Workspace) -> Option<PathBuf> {
+pub fn system_node(workspace: &Workspace) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let folder = std::env::split_paths(&path).find(|folder| folder.join("node").is_file())?;
     let mut version = workspace.command(folder.join("node"));
@@ -86,7 +86,7 @@ fn major(version: &str) -> u32 {
 }
 
 /// PATH with a folder in front: npm starts the node that it finds there.
-fn with_folder(folder: &Path) -> OsString {
+pub fn with_folder(folder: &Path) -> OsString {
     let mut all = OsString::from(folder);
     if let Some(path) = std::env::var_os("PATH") {
         all.push(":");

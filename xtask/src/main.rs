@@ -15,6 +15,7 @@ mod c_compiler;
 mod check;
 mod columnar;
 mod compiler;
+mod cosmosdb;
 mod demo;
 mod dist;
 mod faults;
@@ -52,7 +53,8 @@ Commands:
                            options: -p <package>, --test <target>, --python (those of the Python package),
                            --with <names with commas> (integrations: also the examples of the Python package, with
                            Airflow, Dagster, dbt, dlt and Jupyter; ferretdb: the tests of MongoDB also against
-                           FerretDB, or with a filter against FerretDB alone), or
+                           FerretDB, or with a filter against FerretDB alone; cosmos: also the tests of Azure Cosmos
+                           DB, with cosmosdb-server), or
                            --lint without a filter, which also checks the code: formatting, clippy,
                            documentation, cargo-deny
   faults [options]         build, then kill the program at every named point and run it again

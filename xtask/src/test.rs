@@ -7,7 +7,8 @@ use std::process::Command;
 use crate::step::{Aside, Failure, Steps};
 use crate::workspace::Workspace;
 use crate::{
-    build, check, columnar, ferretdb, javascript, mongodb, pgbouncer, postgres, python, wheel,
+    build, check, columnar, cosmosdb, ferretdb, javascript, mongodb, pgbouncer, postgres, python,
+    wheel,
 };
 
 /// The options of `cargo xtask test`.
@@ -25,6 +26,8 @@ struct Selection {
     integrations: bool,
     /// The tests of MongoDB also against FerretDB; with a filter, against FerretDB alone.
     ferretdb: bool,
+    /// Also the tests that need a server of Azure Cosmos DB's protocol.
+    cosmos: bool,
 }
 
 impl Selection {
@@ -34,12 +37,13 @@ impl Selection {
 
     /// Takes the names after `--with`, with commas between them.
     fn take(&mut self, names: Option<&String>) -> Result<(), Failure> {
-        const KNOWN: &str = "`integrations` and `ferretdb`, with a comma between them";
+        const KNOWN: &str = "`integrations`, `ferretdb` and `cosmos`, with commas between them";
         let names = names.map_or("", String::as_str);
         for name in names.split(',') {
             match name {
                 "integrations" => self.integrations = true,
                 "ferretdb" => self.ferretdb = true,
+                "cosmos" => self.cosmos = true,
                 _ => return Err(Failure::usage(format!("`--with` takes {KNOWN}"))),
             }
         }
@@ -72,12 +76,13 @@ const SCRATCH: &str = "rapidbyte-tests-";
 /// All tests together have less than this in temporary folders.
 const ROOM_KIB: u64 = 8 << 20;
 
-/// Builds what tests need and runs them. Tests find it by twelve variables, all absolute:
+/// Builds what tests need and runs them. Tests find it by thirteen variables, all absolute:
 /// `RAPIDBYTE_BIN` the binary, `RAPIDBYTE_CONNECTORS` the folder of bundled connectors,
 /// `RAPIDBYTE_TESTKIT` the folder of the test kit's components, `RAPIDBYTE_POSTGRES_BIN` the folder
 /// of PostgreSQL's server programs, `RAPIDBYTE_PGBOUNCER` that program or nothing,
 /// `RAPIDBYTE_MONGODB` the folder of the classes of mongo-java-server or nothing,
 /// `RAPIDBYTE_FERRETDB` the folder of FerretDB, which then takes its place, or nothing,
+/// `RAPIDBYTE_COSMOSDB` the folder of the packages of cosmosdb-server or nothing,
 /// `RAPIDBYTE_PYTHON` a Python with validators of JSON Schema and OpenAPI,
 /// `RAPIDBYTE_COLUMNAR_PYTHON` an interpreter with pyarrow, DuckDB and polars or nothing,
 /// `RAPIDBYTE_COMPONENTIZE_PY` a virtual environment with that tool, `RAPIDBYTE_COMPONENTIZE_JS` a
@@ -133,6 +138,7 @@ pub fn with(
             .env(pgbouncer::VARIABLE, &tools.pooler)
             .env(mongodb::VARIABLE, &tools.mongodb)
             .env(ferretdb::VARIABLE, "")
+            .env(cosmosdb::VARIABLE, &tools.cosmosdb)
             .env(python::VARIABLE, &tools.validator)
             .env(columnar::VARIABLE, &tools.columnar)
             .env(python::TOOLS, &tools.componentize)
@@ -237,6 +243,8 @@ struct Tools {
     mongodb: PathBuf,
     /// Empty unless the caller asks for it.
     ferretdb: PathBuf,
+    /// Empty unless the caller asks for it.
+    cosmosdb: PathBuf,
     columnar: PathBuf,
     /// With maturin; none unless all tests run.
     packer: Option<PathBuf>,
@@ -270,10 +278,12 @@ impl Tools {
         selection: &Selection,
     ) -> Result<Self, Failure> {
         let ferretdb = { selection.ferretdb }.then(|| ferretdb::folder(workspace, steps));
+        let cosmosdb = { selection.cosmos }.then(|| cosmosdb::packages(workspace, steps));
         Ok(Self {
             pooler: pgbouncer::program(workspace, steps).unwrap_or_default(),
             mongodb: mongodb::classes(workspace, steps).unwrap_or_default(),
             ferretdb: ferretdb.flatten().unwrap_or_default(),
+            cosmosdb: cosmosdb.flatten().unwrap_or_default(),
             columnar: columnar::interpreter(workspace, steps).unwrap_or_default(),
             packer: selection
                 .is_all()
@@ -360,8 +370,8 @@ mod tests {
 
     #[test]
     fn several_names_follow_with() {
-        let selection = parsed("--with integrations,ferretdb").unwrap();
-        assert!(selection.integrations && selection.ferretdb);
+        let selection = parsed("--with integrations,ferretdb,cosmos").unwrap();
+        assert!(selection.integrations && selection.ferretdb && selection.cosmos);
         let selection = parsed("mongodb --with ferretdb").unwrap();
         assert!(!selection.integrations && selection.ferretdb && !selection.is_all());
     }

@@ -233,6 +233,11 @@ impl Workspace {
         self.target.join("mongodb")
     }
 
+    /// Where a server of Cosmos DB's protocol for the tests is kept.
+    pub fn cosmosdb(&self) -> PathBuf {
+        self.target.join("cosmosdb")
+    }
+
     /// `path` as a person would write it from the top of the repository.
     pub fn shown(&self, path: &Path) -> String {
         if let Ok(inside) = path.strip_prefix(&self.root) {

@@ -9,6 +9,7 @@ use rapidbyte_wire::name::shown;
 use rapidbyte_wire::types::{data_type_name, is_json, is_uuid};
 
 use crate::error::{FormatError, Misfit};
+use crate::exact;
 use crate::json;
 use crate::spelling::is_bare_float;
 use crate::text::{self, Reason, bytes, decimal, duration, number, time};
@@ -29,6 +30,13 @@ pub(crate) enum Form {
     /// For a program whose reader of JSON makes floats of numbers: decimals and documents are strings. With
     /// `wide_texts`, whole numbers that a float64 does not hold are strings too.
     Values { wide_texts: bool },
+    /// For a database that holds JSON and makes a float64 of each number: decimals are strings, and a number that a float64 does
+    /// not hold is refused. With `text_integers`, all integers of 64 bits are strings. Documents are embedded, or
+    /// strings with `text_json`.
+    Document {
+        text_integers: bool,
+        text_json: bool,
+    },
 }
 
 /// One column of a batch. Holds references to the batch's buffers.
@@ -271,8 +279,24 @@ impl Cells {
                     json::write_string(document, out);
                 }
             }
+            Values::Json(v)
+                if matches!(
+                    form,
+                    Form::Document {
+                        text_json: false,
+                        ..
+                    }
+                ) =>
+            {
+                return exact::write_document(v.value(row), out).map_err(|(code, reason)| {
+                    Misfit::value(&self.field, v.value(row).as_bytes(), &reason).coded(code)
+                });
+            }
             Values::F32(v) if !v[row].is_finite() => return Err(self.not_finite(v[row].into())),
             Values::F64(v, _) if !v[row].is_finite() => return Err(self.not_finite(v[row])),
+            Values::F32(_) | Values::F64(..) if self.is_inexact(row, form) => {
+                return Err(Misfit::value(&self.field, b"-0.0", exact::SIGN).coded(exact::CODE));
+            }
             // A point shows JSON's readers that the type is not an integer.
             Values::F64(v, _) => number::write_float(v[row], out),
             Values::String(v) => json::write_string(v.value(row), out),
@@ -282,6 +306,11 @@ impl Cells {
             }
             Values::Json(v) => json::write_string(v.value(row), out),
             _ if self.is_text(row, form) => self.write_quoted(row, out)?,
+            Values::I64(_) | Values::U64(_) if self.is_inexact(row, form) => {
+                let mut text = Vec::new();
+                self.write_text(row, &mut text)?;
+                return Err(Misfit::value(&self.field, &text, exact::REASON).coded(exact::CODE));
+            }
             Values::FixedBinary(_) | Values::Binary(_) | Values::LargeBinary(_) => {
                 // `\x…`: the backslash is escaped.
                 out.extend_from_slice(b"\"\\");
@@ -324,8 +353,15 @@ impl Cells {
 
     /// A number that is written as text in this form.
     fn is_text(&self, row: usize, form: Form) -> bool {
-        let Form::Values { wide_texts } = form else {
-            return false;
+        let wide_texts = match form {
+            Form::Values { wide_texts } => wide_texts,
+            Form::Document { text_integers, .. } => {
+                let is_wide = matches!(self.values, Values::I64(_) | Values::U64(_));
+                let is_decimal =
+                    matches!(self.values, Values::Decimal128(..) | Values::Decimal256(..));
+                return is_decimal || (is_wide && text_integers);
+            }
+            Form::File | Form::Object => return false,
         };
         match &self.values {
             Values::Decimal128(..) | Values::Decimal256(..) => true,
@@ -333,6 +369,18 @@ impl Cells {
             Values::U64(v) => wide_texts && v[row] > MAX_SAFE_INTEGER,
             _ => false,
         }
+    }
+
+    /// An integer that a float64 may not hold, or a zero with a sign, in a form that keeps numbers as float64.
+    fn is_inexact(&self, row: usize, form: Form) -> bool {
+        matches!(form, Form::Document { .. })
+            && match &self.values {
+                Values::I64(v) => v[row].unsigned_abs() > MAX_SAFE_INTEGER,
+                Values::U64(v) => v[row] > MAX_SAFE_INTEGER,
+                Values::F32(v) => v[row] == 0.0 && v[row].is_sign_negative(),
+                Values::F64(v, _) => v[row] == 0.0 && v[row].is_sign_negative(),
+                _ => false,
+            }
     }
 
     fn not_finite(&self, value: f64) -> Box<Misfit> {

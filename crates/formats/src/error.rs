@@ -35,6 +35,7 @@ use rapidbyte_wire::types::type_name;
 /// | `columns_uneven` | columns of different lengths, or another number of them |
 /// | `json_not_finite` | NaN or infinity, which JSON does not have |
 /// | `json_null_value` | the JSON document `null`, which would be read back as NULL |
+/// | `value_not_exact` | a number that a float64 does not hold, for a database that makes one of it |
 /// | `json_not_one_line` | a JSON text with a line break or white space around it, for JSON Lines |
 /// | `compressed_truncated` | the file ends within its compressed data |
 /// | `compressed_damaged` | compressed data that contradicts itself or its checksum, or is none |
@@ -248,6 +249,9 @@ impl Misfit {
             "json_not_one_line" => error.hint(
                 "write CSV, Parquet or Arrow, which keep the document; or have the source give \
                      it on one line, in PostgreSQL by a cast to jsonb",
+            ),
+            "value_not_exact" => error.hint(
+                "write the numbers as strings: the page of the destination names the setting",
             ),
             "decimal_comma" => error.hint(
                 "export the file with decimal points and without separators of thousands, or \

@@ -48,6 +48,30 @@ pub enum Method {
     Get,
     /// Sends a body.
     Post,
+    /// Puts a body into the place of a document.
+    Put,
+    /// Deletes a document.
+    Delete,
+}
+
+impl Method {
+    /// As a request writes it.
+    #[cfg_attr(
+        target_family = "wasm",
+        expect(dead_code, reason = "the host writes it")
+    )]
+    fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+        }
+    }
+
+    fn has_body(self) -> bool {
+        matches!(self, Self::Post | Self::Put)
+    }
 }
 
 /// A request. Headers that carry a secret are not shown by `Debug`.
@@ -81,7 +105,7 @@ impl Request {
             timeout: TIMEOUT,
             retry: match method {
                 Method::Get => Retry::default(),
-                Method::Post => Retry::NEVER,
+                Method::Post | Method::Put | Method::Delete => Retry::NEVER,
             },
         }
     }
@@ -94,6 +118,16 @@ impl Request {
     /// Sends `body` to `url`; its kind is the header `content-type`.
     pub fn post(url: Url, body: impl Into<Vec<u8>>) -> Self {
         Self::new(Method::Post, url, body.into())
+    }
+
+    /// Puts `body` into the place of the document at `url`; its kind is the header `content-type`.
+    pub fn put(url: Url, body: impl Into<Vec<u8>>) -> Self {
+        Self::new(Method::Put, url, body.into())
+    }
+
+    /// Deletes the document at `url`.
+    pub fn delete(url: Url) -> Self {
+        Self::new(Method::Delete, url, Vec::new())
     }
 
     /// Adds a header.
@@ -124,7 +158,7 @@ impl Request {
         self
     }
 
-    /// Retries it so; without this a GET is retried by [`Retry::default`], and a POST, which the
+    /// Retries it so; without this a GET is retried by [`Retry::default`], and another request, which the
     /// server may have carried out already, is not.
     #[must_use]
     pub fn retry(mut self, retry: Retry) -> Self {
@@ -152,6 +186,30 @@ impl Request {
         retry::retrying(self.retry, std::thread::sleep, || {
             redirect::follow(self.clone(), system::exchange)
         })
+    }
+
+    /// Sends the request and does not wait for the answer: [`Started::finish`] does. Several requests of a
+    /// component can be on their way at the same time; each counts as a connection until its answer is dropped or
+    /// read to its end. A redirect is an answer like any other, and nothing is retried. Natively, the request is sent
+    /// when its answer is asked for.
+    ///
+    /// # Errors
+    /// As [`Request::send`].
+    pub fn start(&self) -> Result<Started> {
+        system::start(self).map(Started)
+    }
+}
+
+/// A request that was sent.
+pub struct Started(system::Pending);
+
+impl Started {
+    /// Waits for the head of the answer.
+    ///
+    /// # Errors
+    /// As [`Request::send`].
+    pub fn finish(self) -> Result<Response> {
+        self.0.finish()
     }
 }
 

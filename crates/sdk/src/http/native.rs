@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-use super::{Body, Method, Request, Response};
+use super::{Body, Request, Response};
 use crate::{Error, ErrorKind, Result};
 
 /// Bytes of an answer's head, as the host has them.
@@ -39,6 +39,21 @@ pub fn exchange(request: &Request) -> Result<Response> {
     })
 }
 
+/// A request that is sent when its answer is asked for.
+pub struct Pending(Request);
+
+/// Keeps a request.
+pub fn start(request: &Request) -> Result<Pending> {
+    Ok(Pending(request.clone()))
+}
+
+impl Pending {
+    /// Asks and waits for the head of the answer.
+    pub fn finish(self) -> Result<Response> {
+        exchange(&self.0)
+    }
+}
+
 fn connect(request: &Request) -> Result<TcpStream> {
     let (host, port) = (request.url.host(), request.url.port());
     let failed = |error: std::io::Error| {
@@ -64,10 +79,7 @@ fn connect(request: &Request) -> Result<TcpStream> {
 }
 
 fn head(request: &Request) -> Result<String> {
-    let method = match request.method {
-        Method::Get => "GET",
-        Method::Post => "POST",
-    };
+    let method = request.method.name();
     let (url, body) = (&request.url, &request.body);
     let mut head = format!("{method} {} HTTP/1.1\r\n", url.path_with_query());
     let mut add = |name: &str, value: &str| {
@@ -84,7 +96,7 @@ fn head(request: &Request) -> Result<String> {
     for header in &request.headers {
         add(&header.name, &header.value)?;
     }
-    if request.method == Method::Post {
+    if request.method.has_body() {
         add("content-length", &body.len().to_string())?;
     }
     head.push_str("\r\n");
@@ -180,10 +192,14 @@ impl Body for Received {
             Left::Bytes(left) | Left::Chunk(left) => left.min(READ_BYTES),
             Left::UntilClosed => READ_BYTES,
         };
+        // A server that keeps the connection sends nothing more.
+        if most == 0 {
+            return Ok(Vec::new());
+        }
         let mut piece = vec![0; usize::try_from(most).map_err(Error::internal)?];
         let length = self.reader.read(&mut piece).map_err(|error| lost(&error))?;
         piece.truncate(length);
-        if length == 0 && most > 0 && !matches!(self.left, Left::UntilClosed) {
+        if length == 0 && !matches!(self.left, Left::UntilClosed) {
             return Err(ends_early());
         }
         match &mut self.left {

@@ -52,7 +52,12 @@ fn next(mut request: Request, status: u16, location: &str) -> Result<Request> {
         return Err(refused(text));
     }
     // As every browser does: what was posted is not posted again.
-    if matches!(status, 301..=303) && request.method == Method::Post {
+    let is_read_instead = match request.method {
+        Method::Post => matches!(status, 301..=303),
+        Method::Put | Method::Delete => status == 303,
+        Method::Get => false,
+    };
+    if is_read_instead {
         request.method = Method::Get;
         request.body.clear();
         request
@@ -152,6 +157,24 @@ mod tests {
         assert_eq!(to(303, "https://b/").unwrap(), "Get https://b/ ");
         assert_eq!(to(307, "/x").unwrap(), "Post https://a/x content-type");
         assert_eq!(to(307, "https://b/").unwrap_err().code, "http_redirect");
+    }
+
+    #[test]
+    fn a_document_that_is_put_or_deleted_stays_so_unless_the_answer_is_elsewhere() {
+        let put = || Request::put(url("https://a/"), "x").header("content-type", "t");
+        let delete = || Request::delete(url("https://a/"));
+        let to = |request, status, to| run(request, &[("https://a/", status, to)]);
+        assert_eq!(
+            to(put(), 302, "/x").unwrap(),
+            "Put https://a/x content-type"
+        );
+        assert_eq!(to(put(), 303, "/x").unwrap(), "Get https://a/x ");
+        assert_eq!(
+            to(put(), 307, "https://b/").unwrap_err().code,
+            "http_redirect"
+        );
+        assert_eq!(to(delete(), 301, "/x").unwrap(), "Delete https://a/x ");
+        assert_eq!(to(delete(), 303, "/x").unwrap(), "Get https://a/x ");
     }
 
     #[test]

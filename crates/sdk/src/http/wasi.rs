@@ -2,8 +2,8 @@
 
 use wasip2::http::outgoing_handler::handle;
 use wasip2::http::types::{
-    ErrorCode, Fields, IncomingBody, IncomingResponse, Method as WasiMethod, OutgoingBody,
-    OutgoingRequest, RequestOptions, Scheme, http_error_code,
+    ErrorCode, Fields, FutureIncomingResponse, IncomingBody, IncomingResponse,
+    Method as WasiMethod, OutgoingBody, OutgoingRequest, RequestOptions, Scheme, http_error_code,
 };
 use wasip2::io::streams::{InputStream, StreamError};
 
@@ -16,6 +16,17 @@ const READ_BYTES: u64 = 256 << 10;
 
 /// Asks and waits for the head of the answer.
 pub fn exchange(request: &Request) -> Result<Response> {
+    start(request)?.finish()
+}
+
+/// A request that was sent.
+pub struct Pending {
+    answer: FutureIncomingResponse,
+    url: super::Url,
+}
+
+/// Sends a request.
+pub fn start(request: &Request) -> Result<Pending> {
     let outgoing = outgoing(request)?;
     let options = RequestOptions::new();
     let timeout = u64::try_from(request.timeout.as_nanos()).unwrap_or(u64::MAX);
@@ -32,26 +43,37 @@ pub fn exchange(request: &Request) -> Result<Response> {
     if let Some(body) = body {
         write(body, &request.body);
     }
-    answer.subscribe().block();
-    let response = match answer.get() {
-        Some(Ok(Ok(response))) => response,
-        Some(Ok(Err(code))) => return Err(explain(&code)),
-        Some(Err(())) | None => return Err(Error::internal("the response was lost")),
-    };
-    let headers = response.headers().entries().into_iter();
-    let headers = headers.map(|(name, value)| (name, String::from_utf8_lossy(&value).into_owned()));
-    let body = response.consume().map_err(|()| invalid("its response"))?;
-    let stream = body.stream().map_err(|()| invalid("its response"))?;
-    Ok(Response {
-        status: response.status(),
-        headers: headers.collect(),
+    Ok(Pending {
+        answer,
         url: request.url.clone(),
-        body: Box::new(Received {
-            stream,
-            _body: body,
-            _response: response,
-        }),
     })
+}
+
+impl Pending {
+    /// Waits for the head of the answer.
+    pub fn finish(self) -> Result<Response> {
+        self.answer.subscribe().block();
+        let response = match self.answer.get() {
+            Some(Ok(Ok(response))) => response,
+            Some(Ok(Err(code))) => return Err(explain(&code)),
+            Some(Err(())) | None => return Err(Error::internal("the response was lost")),
+        };
+        let headers = response.headers().entries().into_iter();
+        let headers =
+            headers.map(|(name, value)| (name, String::from_utf8_lossy(&value).into_owned()));
+        let body = response.consume().map_err(|()| invalid("its response"))?;
+        let stream = body.stream().map_err(|()| invalid("its response"))?;
+        Ok(Response {
+            status: response.status(),
+            headers: headers.collect(),
+            url: self.url,
+            body: Box::new(Received {
+                stream,
+                _body: body,
+                _response: response,
+            }),
+        })
+    }
 }
 
 fn outgoing(request: &Request) -> Result<OutgoingRequest> {
@@ -60,7 +82,7 @@ fn outgoing(request: &Request) -> Result<OutgoingRequest> {
         .iter()
         .map(|header| (header.name.clone(), header.value.clone().into_bytes()))
         .collect();
-    if request.method == Method::Post {
+    if request.method.has_body() {
         let length = request.body.len().to_string();
         list.push(("content-length".into(), length.into_bytes()));
     }
@@ -73,6 +95,8 @@ fn outgoing(request: &Request) -> Result<OutgoingRequest> {
     let method = match request.method {
         Method::Get => WasiMethod::Get,
         Method::Post => WasiMethod::Post,
+        Method::Put => WasiMethod::Put,
+        Method::Delete => WasiMethod::Delete,
     };
     let scheme = match request.url.is_https() {
         true => Scheme::Https,

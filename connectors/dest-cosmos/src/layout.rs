@@ -1,0 +1,369 @@
+//! How a row becomes a document: where its id comes from, and the fields behind it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use arrow_array::{Array as _, ArrayRef};
+use rapidbyte_cosmos::{Container, MAX_DOCUMENT_BYTES, Operation, SYSTEM_FIELDS, check_id};
+use rapidbyte_formats::{DocumentOptions, Documents, FormatError, Owner, Texts, write_string};
+use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::types::{is_json, type_name};
+
+/// The field with the id.
+pub(crate) const ID: &str = "id";
+/// The field that says which run of a `replace` wrote a document whose id does not say it.
+pub(crate) const MARK: &str = "_rapidbyte";
+/// Between the values of several key columns in an id.
+const SEPARATOR: char = '|';
+
+/// Where the id of a document comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum IdOf {
+    /// The column `id` of the stream.
+    Column(usize),
+    /// The key columns.
+    Keys(Vec<usize>),
+    /// The connector makes it.
+    Made,
+}
+
+/// How the rows of one stream become documents.
+pub(crate) struct Layout {
+    pub id_of: IdOf,
+    schema: SchemaRef,
+    options: DocumentOptions,
+    /// The columns that become fields.
+    fields: SchemaRef,
+    field_columns: Vec<usize>,
+    /// The column that says that a row is deleted.
+    deleted: Option<usize>,
+    container: Container,
+    /// The value of the field [`MARK`].
+    mark: Option<String>,
+}
+
+/// The contract's error for an error of the formats.
+pub(crate) fn convert(error: FormatError) -> Error {
+    let kind = match error.owner() {
+        Owner::Config => ErrorKind::Config,
+        Owner::Schema => ErrorKind::Schema,
+        Owner::Data => ErrorKind::Data,
+        Owner::Internal => ErrorKind::Internal,
+    };
+    let mut converted = Error::new(kind, error.code, &error.message);
+    converted.hint = match error.code {
+        "value_not_exact" => {
+            Some("set integers: text, or json: text, to write such values as strings".to_owned())
+        }
+        "json_not_finite" => Some("leave such rows out, or make the column a string".to_owned()),
+        _ => error.hint,
+    };
+    converted.column = error.column;
+    converted
+}
+
+impl IdOf {
+    /// Errors: `key_differs`, `key_refused`, `key_missing`.
+    pub fn of(target: &Target, schema: &Schema) -> Result<Self> {
+        let is_upsert = target.write_mode == WriteMode::Upsert;
+        if let Ok(column) = schema.index_of(ID) {
+            let is_key = target.primary_key.is_empty() || target.primary_key == [ID];
+            if is_upsert && !is_key {
+                let text = format!(
+                    "the stream has a column {ID}, and the key is {}",
+                    target.primary_key.join(", ")
+                );
+                return Err(Error::schema("key_differs", text)
+                    .hint("set primary_key: [id], or leave the column out with `columns:`"));
+            }
+            refuse(schema.field(column))?;
+            return Ok(Self::Column(column));
+        }
+        let places = target.primary_key.iter().map(|name| {
+            let place = schema.index_of(name)?;
+            refuse(schema.field(place))?;
+            Ok(place)
+        });
+        let places = places.collect::<Result<Vec<usize>>>()?;
+        // Rows of an attempt that failed can be told apart only by an id that says whose they are.
+        if target.write_mode == WriteMode::Append {
+            return Ok(Self::Made);
+        }
+        match places.as_slice() {
+            [] if is_upsert => Err(Error::schema("key_missing", "upsert needs a key")
+                .hint("set primary_key of the stream")),
+            [] => Ok(Self::Made),
+            _ => Ok(Self::Keys(places)),
+        }
+    }
+}
+
+/// Types without a text that says which value it is.
+fn refuse(field: &Field) -> Result<()> {
+    use DataType::*;
+    let is_key = match field.data_type() {
+        Boolean | Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 => true,
+        Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..) => true,
+        Date32 | Date64 | Timestamp(..) | Time32(_) | Time64(_) => true,
+        Utf8 | LargeUtf8 | Utf8View => !is_json(field),
+        FixedSizeBinary(_) | Binary | LargeBinary => true,
+        _ => false,
+    };
+    match is_key {
+        true => Ok(()),
+        false => {
+            let text = format!(
+                "the column {:?} is {}, which cannot be an id",
+                field.name(),
+                type_name(field)
+            );
+            Err(Error::schema("key_refused", text)
+                .hint("choose another key")
+                .in_column(field.name()))
+        }
+    }
+}
+
+/// Why a column cannot be a field, if it cannot.
+pub(crate) fn refusal(field: &Arc<Field>, allows_decimals: bool) -> Option<Error> {
+    let name = field.name();
+    if SYSTEM_FIELDS.contains(&name.as_str()) || name == MARK {
+        let text = format!("the column {name:?} has the name of a field that is not yours to set");
+        return Some(
+            Error::schema("invalid_name", text)
+                .hint("leave it out with `columns:`, or rename it")
+                .in_column(name),
+        );
+    }
+    if !allows_decimals && has_decimals(field.data_type()) {
+        let text = format!("the column {name:?} has decimals, which JSON numbers do not hold");
+        return Some(
+            Error::schema("type_refused", text)
+                .hint("set decimals: text to write them as strings")
+                .in_column(name),
+        );
+    }
+    Documents::holds(field).err().map(convert)
+}
+
+fn has_decimals(ty: &DataType) -> bool {
+    use DataType::*;
+    match ty {
+        Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..) => true,
+        List(item) | LargeList(item) | FixedSizeList(item, _) | Map(item, _) => {
+            has_decimals(item.data_type())
+        }
+        Struct(fields) => fields.iter().any(|field| has_decimals(field.data_type())),
+        _ => false,
+    }
+}
+
+impl Layout {
+    /// `mark` is written into each document. Errors: of [`IdOf::of`] and [`refusal`].
+    pub fn new(
+        target: &Target,
+        schema: &SchemaRef,
+        options: DocumentOptions,
+        allows_decimals: bool,
+        container: Container,
+        mark: Option<String>,
+    ) -> Result<Self> {
+        let id_of = IdOf::of(target, schema)?;
+        let field_columns: Vec<usize> = (0..schema.fields().len())
+            .filter(|place| id_of != IdOf::Column(*place))
+            .collect();
+        let fields = Arc::new(schema.project(&field_columns)?);
+        for field in fields.fields() {
+            if let Some(error) = refusal(field, allows_decimals) {
+                return Err(error);
+            }
+        }
+        let deleted = target.deleted_field.as_ref();
+        let deleted = deleted.map(|name| schema.index_of(name)).transpose()?;
+        Ok(Self {
+            id_of,
+            schema: schema.clone(),
+            options,
+            fields,
+            field_columns,
+            deleted,
+            container,
+            mark,
+        })
+    }
+
+    /// The rows of a batch.
+    pub fn rows(self: &Rc<Self>, batch: &RecordBatch) -> Result<Rows> {
+        let fields = batch.project(&self.field_columns)?;
+        let id_columns: &[usize] = match &self.id_of {
+            IdOf::Column(column) => std::slice::from_ref(column),
+            IdOf::Keys(columns) => columns,
+            IdOf::Made => &[],
+        };
+        let ids = id_columns.iter().map(|place| {
+            let field = &self.schema.fields()[*place];
+            Texts::new(field, batch.column(*place)).map_err(convert)
+        });
+        Ok(Rows {
+            layout: self.clone(),
+            ids: ids.collect::<Result<_>>()?,
+            fields: Documents::new(&self.fields, &fields, self.options).map_err(convert)?,
+            deleted: self.deleted.map(|place| batch.column(place).clone()),
+        })
+    }
+}
+
+/// A row as it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub id: String,
+    /// The header with its partition.
+    pub partition: String,
+    pub operation: Operation,
+}
+
+/// The rows of one batch, ready to be written.
+pub(crate) struct Rows {
+    layout: Rc<Layout>,
+    ids: Vec<Texts>,
+    fields: Documents,
+    deleted: Option<ArrayRef>,
+}
+
+impl Rows {
+    /// The row as it is written. `made` is its id if it brings none. Errors: `null_key`, `invalid_id`,
+    /// `document_too_large`, `partition_key_refused`; of the formats.
+    pub fn row(&self, row: usize, made: &str, is_upsert: bool) -> Result<Written> {
+        let layout = &self.layout;
+        let id = match layout.id_of {
+            IdOf::Made => made.to_owned(),
+            _ => self.id(row)?,
+        };
+        let mut out = Vec::from(b"{\"id\":");
+        write_string(&id, &mut out);
+        if let Some(mark) = &layout.mark {
+            out.extend_from_slice(format!(",\"{MARK}\":\"{mark}\"").as_bytes());
+        }
+        self.fields.write(row, &mut out).map_err(convert)?;
+        out.push(b'}');
+        let document = String::from_utf8(out).map_err(Error::internal)?;
+        let partition = match layout.container.partition.is_id() {
+            true => layout
+                .container
+                .partition
+                .of_value(Some(&serde_json::Value::from(id.as_str()).to_string()))?,
+            false => layout.container.partition.of_document(&document)?,
+        };
+        if self.is_deleted(row) {
+            return Ok(Written {
+                operation: Operation::Delete {
+                    id: id.clone(),
+                    if_match: None,
+                },
+                id,
+                partition,
+            });
+        }
+        if document.len() > MAX_DOCUMENT_BYTES {
+            let text = format!(
+                "the document has {} bytes, and the server takes {MAX_DOCUMENT_BYTES} at most",
+                document.len()
+            );
+            return Err(Error::data("document_too_large", text)
+                .hint("leave the row out, or store large values elsewhere"));
+        }
+        let operation = match is_upsert {
+            true => Operation::Upsert {
+                document,
+                id: id.clone(),
+            },
+            false => Operation::Create { document },
+        };
+        Ok(Written {
+            id,
+            partition,
+            operation,
+        })
+    }
+
+    fn is_deleted(&self, row: usize) -> bool {
+        let Some(column) = &self.deleted else {
+            return false;
+        };
+        let flags = column.as_any().downcast_ref::<arrow_array::BooleanArray>();
+        column.is_valid(row) && flags.is_none_or(|flags| flags.value(row))
+    }
+
+    fn id(&self, row: usize) -> Result<String> {
+        let layout = &self.layout;
+        let columns: &[usize] = match &layout.id_of {
+            IdOf::Column(column) => std::slice::from_ref(column),
+            IdOf::Keys(columns) => columns,
+            IdOf::Made => &[],
+        };
+        let mut id = String::new();
+        for (place, (texts, column)) in self.ids.iter().zip(columns).enumerate() {
+            let name = layout.schema.field(*column).name();
+            if texts.is_null(row) {
+                let text = format!("the key column {name:?} is NULL");
+                return Err(Error::data("null_key", text)
+                    .hint("leave such rows out, or choose another key")
+                    .in_column(name));
+            }
+            let mut text = Vec::new();
+            texts.write(row, &mut text).map_err(convert)?;
+            let text = String::from_utf8(text).map_err(Error::internal)?;
+            if place > 0 {
+                id.push(SEPARATOR);
+            }
+            match layout.id_of {
+                IdOf::Column(_) => id.push_str(&text),
+                _ => push_part(&text, &mut id),
+            }
+        }
+        check_id(&id).map_err(|error| match columns {
+            [one] => error.in_column(layout.schema.field(*one).name()),
+            _ => error,
+        })?;
+        Ok(id)
+    }
+}
+
+/// Appends the text of a key column. Characters that an id cannot have, those that separate, and a space at the end
+/// become the percent sign and two hexadecimal digits for each byte, so that no two keys have the same id.
+fn push_part(text: &str, id: &mut String) {
+    let end = text.trim_end_matches(' ').len();
+    for (at, character) in text.char_indices() {
+        let is_written = match character {
+            '/' | '\\' | '?' | '#' | '%' | SEPARATOR => false,
+            ' ' => at < end,
+            other => !other.is_control(),
+        };
+        match is_written {
+            true => id.push(character),
+            false => {
+                let mut bytes = [0; 4];
+                for byte in character.encode_utf8(&mut bytes).bytes() {
+                    id.push_str(&format!("%{byte:02X}"));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::push_part;
+
+    #[test]
+    fn no_two_keys_have_one_id() {
+        let part = |text: &str| {
+            let mut id = String::new();
+            push_part(text, &mut id);
+            id
+        };
+        assert_eq!(part("a b é"), "a b é");
+        assert_eq!(part("a/b|c%2F\n "), "a%2Fb%7Cc%252F%0A%20");
+        assert_ne!(part("a/b"), part("a%2Fb"));
+    }
+}

@@ -1,0 +1,64 @@
+//! The failpoints of the delivery protocol: where a crash would matter, in the order in which a load reaches them. Fault
+//! tests end the process there ([`rapidbyte_sdk::log::failpoint`]).
+
+/// Every name that is reached in this connector.
+pub const POINTS: [&str; 18] = [
+    // A run asks how far a stream is. It changes nothing.
+    "dest-cosmos.asked",
+    // Nothing of the fence is sent yet.
+    "dest-cosmos.fencing",
+    // The epoch is ours.
+    "dest-cosmos.fenced",
+    // What earlier attempts have left is deleted.
+    "dest-cosmos.cleaned",
+    // Rows are about to be sent.
+    "dest-cosmos.writing",
+    // Their answers have come.
+    "dest-cosmos.write_sent",
+    // The server has the rows of a part.
+    "dest-cosmos.flushed",
+    // A commit has begun, nothing of it is sent.
+    "dest-cosmos.committing",
+    // Replace: the older documents are about to be deleted.
+    "dest-cosmos.purging",
+    // They are deleted, and the checkpoint was not moved.
+    "dest-cosmos.purged",
+    // The checkpoint is about to be moved.
+    "dest-cosmos.checkpointing",
+    // The answer has come, or has not.
+    "dest-cosmos.checkpoint_sent",
+    // The answer did not come: what became of the commit is about to be asked.
+    "dest-cosmos.settling",
+    // It is known what became of it.
+    "dest-cosmos.settled",
+    // A replay has taken the right to commit, and what an older one has left is deleted.
+    "dest-cosmos.replay_claimed",
+    // A replay is about to be committed.
+    "dest-cosmos.replay_committing",
+    // It is committed, and its rejects are still there.
+    "dest-cosmos.replay_committed",
+    // The commit is done, and the run has not reported it.
+    "dest-cosmos.committed",
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::POINTS;
+
+    #[test]
+    fn every_failpoint_is_listed_and_reached() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+        let mut reached = BTreeSet::new();
+        for entry in std::fs::read_dir(folder).expect("the sources") {
+            let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("UTF-8");
+            let calls = text.split("failpoint(\"").skip(1);
+            let names = calls.filter_map(|call| call.split('"').next());
+            reached.extend(names.filter(|name| name.contains('.')).map(str::to_owned));
+        }
+        let listed: BTreeSet<String> = POINTS.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(listed.len(), POINTS.len());
+        assert_eq!(listed, reached);
+    }
+}

@@ -1,0 +1,206 @@
+//! Reads containers and queries of Azure Cosmos DB (API for NoSQL).
+//!
+//! [`Config`] is the operator's configuration. `pages` asks for the pages of a query, `known` finds the columns, and [`Rows`]
+//! is one read. How requests travel is the crate `rapidbyte-cosmos`; `rapidbyte-formats` makes rows of documents.
+
+mod config;
+mod known;
+mod pages;
+mod read;
+
+use std::collections::HashMap;
+
+use rapidbyte_cosmos::Client;
+use rapidbyte_formats::{Decoder, Format, FormatError, Limits};
+use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::{counted, ipc};
+
+pub use config::{Config, Nested, StreamConfig};
+use config::{Settings, Settled};
+use known::Known;
+use pages::Pages;
+pub use read::Rows;
+
+/// The source's name of every type.
+const JSON_VALUE: &str = "json value";
+
+/// The connector, opened with one configuration.
+pub struct Cosmos {
+    settings: Settings,
+    /// The columns of each stream, or the reason why the stream cannot be read.
+    known: HashMap<String, Result<Known>>,
+}
+
+impl Source for Cosmos {
+    type Config = Config;
+    type Reader = Rows;
+    const NAME: &str = "source-cosmos";
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    const DESCRIPTION: &str = "Reads containers of Azure Cosmos DB";
+    const SUPPORTS_FILTER: bool = true;
+    const SUPPORTS_REJECTS: bool = true;
+
+    fn open(config: Config) -> Result<Self> {
+        Ok(Self {
+            settings: config.settle()?,
+            known: HashMap::new(),
+        })
+    }
+
+    fn check(&mut self) -> Result<Vec<CheckItem>> {
+        let connect = format!("connect {}", self.settings.account.shown());
+        let mut client = self.client();
+        if let Err(error) = client.find_database() {
+            return Ok(vec![CheckItem::failed(connect, error)]);
+        }
+        let database = &self.settings.account.database;
+        let name = format!("list the containers of {database}");
+        let listed = match client.containers() {
+            Ok(found) => CheckItem::ok(name, counted(found.len(), "container")),
+            Err(error) => CheckItem::failed(name, error),
+        };
+        Ok(vec![
+            CheckItem::ok(connect, format!("has {database}")),
+            listed,
+        ])
+    }
+
+    fn discover(&mut self, _forms: &[String]) -> Result<Vec<Stream>> {
+        self.known.clear();
+        let mut names: Vec<String> = self.settings.streams.keys().cloned().collect();
+        for name in self.client().containers()? {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names.sort();
+        let streams = names.into_iter().map(|name| {
+            let stream = self.stream(&name);
+            let known = match self.known(&stream) {
+                Ok(known) => known,
+                // The other streams can be read.
+                Err(error) if is_of_stream(&error) => return Stream::unreadable(&name, &error),
+                Err(error) => return Err(error),
+            };
+            let mut found = Stream::new(&name, &known.schema)?;
+            found.source_types = vec![JSON_VALUE.into(); known.schema.fields().len()];
+            if known.inferred {
+                found.inferred = known::inferred_names(&stream, &known.schema);
+            }
+            found.notes = known.notes;
+            Ok(found)
+        });
+        streams.collect()
+    }
+
+    fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
+        for selection in streams {
+            let stream = self.stream(&selection.stream);
+            filter_of(&stream, selection.filter.as_deref())?;
+            self.known(&stream)?;
+        }
+        Ok(String::new())
+    }
+
+    fn read(&mut self, request: &ReadRequest) -> Result<Rows> {
+        let stream = self.stream(&request.stream);
+        let planned = ipc::decode_schema(&request.schema)?;
+        let known = match stream.schema.is_some() || planned.fields().is_empty() {
+            true => self.known(&stream)?,
+            // Inferred columns are not inferred again.
+            false => Known {
+                schema: planned.into(),
+                notes: Vec::new(),
+                inferred: true,
+            },
+        };
+        let limits = Limits {
+            batch_bytes: request.batch_bytes as usize,
+            // More than memory is no limit.
+            max_record_bytes: usize::try_from(request.max_record_bytes).unwrap_or(usize::MAX),
+            ..Limits::default()
+        };
+        let filter = filter_of(&stream, request.filter.as_deref())?;
+        let pages = self.pages(&stream, filter);
+        let decoder = decoder(&stream, known, request.columns.as_deref(), limits);
+        let decoder = decoder
+            .map_err(|error| read::refuse(error, &pages, &stream).in_stream(&stream.name))?;
+        let decoder = match request.keeps_rejects {
+            true => decoder.keep_rejects(),
+            false => decoder,
+        };
+        Ok(Rows::new(stream, pages, decoder, request.records.clone()))
+    }
+}
+
+impl Cosmos {
+    fn client(&self) -> Client {
+        Client::new(&self.settings.account)
+    }
+
+    /// The settings of a stream: each container is one.
+    fn stream(&self, name: &str) -> Settled {
+        let found = self.settings.streams.get(name).cloned();
+        found.unwrap_or_else(|| Settings::plain(name))
+    }
+
+    fn pages(&self, stream: &Settled, filter: Option<&str>) -> Pages {
+        let Settings {
+            page_items,
+            system_fields,
+            ..
+        } = self.settings;
+        Pages::new(self.client(), stream, filter, (page_items, system_fields))
+    }
+
+    fn known(&mut self, stream: &Settled) -> Result<Known> {
+        if let Some(known) = self.known.get(&stream.name) {
+            return known.clone();
+        }
+        let pages = self.pages(stream, None);
+        let known = known::know(pages, stream, self.settings.sample_documents);
+        let known = known.map_err(|error| error.in_stream(&stream.name));
+        self.known.insert(stream.name.clone(), known.clone());
+        known
+    }
+}
+
+/// The condition of a stream. Errors: `filter_refused`.
+fn filter_of<'a>(stream: &Settled, filter: Option<&'a str>) -> Result<Option<&'a str>> {
+    match filter {
+        Some(_) if stream.has_query => {
+            let text = "the stream has a query of its own, to which no condition can be added";
+            Err(Error::config("filter_refused", text)
+                .hint("put the condition into the query, and remove where:")
+                .in_stream(&stream.name))
+        }
+        filter => Ok(filter),
+    }
+}
+
+/// Whether the other streams can be read.
+fn is_of_stream(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::Data | ErrorKind::Schema)
+        || matches!(error.code.as_str(), "cosmos_not_found")
+}
+
+/// Makes rows of a stream's documents.
+fn decoder(
+    stream: &Settled,
+    known: Known,
+    wanted: Option<&[String]>,
+    limits: Limits,
+) -> std::result::Result<Decoder, FormatError> {
+    let decoder = Format::Jsonl.decoder(known.schema, wanted, limits)?;
+    let decoder = match (known.inferred, &stream.types) {
+        (false, _) => decoder,
+        (true, None) => decoder.inferred(),
+        (true, Some(types)) => {
+            let names = types.fields().iter().map(|field| field.name().clone());
+            decoder.inferred_except(&names.collect::<Vec<_>>())
+        }
+    };
+    decoder.unknown_keys(stream.unknown_keys)
+}
+
+rapidbyte_sdk::export_source!(Cosmos);

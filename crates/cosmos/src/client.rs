@@ -1,0 +1,325 @@
+//! Requests and their answers.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rapidbyte_sdk::http::{Request, Response, Retry, Started};
+use rapidbyte_sdk::{Error, ErrorKind, Result, log};
+
+use crate::account::{Account, MAX_IN_FLIGHT};
+use crate::{date, error};
+
+/// The version of the protocol that the documents of this crate describe.
+const VERSION: &str = "2018-12-31";
+/// Attempts of a request that the server cannot carry out for another reason than its load: then the host retries the
+/// stream.
+const MAX_ATTEMPTS: u32 = 5;
+/// Bytes of an answer: the server divides larger ones into pages of 4 MB.
+const MAX_ANSWER_BYTES: usize = 16 << 20;
+/// Ranges of partitions whose session tokens are kept, and the bytes of the header with them.
+const MAX_SESSION_RANGES: usize = 1024;
+const MAX_SESSION_BYTES: usize = 16 << 10;
+
+/// The method of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    /// Reads.
+    Get,
+    /// Creates, upserts, queries, or sends a batch.
+    Post,
+    /// Replaces.
+    Put,
+    /// Deletes.
+    Delete,
+}
+
+impl Verb {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Post => "post",
+            Self::Put => "put",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// What may be repeated when no answer comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// A second time does no harm.
+    Always,
+    /// Only if the server says that it did not carry the request out.
+    IfRefused,
+}
+
+/// A request.
+#[derive(Debug, Clone)]
+pub struct Call {
+    pub(crate) verb: Verb,
+    /// The kind of the resource, such as `docs`.
+    pub(crate) kind: &'static str,
+    /// The resource that the signature names.
+    pub(crate) link: String,
+    /// The path of the URL.
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: Vec<u8>,
+    /// Its session tokens are sent and kept.
+    pub(crate) container: Option<String>,
+    pub(crate) repeat: Repeat,
+    /// For messages.
+    pub(crate) what: String,
+}
+
+impl Call {
+    /// A call that must not be repeated when it is not known what became of it.
+    #[must_use]
+    pub fn once(mut self) -> Self {
+        self.repeat = Repeat::IfRefused;
+        self
+    }
+}
+
+/// An answer that was read to its end.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// Such as 201.
+    pub status: u16,
+    /// The version of the document.
+    pub etag: Option<String>,
+    /// Where the next page begins.
+    pub continuation: Option<String>,
+    /// The body.
+    pub body: Vec<u8>,
+    substatus: Option<String>,
+    what: String,
+}
+
+impl Answer {
+    /// The answer if its status is 200 to 299. Errors: those of the crate's table of status codes.
+    pub fn expect_success(self) -> Result<Self> {
+        match self.status {
+            200..=299 => Ok(self),
+            _ => Err(self.error()),
+        }
+    }
+
+    /// The error of the status.
+    pub fn error(&self) -> Error {
+        let sub = self.substatus.as_deref();
+        error::of(self.status, sub, None, &self.body, &self.what)
+    }
+}
+
+/// Asks one account.
+pub struct Client {
+    account: Rc<Account>,
+    /// By container, and by the range of its partitions: how far this client has seen them.
+    sessions: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+impl Client {
+    /// Connects to nothing yet.
+    pub fn new(account: &Rc<Account>) -> Self {
+        Self {
+            account: account.clone(),
+            sessions: BTreeMap::new(),
+        }
+    }
+
+    /// The account that is asked.
+    pub fn account(&self) -> &Rc<Account> {
+        &self.account
+    }
+
+    /// Makes one request, and repeats it where that may help. An answer with an error's status that no repetition changes
+    /// is an answer.
+    pub fn ask(&mut self, call: Call) -> Result<Answer> {
+        let answers = self.ask_all(&[call])?;
+        let mut answers = answers.into_iter();
+        answers
+            .next()
+            .unwrap_or_else(|| Err(Error::internal("a request without an answer")))
+    }
+
+    /// Makes all requests, several at the same time and in no order. The answers are in the order of the requests.
+    pub fn ask_all(&mut self, calls: &[Call]) -> Result<Vec<Result<Answer>>> {
+        let mut answers: Vec<Option<Result<Answer>>> = calls.iter().map(|_| None).collect();
+        let mut left: Vec<usize> = (0..calls.len()).collect();
+        let mut failures = vec![0; calls.len()];
+        let in_flight = self.account.in_flight.clamp(1, MAX_IN_FLIGHT);
+        // Rounds since the last one in which a request was done.
+        let mut attempt = 1;
+        while !left.is_empty() {
+            let (mut again, mut longest) = (Vec::new(), Duration::ZERO);
+            for places in left.chunks(in_flight) {
+                let mut started: Vec<Result<Started>> = Vec::with_capacity(places.len());
+                for place in places {
+                    let request = self.request(&calls[*place])?;
+                    started.push(request.start());
+                }
+                for (place, started) in places.iter().zip(started) {
+                    let call = &calls[*place];
+                    let answer = self.answer(call, started);
+                    let wait = match &answer {
+                        Err(error) if may_repeat(call, error, &mut failures[*place]) => {
+                            self.account.retry.after_error(attempt, error)
+                        }
+                        _ => None,
+                    };
+                    match wait {
+                        Some(wait) => {
+                            longest = longest.max(wait);
+                            again.push(*place);
+                        }
+                        None => answers[*place] = Some(answer),
+                    }
+                }
+            }
+            attempt = match again.len() < left.len() {
+                true => 1,
+                false => attempt + 1,
+            };
+            left = again;
+            if !left.is_empty() {
+                log::debug(format!(
+                    "{} requests are sent again in {} ms",
+                    left.len(),
+                    longest.as_millis()
+                ));
+                std::thread::sleep(longest);
+            }
+        }
+        Ok(answers.into_iter().flatten().collect())
+    }
+
+    fn request(&self, call: &Call) -> Result<Request> {
+        let url = self.account.endpoint.under(&call.path)?;
+        let mut request = match call.verb {
+            Verb::Get => Request::get(url),
+            Verb::Post => Request::post(url, call.body.clone()),
+            Verb::Put => Request::put(url, call.body.clone()),
+            Verb::Delete => Request::delete(url),
+        };
+        let date = date::now();
+        let signed = self
+            .account
+            .authorization(call.verb.name(), call.kind, &call.link, &date);
+        request = request
+            .retry(Retry::NEVER)
+            .timeout(self.account.timeout)
+            .header("x-ms-date", date)
+            .header("x-ms-version", VERSION)
+            .header("accept", "application/json")
+            .header(
+                "user-agent",
+                concat!("rapidbyte-cosmos/", env!("CARGO_PKG_VERSION")),
+            )
+            .secret_header("authorization", signed);
+        let tokens = call
+            .container
+            .as_ref()
+            .and_then(|name| self.sessions.get(name));
+        if let Some(tokens) = tokens {
+            let tokens = tokens
+                .iter()
+                .map(|(range, token)| format!("{range}:{token}"));
+            let tokens = tokens.collect::<Vec<_>>().join(",");
+            if tokens.len() <= MAX_SESSION_BYTES {
+                request = request.header("x-ms-session-token", tokens);
+            }
+        }
+        for (name, value) in &call.headers {
+            request = request.header(*name, value);
+        }
+        Ok(request)
+    }
+
+    fn answer(&mut self, call: &Call, started: Result<Started>) -> Result<Answer> {
+        let read = started.and_then(Started::finish).and_then(|response| {
+            let head = Head::of(&response);
+            response.body(MAX_ANSWER_BYTES).map(|body| (head, body))
+        });
+        let (head, body) = read.map_err(|mut error| {
+            error.message = format!("{}: {}", call.what, error.message);
+            self.account.without_secrets(error)
+        })?;
+        if let (Some(container), Some(tokens)) = (&call.container, &head.session) {
+            self.keep_session(container, tokens);
+        }
+        if matches!(head.status, 408 | 410 | 429 | 449 | 500..) {
+            let error = error::of(
+                head.status,
+                head.substatus.as_deref(),
+                head.retry_after_ms,
+                &body,
+                &call.what,
+            );
+            return Err(self.account.without_secrets(error));
+        }
+        Ok(Answer {
+            status: head.status,
+            etag: head.etag,
+            continuation: head.continuation,
+            body,
+            substatus: head.substatus,
+            what: call.what.clone(),
+        })
+    }
+
+    /// `0:-1#12` or several with commas between: the range, and how far it is.
+    fn keep_session(&mut self, container: &str, tokens: &str) {
+        let kept = self.sessions.entry(container.to_owned()).or_default();
+        for token in tokens.split(',') {
+            if let Some((range, token)) = token.trim().split_once(':')
+                && (kept.contains_key(range) || kept.len() < MAX_SESSION_RANGES)
+            {
+                kept.insert(range.to_owned(), token.to_owned());
+            }
+        }
+    }
+}
+
+/// The head of an answer.
+struct Head {
+    status: u16,
+    etag: Option<String>,
+    continuation: Option<String>,
+    session: Option<String>,
+    substatus: Option<String>,
+    retry_after_ms: Option<u64>,
+}
+
+impl Head {
+    fn of(response: &Response) -> Self {
+        let retry_after_ms = response.header("x-ms-retry-after-ms");
+        Self {
+            status: response.status(),
+            etag: response.header("etag"),
+            continuation: response
+                .header("x-ms-continuation")
+                .filter(|token| !token.is_empty()),
+            session: response.header("x-ms-session-token"),
+            substatus: response.header("x-ms-substatus"),
+            // Some answers have a fraction.
+            retry_after_ms: retry_after_ms
+                .and_then(|text| text.trim().parse::<f64>().ok())
+                .map(|ms| ms.max(0.0).ceil() as u64),
+        }
+    }
+}
+
+/// Whether the request may be sent again after this error. `failures` counts its errors of another reason than the load.
+fn may_repeat(call: &Call, error: &Error, failures: &mut u32) -> bool {
+    match error.kind {
+        ErrorKind::RateLimited(_) => true,
+        ErrorKind::Connection | ErrorKind::Transient => {
+            *failures += 1;
+            let is_refused = matches!(error.code.as_str(), "connect_failed" | "cosmos_retry_with");
+            *failures < MAX_ATTEMPTS && (is_refused || call.repeat == Repeat::Always)
+        }
+        _ => false,
+    }
+}

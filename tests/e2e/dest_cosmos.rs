@@ -1,0 +1,700 @@
+//! From PostgreSQL and files to Azure Cosmos DB: every row once, whatever breaks. The server is the one of the test kit,
+//! where it has it.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rapidbyte_testkit::cosmosdb::{self, CosmosDatabase, CosmosServer, KEY};
+use rapidbyte_testkit::http::{Reply, Request, Server};
+use rapidbyte_testkit::postgres::{self, Database};
+use rapidbyte_testkit::proxy::{Break, Fault, Proxy, Way, When};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::support::{Ended, Folder};
+use crate::tls::authority;
+
+/// A pipeline into a database of its own.
+struct Copied {
+    source: Database<'static>,
+    target: CosmosDatabase<'static>,
+    folder: Folder,
+}
+
+const SEED: &str = "\
+CREATE TABLE t (k bigint PRIMARY KEY, at timestamptz, gone boolean, p text, v text);
+INSERT INTO t SELECT i, timestamptz '2026-01-01' + (i / 7) * interval '1 second', false, 'p' || i % 4, 'v' || i
+    FROM generate_series(1, 400) i;
+CREATE VIEW u AS SELECT * FROM t;";
+
+/// New rows, changed rows, deleted ones.
+const CHANGE: &str = "\
+INSERT INTO t SELECT i, timestamptz '2026-02-01' + (i % 1000 / 7) * interval '1 second', false, 'p' || i % 4, 'new' || i
+    FROM generate_series(1000, 1300) i;
+UPDATE t SET v = v || '+', gone = k % 20 = 0, at = timestamptz '2026-02-02' WHERE k % 10 = 0;";
+
+const ADDED: &str = "\
+INSERT INTO t SELECT i, timestamptz '2026-02-01' + (i % 1000 / 7) * interval '1 second', false, 'é\"' || i % 4, 'new' || i
+    FROM generate_series(1000, 1300) i;";
+
+const REPLACED: &str = "\
+DELETE FROM t WHERE k % 3 = 0;
+UPDATE t SET v = v || '+' WHERE k % 10 = 0;";
+
+/// A way to load a table, and what changes in it between two runs.
+struct Scenario {
+    stream: &'static str,
+    partition_key: &'static str,
+    write: &'static str,
+    change: &'static str,
+    expected: &'static str,
+}
+
+const SCENARIOS: [Scenario; 5] = [
+    Scenario {
+        stream: "{ name: public.t, sync_mode: incremental, cursor_field: [at, k] }",
+        partition_key: "/p",
+        write: "write_mode: append",
+        change: ADDED,
+        expected: "SELECT k, v FROM t",
+    },
+    Scenario {
+        stream: "{ name: public.t, sync_mode: incremental, cursor_field: at, lag: 1 minute }",
+        partition_key: "/p",
+        write: "write_mode: upsert\n  deleted_field: gone",
+        change: CHANGE,
+        expected: "SELECT k, v FROM t WHERE NOT gone",
+    },
+    // The key is the id, and each document a partition.
+    Scenario {
+        stream: "public.t",
+        partition_key: "/id",
+        write: "write_mode: replace",
+        change: REPLACED,
+        expected: "SELECT k, v FROM t",
+    },
+    // The connector makes the ids.
+    Scenario {
+        stream: "{ name: public.u, target: { name: t } }",
+        partition_key: "/p",
+        write: "write_mode: replace",
+        change: REPLACED,
+        expected: "SELECT k, v FROM t",
+    },
+    // The first run fails: nothing was there before.
+    Scenario {
+        stream: "public.t",
+        partition_key: "/p",
+        write: "write_mode: append",
+        change: "",
+        expected: "SELECT k, v FROM t",
+    },
+];
+
+impl Copied {
+    fn new(server: &'static CosmosServer) -> Self {
+        let source = postgres::shared().database();
+        source.client().batch_execute(SEED).expect("a table");
+        Self {
+            source,
+            target: server.database(),
+            folder: Folder::new(),
+        }
+    }
+
+    fn pipeline(&self, scenario: &Scenario, endpoint: &str, more: &str) -> String {
+        format!(
+            "version: 1\npipeline: p\n\
+             source:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n  streams: [{}]\n\
+             destination:\n  use: dest-cosmos\n  config: {{ endpoint: \"{endpoint}\", key: \"{KEY}\", database: {}, \
+             partition_key: {}{more} }}\n  {}\n\
+             resources: {{ batch_bytes: 4kb, memory: 64mb }}\ncheckpoint: {{ every_rows: 150 }}\n\
+             retry: {{ max_attempts: 3, backoff_seconds: 1, max_backoff_seconds: 1 }}\n",
+            self.source.url(),
+            scenario.stream,
+            self.target.name(),
+            scenario.partition_key,
+            scenario.write
+        )
+    }
+
+    fn write(&self, scenario: &Scenario) {
+        let pipeline = self.pipeline(scenario, &self.target.endpoint(), "");
+        self.folder.write("p.yaml", pipeline);
+    }
+
+    #[track_caller]
+    fn runs(&self) {
+        let ended = self.folder.rapidbyte(&["run", "p.yaml", "--quiet"]);
+        assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
+    }
+
+    fn change(&self, scenario: &Scenario) {
+        let mut client = self.source.client();
+        client.batch_execute(scenario.change).expect("a change");
+        crate::wired::wait_for_older(&mut client);
+    }
+
+    /// The target has the rows of the source once, and nothing else is left.
+    #[track_caller]
+    fn is_right(&self, scenario: &Scenario, about: &str) {
+        let rows = self.source.client().query(scenario.expected, &[]);
+        let rows = rows.expect("rows").into_iter();
+        let mut expected: Vec<(i64, String)> = rows.map(|row| (row.get(0), row.get(1))).collect();
+        expected.sort();
+        let found = pairs(&self.target, "t");
+        assert_eq!(found.len(), expected.len(), "{about}");
+        assert_eq!(found, expected, "{about}");
+        assert_eq!(
+            containers(&self.target),
+            ["_rapidbyte_checkpoint", "t"],
+            "{about}"
+        );
+    }
+}
+
+fn documents(target: &CosmosDatabase<'_>, container: &str) -> Vec<Value> {
+    let document: Value = serde_json::from_slice(&target.read(Some(container))).expect("JSON");
+    document["Documents"].as_array().expect("documents").clone()
+}
+
+/// The fields `k` and `v` of a container.
+fn pairs(target: &CosmosDatabase<'_>, container: &str) -> Vec<(i64, String)> {
+    let documents = documents(target, container);
+    let pairs = documents.iter().map(|document| {
+        let v = document["v"].as_str().expect("a string").to_owned();
+        (document["k"].as_i64().expect("a number"), v)
+    });
+    let mut pairs: Vec<_> = pairs.collect();
+    pairs.sort();
+    pairs
+}
+
+fn containers(target: &CosmosDatabase<'_>) -> Vec<String> {
+    let document: Value = serde_json::from_slice(&target.read(None)).expect("JSON");
+    let all = document["DocumentCollections"]
+        .as_array()
+        .expect("containers");
+    let mut names: Vec<String> = all
+        .iter()
+        .map(|one| one["id"].as_str().expect("a name").to_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn each_mode_writes_every_row_once_and_continues() {
+    let Some(server) = cosmosdb::shared() else {
+        return;
+    };
+    for (at, scenario) in SCENARIOS.iter().enumerate() {
+        let copied = Copied::new(server);
+        copied.write(scenario);
+        copied.runs();
+        if !scenario.change.is_empty() {
+            copied.change(scenario);
+            copied.runs();
+        }
+        copied.is_right(scenario, &format!("scenario {at}"));
+    }
+}
+
+/// The points that each run of this destination reaches, with the hits at which it is killed.
+const KILLED: [(&str, &[u32]); 12] = [
+    ("dest-cosmos.asked", &[1]),
+    ("dest-cosmos.fencing", &[1]),
+    ("dest-cosmos.fenced", &[1]),
+    ("dest-cosmos.cleaned", &[1]),
+    ("dest-cosmos.writing", &[1, 2]),
+    ("dest-cosmos.write_sent", &[1, 2]),
+    ("dest-cosmos.flushed", &[1, 2]),
+    ("dest-cosmos.committing", &[1, 2]),
+    ("dest-cosmos.purging", &[1]),
+    ("dest-cosmos.purged", &[1]),
+    ("dest-cosmos.checkpointing", &[1, 2]),
+    ("dest-cosmos.committed", &[1, 2]),
+];
+
+#[test]
+fn a_run_that_is_killed_anywhere_is_made_good_by_the_next() {
+    let Some(server) = cosmosdb::shared() else {
+        return;
+    };
+    let mut unfired: Vec<&str> = KILLED.iter().map(|(point, _)| *point).collect();
+    for (at, (point, hits)) in KILLED.iter().enumerate() {
+        for (more, hit) in hits.iter().enumerate() {
+            for other in 0..2 {
+                // Each point in two scenarios, which differ from point to point.
+                let scenario = match point.contains("purg") {
+                    // Only a run that replaces reaches it.
+                    true => &SCENARIOS[2 + other],
+                    false => &SCENARIOS[(at + more + 2 * other) % SCENARIOS.len()],
+                };
+                let copied = Copied::new(server);
+                copied.write(scenario);
+                if !scenario.change.is_empty() {
+                    copied.runs();
+                    copied.change(scenario);
+                }
+                let fault = format!("{point}=kill@{hit}");
+                let mut command = copied.folder.command(&["run", "p.yaml", "--quiet"]);
+                let ended: Ended = command
+                    .env("RAPIDBYTE_FAULTS", &fault)
+                    .output()
+                    .expect("the program starts")
+                    .into();
+                if ended.code.is_none() {
+                    unfired.retain(|left| left != point);
+                    copied.runs();
+                } else {
+                    assert_eq!(ended.code, Some(0), "{fault}: {}", ended.stderr);
+                }
+                copied.is_right(scenario, &format!("{fault}: {}", scenario.write));
+            }
+        }
+    }
+    assert!(unfired.is_empty(), "never killed at {unfired:?}");
+}
+
+/// Starts the program, and returns when it has stopped at a failpoint.
+fn stopped(folder: &Folder, point: &str) -> Child {
+    let mut child = folder
+        .command(&["run", "p.yaml", "--output", "json"])
+        .env("RAPIDBYTE_FAULTS", format!("{point}=stop"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut lines = BufReader::new(child.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    while !line.contains("fault: ") {
+        line.clear();
+        let read = lines.read_line(&mut line).expect("UTF-8");
+        assert!(read > 0, "{point} was not reached");
+    }
+    child.stderr = Some(lines.into_inner());
+    child
+}
+
+#[test]
+fn of_two_runs_at_once_the_older_one_is_fenced_and_leaves_nothing() {
+    let Some(server) = cosmosdb::shared() else {
+        return;
+    };
+    for (scenario, point) in [
+        (&SCENARIOS[0], "dest-cosmos.writing"),
+        (&SCENARIOS[0], "dest-cosmos.checkpointing"),
+        (&SCENARIOS[1], "dest-cosmos.checkpointing"),
+        (&SCENARIOS[2], "dest-cosmos.committing"),
+        (&SCENARIOS[2], "dest-cosmos.purging"),
+        (&SCENARIOS[3], "dest-cosmos.writing"),
+        (&SCENARIOS[3], "dest-cosmos.purging"),
+        (&SCENARIOS[4], "dest-cosmos.checkpointing"),
+    ] {
+        let copied = Copied::new(server);
+        let pipeline = copied.pipeline(scenario, &copied.target.endpoint(), "");
+        copied.folder.write("p.yaml", &pipeline);
+        if !scenario.change.is_empty() {
+            copied.runs();
+            copied.change(scenario);
+        }
+        // Folders of their own: they share no history, and so no turn.
+        let older = Folder::new();
+        older.write("p.yaml", &pipeline);
+        let mut child = stopped(&older, point);
+        copied.runs();
+        let pid = Pid::from_child(&child);
+        kill_process(pid, Signal::CONT).expect("a process");
+        let mut output = String::new();
+        let mut stdout = child.stdout.take().expect("a pipe");
+        stdout.read_to_string(&mut output).expect("UTF-8");
+        child.wait().expect("it ends");
+        let report: Value = serde_json::from_str(&output).expect("one JSON document");
+        let about = format!("{point}: {}", scenario.write);
+        assert!(output.contains("run_superseded"), "{about}: {report:#}");
+        copied.is_right(scenario, &about);
+    }
+}
+
+#[test]
+fn a_commit_without_an_answer_counts_once() {
+    let Some(server) = cosmosdb::shared() else {
+        return;
+    };
+    // Only a last commit has this text. Its answer is lost, or the server never hears of it.
+    const COMMIT: &str = "\"complete_run\":\"";
+    for when in [When::Before(COMMIT), When::After(COMMIT, Way::ToServer, 0)] {
+        for scenario in &SCENARIOS {
+            let copied = Copied::new(server);
+            let proxy = Proxy::to(server.port()).expect("a proxy");
+            let endpoint = format!("http://127.0.0.1:{}/", proxy.port());
+            let pipeline = copied.pipeline(scenario, &endpoint, "");
+            copied.folder.write("p.yaml", pipeline);
+            proxy.arm(Fault {
+                when,
+                what: Break::Reset,
+                is_everywhere: false,
+            });
+            copied.runs();
+            assert_eq!(proxy.counts().faults, 1);
+            copied.is_right(scenario, &format!("{when:?}: {}", scenario.write));
+        }
+    }
+}
+
+/// Asks the server behind what a test answers.
+fn forward(port: u16, request: &Request) -> Reply {
+    let passed =
+        |name: &str| name.starts_with("x-ms-") || matches!(name, "if-match" | "content-type");
+    let headers = request.headers.iter().filter(|(name, _)| passed(name));
+    let headers: Vec<(String, String)> = headers.cloned().collect();
+    let (status, headers, body) = cosmosdb::exchange(
+        port,
+        &request.method,
+        &request.path,
+        &headers,
+        &request.body,
+    );
+    let body = String::from_utf8(body).expect("UTF-8");
+    let kept = headers
+        .into_iter()
+        .filter(|(name, _)| name.starts_with("x-ms-") || name == "etag");
+    kept.fold(Reply::status(status, body), |reply, (name, value)| {
+        reply.header(&name, &value)
+    })
+}
+
+#[test]
+fn a_throttled_account_is_asked_again_when_it_says_over_tls() {
+    let Some(server) = cosmosdb::shared() else {
+        return;
+    };
+    let scenario = &SCENARIOS[1];
+    let copied = Copied::new(server);
+    copied.folder.write("ca.pem", authority().pem());
+    let (port, asked) = (server.port(), AtomicU32::new(0));
+    let front =
+        Server::start_tls(
+            &authority().issue("localhost", |_| {}),
+            move |request| match asked.fetch_add(1, Ordering::Relaxed) % 3 {
+                1 => Reply::status(429, "{\"message\":\"Request rate is large\"}")
+                    .header("x-ms-retry-after-ms", "7"),
+                2 => Reply::status(449, "{}"),
+                _ => forward(port, request),
+            },
+        );
+    let more = ", sslrootcert: ca.pem, requests_in_flight: 2";
+    let pipeline = copied.pipeline(scenario, &front.url("/"), more);
+    copied.folder.write("p.yaml", pipeline);
+    copied.runs();
+    copied.is_right(scenario, "throttled");
+    for request in front.requests() {
+        let signed = request.header("authorization").expect("a signature");
+        assert!(signed.starts_with("type%3Dmaster%26ver%3D1.0%26sig%3D"));
+        assert!(!request.text().contains(KEY));
+    }
+}
+
+/// A run of `t.csv` into a container, as JSON.
+fn load(
+    folder: &Folder,
+    target: &CosmosDatabase<'_>,
+    (schema, top, more): (&str, &str, &str),
+    write: &str,
+) -> (Value, i32) {
+    folder.write(
+        "p.yaml",
+        format!(
+            "version: 1\npipeline: p\n{top}source:\n  use: source-file\n  config: {{ path: t.csv{schema} }}\n  \
+             streams: [t]\ndestination:\n  use: dest-cosmos\n  config: {{ endpoint: \"{}\", key: \"{KEY}\", \
+             database: {}{more} }}\n  {write}\n",
+            target.endpoint(),
+            target.name()
+        ),
+    );
+    let ended = folder.rapidbyte(&["run", "p.yaml", "--output", "json"]);
+    let document = serde_json::from_str(&ended.stdout);
+    let document = document.unwrap_or_else(|e| panic!("{e}: {}{}", ended.stdout, ended.stderr));
+    (document, ended.code.expect("an exit code"))
+}
+
+const SCHEMA: &str = ", schema: { k: int64, v: string }";
+
+/// Three rejects in a container, two of which a replay can write.
+struct Kept {
+    target: CosmosDatabase<'static>,
+    folder: Folder,
+}
+
+const LEFT: (&str, &str) = ("cosmos_conflict", r#"{"k":6,"v":"b"}"#);
+const UNREADABLE: (&str, &str) = ("value_does_not_fit", r#""five,d""#);
+
+fn pair(k: i64, v: &str) -> (i64, String) {
+    (k, v.to_owned())
+}
+
+impl Kept {
+    fn new(server: &'static CosmosServer) -> Self {
+        let (target, folder) = (server.database(), Folder::new());
+        // No document has the partition key: all are in one partition, where each has another `v`.
+        target.make("t", "/none", Some("/v"));
+        folder.write("t.csv", "k,v\n1,a\n2,b\n3,a\n4,c\nfive,d\n6,b\n");
+        // Without rejects the first of them ends the run, and nothing of it stays.
+        let (document, code) = load(&folder, &target, (SCHEMA, "", ""), "write_mode: append");
+        assert_ne!(code, 0, "{document:#}");
+        assert_eq!(pairs(&target, "t"), []);
+        let top = "rejects: { max_rows: 10, to: bad }\n";
+        let (document, code) = load(&folder, &target, (SCHEMA, top, ""), "write_mode: append");
+        assert_eq!(code, 0, "{document:#}");
+        let kept = Self { target, folder };
+        assert_eq!(kept.rows(), [pair(1, "a"), pair(2, "b"), pair(4, "c")]);
+        kept.lists(&[("cosmos_conflict", r#"{"k":3,"v":"a"}"#), LEFT, UNREADABLE]);
+        // What is in the way of one of them goes.
+        let all = documents(&kept.target, "t");
+        let first = all.iter().find(|document| document["v"] == "a");
+        let id = first.expect("a document")["id"].as_str().expect("an id");
+        kept.target.delete("t", "[{}]", id);
+        kept
+    }
+
+    fn rows(&self) -> Vec<(i64, String)> {
+        pairs(&self.target, "t")
+    }
+
+    fn replay(&self, fault: &str) -> Ended {
+        let arguments = ["rejects", "replay", "p.yaml", "--stream", "t"];
+        let mut command = self.folder.command(&arguments);
+        command.env("RAPIDBYTE_FAULTS", fault);
+        command.output().expect("the program starts").into()
+    }
+
+    /// These rejects are kept, by their code and their record.
+    #[track_caller]
+    fn lists(&self, expected: &[(&str, &str)]) {
+        let arguments = ["rejects", "show", "p.yaml", "--output", "json"];
+        let ended = self.folder.rapidbyte(&arguments);
+        assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
+        let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
+        let rejects = document["rejects"].as_array().expect("rejects").iter();
+        let mut found: Vec<(String, String)> = rejects
+            .map(|reject| {
+                let code = reject["code"].as_str().unwrap_or_default();
+                (code.to_owned(), reject["record"].to_string())
+            })
+            .collect();
+        found.sort();
+        let expected = expected.iter();
+        let expected: Vec<_> = expected
+            .map(|(code, record)| ((*code).to_owned(), (*record).to_owned()))
+            .collect();
+        assert_eq!(found, expected, "{document:#}");
+    }
+}
+
+#[test]
+fn rows_that_the_server_refuses_are_kept_and_replayed() {
+    let Some(server) = cosmosdb::shared() else {
+        return;
+    };
+    let kept = Kept::new(server);
+    let ended = kept.replay("");
+    assert!(ended.code.is_some(), "{}{}", ended.stderr, ended.stdout);
+    assert_eq!(kept.rows(), [pair(2, "b"), pair(3, "a"), pair(4, "c")]);
+    kept.lists(&[LEFT, UNREADABLE]);
+}
+
+#[test]
+fn a_replay_that_is_killed_anywhere_is_made_good_by_the_next() {
+    let Some(server) = cosmosdb::shared() else {
+        return;
+    };
+    for point in [
+        "dest-cosmos.replay_claimed",
+        "dest-cosmos.write_sent",
+        "dest-cosmos.flushed",
+        "dest-cosmos.replay_committing",
+        "dest-cosmos.replay_committed",
+    ] {
+        let kept = Kept::new(server);
+        let ended = kept.replay(&format!("{point}=kill"));
+        assert_eq!(ended.code, None, "{point}: {}", ended.stderr);
+        kept.replay("");
+        assert_eq!(
+            kept.rows(),
+            [pair(2, "b"), pair(3, "a"), pair(4, "c")],
+            "{point}"
+        );
+        kept.lists(&[LEFT, UNREADABLE]);
+    }
+}
+
+#[test]
+fn a_key_becomes_the_id_and_rows_with_it_are_replaced() {
+    let Some(server) = cosmosdb::shared() else {
+        return;
+    };
+    let target = server.database();
+    let folder = Folder::new();
+    let ids = |container: &str| -> BTreeMap<String, String> {
+        let documents = documents(&target, container).into_iter();
+        let text = |value: &Value| value.as_str().expect("a string").to_owned();
+        documents
+            .map(|document| (text(&document["id"]), text(&document["v"])))
+            .collect()
+    };
+    let expected = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(id, v)| ((*id).to_owned(), (*v).to_owned()))
+            .collect()
+    };
+    // The last row of a key counts, in whatever request it is.
+    folder.write("t.csv", "id,v\n1,a\n2,b\n1,c\n1,d\n");
+    let write = "write_mode: upsert\n  primary_key: [id]";
+    let (document, code) = load(&folder, &target, ("", "", ""), write);
+    assert_eq!(code, 0, "{document:#}");
+    assert_eq!(ids("t"), expected(&[("1", "d"), ("2", "b")]));
+    folder.write("t.csv", "k,v\n2,a/b|\n2,x\n");
+    let write = "write_mode: upsert\n  primary_key: [v, k]";
+    let (document, code) = load(&folder, &target, ("", "", ", container: keys"), write);
+    assert_eq!(code, 0, "{document:#}");
+    assert_eq!(
+        ids("keys"),
+        expected(&[("a%2Fb%7C|2", "a/b|"), ("x|2", "x")])
+    );
+    // An id that the server does not take is refused by its row.
+    folder.write("t.csv", "id,v\na,1\na/b,2\n");
+    let (document, code) = load(&folder, &target, ("", "", ""), "write_mode: append");
+    assert_ne!(code, 0);
+    assert_eq!(document["error"]["code"], "invalid_id", "{document:#}");
+}
+
+#[test]
+fn no_value_changes_silently() {
+    let Some(server) = cosmosdb::shared() else {
+        return;
+    };
+    let (source, target, folder) = (
+        postgres::shared().database(),
+        server.database(),
+        Folder::new(),
+    );
+    let setup = "CREATE TABLE t (k bigint PRIMARY KEY, d numeric(10, 2), j jsonb, f float8);
+        INSERT INTO t VALUES (1, 12.50, '{\"a\": [1.5, null]}', 0.1), (9007199254740993, NULL, NULL, NULL);";
+    source.client().batch_execute(setup).expect("a table");
+    let pipeline = |more: &str, columns: &str, container: &str| {
+        format!(
+            "version: 1\npipeline: p\nsource:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n  \
+             streams: [{{ name: public.t{columns} }}]\ndestination:\n  use: dest-cosmos\n  config: {{ endpoint: \"{}\", key: \"{KEY}\", \
+             database: {}, container: {container}{more} }}\n  write_mode: append\n",
+            source.url(),
+            target.endpoint(),
+            target.name()
+        )
+    };
+    folder.refuses(&pipeline("", "", "a"), "column_refused", 4, &["decimals"]);
+    folder.refuses(
+        &pipeline(", decimals: text", "", "a"),
+        "value_not_exact",
+        4,
+        &["9007199254740993", "integers: text"],
+    );
+    folder.report(&pipeline(
+        ", decimals: text, integers: text, nulls: omit",
+        "",
+        "b",
+    ));
+    let mut documents = documents(&target, "b");
+    documents.sort_by_key(|document| document["k"].to_string().len());
+    let without = |document: &Value| {
+        let fields = document.as_object().expect("an object").clone();
+        let own = fields
+            .into_iter()
+            .filter(|(name, _)| name != "id" && !name.starts_with('_'));
+        Value::Object(own.collect())
+    };
+    let found: Vec<Value> = documents.iter().map(without).collect();
+    assert_eq!(
+        found,
+        [
+            json!({ "k": "1", "d": "12.50", "j": { "a": [1.5, null] }, "f": 0.1 }),
+            json!({ "k": "9007199254740993" }),
+        ]
+    );
+}
+
+#[test]
+fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
+    let folder = Folder::new();
+    let pipeline = |config: &str| {
+        format!(
+            "version: 1\npipeline: p\nsource:\n  use: source-generate\n  config: {{ rows: 1, preset: narrow }}\n  \
+             streams: [rows]\ndestination:\n  use: dest-cosmos\n  config: {{ endpoint: \"http://127.0.0.1:1/\", {config} }}\n  write_mode: append\n"
+        )
+    };
+    let good = format!("key: \"{KEY}\", database: d");
+    for (config, code, parts) in [
+        (
+            "key: \"no key\", database: d".to_owned(),
+            "invalid_setting",
+            "Base64",
+        ),
+        (
+            format!("key: \"{KEY}\", database: a/b"),
+            "invalid_name",
+            "a/b",
+        ),
+        (
+            format!("{good}, requests_in_flight: 33"),
+            "invalid_setting",
+            "33",
+        ),
+        (
+            format!("{good}, max_retries: 101"),
+            "invalid_setting",
+            "101",
+        ),
+        (
+            format!("{good}, partition_key: id"),
+            "invalid_partition_key",
+            "id",
+        ),
+        (
+            format!("{good}, container: _rapidbyte_checkpoint"),
+            "invalid_name",
+            "Rapidbyte",
+        ),
+    ] {
+        folder.refuses(&pipeline(&config), code, 2, &[parts]);
+    }
+}
+
+#[test]
+fn the_destination_keeps_the_contract() {
+    let Some(server) = cosmosdb::shared() else {
+        return;
+    };
+    let (folder, target) = (Folder::new(), server.database());
+    let config = json!({
+        "endpoint": target.endpoint(), "key": KEY, "database": target.name(),
+        "integers": "text", "decimals": "text",
+    });
+    let peer = json!({
+        "endpoint": target.endpoint(), "key": KEY, "database": target.name(),
+    });
+    let (config, peer) = (config.to_string(), peer.to_string());
+    let arguments = ["connector", "test", "dest-cosmos", "--config", &config];
+    let peer = ["--peer", "source-cosmos", "--peer-config", &peer];
+    let more = ["--output", "json"];
+    let ended = folder.rapidbyte(&[&arguments[..], &peer, &more].concat());
+    let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
+    let clauses = document["clauses"].as_array().expect("clauses").iter();
+    let failed = clauses.filter(|clause| clause["verdict"] != "pass");
+    let failed: Vec<&str> = failed.filter_map(|clause| clause["id"].as_str()).collect();
+    // Cosmos DB has no transaction over partitions, and no other name for a container.
+    assert_eq!(failed, ["staged"], "{document:#}");
+}
