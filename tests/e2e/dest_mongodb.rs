@@ -488,6 +488,25 @@ fn a_replay_that_is_killed_anywhere_is_made_good_by_the_next() {
 }
 
 #[test]
+fn rows_of_a_replay_that_died_are_deleted_also_when_the_next_one_dies_before_it_does_so() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let kept = Kept::new(server);
+    for point in [
+        "dest-mongodb.flushed",
+        "dest-mongodb.replay_held",
+        "dest-mongodb.replay_held",
+    ] {
+        let ended = kept.replay(&format!("{point}=kill"));
+        assert_eq!(ended.code, None, "{point}: {}", ended.stderr);
+    }
+    kept.replay("");
+    assert_eq!(kept.rows(), [pair(2, "b"), pair(3, "a"), pair(4, "c")]);
+    kept.lists(&[LEFT, UNREADABLE]);
+}
+
+#[test]
 fn a_key_becomes_the_id_and_rows_with_it_are_replaced() {
     let Some(server) = mongodb::shared() else {
         return;
