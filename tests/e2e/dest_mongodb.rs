@@ -127,7 +127,7 @@ impl Copied {
     }
 }
 
-fn client(target: &MongoDatabase<'_>) -> Client {
+pub fn client(target: &MongoDatabase<'_>) -> Client {
     let settings = Settings::from_url(&target.url()).expect("a URL");
     Client::connect(&settings).expect("a server")
 }
