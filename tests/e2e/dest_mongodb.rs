@@ -127,7 +127,7 @@ impl Copied {
     }
 }
 
-fn client(target: &MongoDatabase<'_>) -> Client {
+pub fn client(target: &MongoDatabase<'_>) -> Client {
     let settings = Settings::from_url(&target.url()).expect("a URL");
     Client::connect(&settings).expect("a server")
 }
@@ -485,6 +485,25 @@ fn a_replay_that_is_killed_anywhere_is_made_good_by_the_next() {
         );
         kept.lists(&[LEFT, UNREADABLE]);
     }
+}
+
+#[test]
+fn rows_of_a_replay_that_died_are_deleted_also_when_the_next_one_dies_before_it_does_so() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let kept = Kept::new(server);
+    for point in [
+        "dest-mongodb.flushed",
+        "dest-mongodb.replay_held",
+        "dest-mongodb.replay_held",
+    ] {
+        let ended = kept.replay(&format!("{point}=kill"));
+        assert_eq!(ended.code, None, "{point}: {}", ended.stderr);
+    }
+    kept.replay("");
+    assert_eq!(kept.rows(), [pair(2, "b"), pair(3, "a"), pair(4, "c")]);
+    kept.lists(&[LEFT, UNREADABLE]);
 }
 
 #[test]

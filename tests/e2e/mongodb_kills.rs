@@ -3,11 +3,11 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use rapidbyte_mongo_client::bson::{Document, Value as Bson};
+use rapidbyte_mongo_client::bson::{Builder, Document, Value as Bson};
 use rapidbyte_testkit::mongodb;
 use rapidbyte_testkit::numbers::Numbers;
 
-use crate::dest_mongodb::{Copied, SCENARIOS, Scenario, each, find};
+use crate::dest_mongodb::{Copied, SCENARIOS, Scenario, client, each, find};
 
 /// Kills in each test; `RAPIDBYTE_KILLS` for a longer run.
 const KILLS: usize = 8;
@@ -97,13 +97,13 @@ fn runs_that_are_killed_at_random_leave_every_document_once() {
         copied
             .folder
             .write("p.yaml", copied.pipeline(scenario, None));
-        add_rows(&copied, "2026-01-15", 2_000, 10_000);
+        add_rows(&copied, "2026-01-15", 2_000, 6_000);
         // The first run, of a table that is not there, is killed in one scenario of four.
         let is_second = !scenario.change.is_empty();
         let begun = Instant::now();
         if is_second {
             copied.runs();
-            add_rows(&copied, "2026-03-01", 10_000, 18_000);
+            add_rows(&copied, "2026-03-01", 10_000, 14_000);
             copied.change(scenario);
         } else {
             let ended = copied.folder.rapidbyte(&["check", "p.yaml"]);
@@ -137,6 +137,11 @@ fn runs_that_are_killed_at_random_leave_every_document_once() {
         }
         let about = format!("{}, round {rounds}, {killed} kills", scenario.write);
         copied.has_every_row_once(scenario, &about);
+        // The server has all databases in memory.
+        let mut drop = Builder::new();
+        drop.int32("dropDatabase", 1);
+        let dropped = client(&copied.target).command(copied.target.name(), drop);
+        dropped.expect("an answer");
     }
     println!("mongodb: {rounds} rounds, {killed} kills");
 }

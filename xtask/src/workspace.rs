@@ -11,8 +11,9 @@ pub const TARGET: &str = "wasm32-wasip2";
 /// The package of the benchmarks.
 pub const BENCH: &str = "rapidbyte-bench";
 /// Packages whose tests no other test run needs: the benchmarks, and replacements for our crates under fuzzing.
-const WITHOUT_TESTS: [&str; 4] = [
+const WITHOUT_TESTS: [&str; 5] = [
     BENCH,
+    "rapidbyte-fuzz-mongo-client",
     "rapidbyte-fuzz-pg-client",
     "rapidbyte-fuzz-runtime",
     "rapidbyte-fuzz-sdk",

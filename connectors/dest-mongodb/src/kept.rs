@@ -162,8 +162,8 @@ fn time_text(ms: i64) -> String {
 pub(crate) struct Visible {
     /// By the tags of streams.
     epochs: BTreeMap<Tag, Epochs>,
-    /// A replay that is not committed.
-    replay: Option<Tag>,
+    /// Replays that are not committed.
+    replays: HashSet<Tag>,
     /// The rejects that a replay has removed, as far as the server still has them.
     removed: HashSet<Vec<u8>>,
 }
@@ -171,13 +171,13 @@ pub(crate) struct Visible {
 impl Visible {
     pub fn new(
         epochs: BTreeMap<Tag, Epochs>,
-        replay: Option<Tag>,
+        replays: HashSet<Tag>,
         removed: impl IntoIterator<Item = Vec<u8>>,
     ) -> Self {
         let removed = removed.into_iter().collect();
         Self {
             epochs,
-            replay,
+            replays,
             removed,
         }
     }
@@ -191,7 +191,7 @@ impl Visible {
         };
         let (tag, epoch, number) = ids::parts(&id);
         match self.epochs.get(&tag) {
-            _ if self.replay == Some(tag) => false,
+            _ if self.replays.contains(&tag) => false,
             Some(epochs) => epochs.has(epoch, number),
             None => true,
         }
@@ -292,7 +292,11 @@ mod tests {
         let (tag, other) = (*b"aaaaaaaa", *b"bbbbbbbb");
         let epochs = Epochs::default().with(2, 3, false);
         let removed = [ids::id(tag, 2, 1).unwrap().to_vec()];
-        let visible = Visible::new(BTreeMap::from([(tag, epochs)]), Some(other), removed);
+        let visible = Visible::new(
+            BTreeMap::from([(tag, epochs)]),
+            HashSet::from([other]),
+            removed,
+        );
         for (tag, epoch, number, expected) in [
             (tag, 2, 0, true),
             (tag, 2, 1, false),

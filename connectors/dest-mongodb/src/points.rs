@@ -2,7 +2,7 @@
 //! tests end the process there ([`rapidbyte_sdk::log::failpoint`]).
 
 /// Every name that is reached in this connector.
-pub const POINTS: [&str; 19] = [
+pub const POINTS: [&str; 20] = [
     // A run asks how far a stream is. It changes nothing.
     "dest-mongodb.asked",
     // Nothing of the fence is sent yet.
@@ -33,6 +33,8 @@ pub const POINTS: [&str; 19] = [
     "dest-mongodb.settling",
     // It is known what became of it.
     "dest-mongodb.settled",
+    // A replay has taken the right to commit, and what older ones have left is still there.
+    "dest-mongodb.replay_held",
     // A replay has taken the right to commit, and what an older one has left is deleted.
     "dest-mongodb.replay_claimed",
     // A replay is about to be committed.

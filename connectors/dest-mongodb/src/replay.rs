@@ -1,8 +1,9 @@
 //! Replays of rejects: a load that removes the rejects that it replays.
 //!
 //! One document for each pipeline and collection of rejects says which replay may commit. A replay that begins takes it
-//! over, and deletes the rows of a replay that died. The commit is one change of this document, which names the rejects
-//! to remove; removing them afterwards can be repeated by anybody.
+//! over, and in the same change writes down the replay that it overtakes. It then deletes the rows of every replay that was
+//! overtaken: one that died, and one that still writes. The commit is one change of this document, which names the rejects
+//! to remove; any later replay can repeat the removal.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +19,10 @@ use crate::kept::{Kept, Place, Visible};
 use crate::ledger::{self, modified, refuse_unconcerned};
 use crate::leftovers::delete_ranges;
 
-/// Two replays that make the document at the same moment: one of them tries again.
-const MAX_TRIES: usize = 3;
+/// Two replays that take the right at the same moment: one of them tries again.
+const MAX_TRIES: usize = 10;
+/// Replays whose rows may still be there. A replay that was overtaken so many replays ago does not write any more.
+const MAX_OVERTAKEN: i32 = 32;
 const DUPLICATE: i32 = 11000;
 /// `_id`s in one command.
 const MANY: usize = 10_000;
@@ -37,6 +40,8 @@ pub(crate) fn missing(why: &str) -> Error {
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
     key: Key,
+    /// The collection that the load writes to.
+    collection: String,
     pub tag: Tag,
     pub places: Vec<Place>,
     /// A commit was sent, and nobody knows whether it happened: then nothing of it may be undone.
@@ -57,6 +62,15 @@ struct Found {
     collection: Option<String>,
     /// The rejects that a committed replay removes.
     removing: Vec<Vec<u8>>,
+    /// Replays that never commit, and the collections that they write to.
+    overtaken: Vec<(Tag, String)>,
+}
+
+/// The replay that must hold the right for a change.
+#[derive(Debug, Clone, Copy)]
+enum Holder {
+    Nobody,
+    Replay(Tag),
 }
 
 impl Key {
@@ -74,12 +88,13 @@ impl Key {
         found.map_err(Error::internal)?.map(read).transpose()
     }
 
-    /// Changes the document if `holder` holds it, or whoever holds it. The document before. `None`: there was none.
+    /// Changes the document if `holder` holds it, and returns it as it was before. `None`: another replay holds it, or the
+    /// document did not exist; it does then if nobody should hold it.
     fn change(
         &self,
         client: &mut Client,
         settings: &Settings,
-        holder: Option<Tag>,
+        holder: Holder,
         update: impl Fn(&mut Builder),
     ) -> Result<Option<Found>> {
         let mut command = Builder::new();
@@ -87,14 +102,18 @@ impl Key {
             .string("findAndModify", &settings.checkpoint_collection)
             .open_document("query");
         self.add_to(&mut command);
-        if let Some(holder) = holder {
-            command.binary("holder", &holder);
-        }
+        match holder {
+            Holder::Replay(tag) => command.binary("holder", &tag),
+            Holder::Nobody => command
+                .open_document("holder")
+                .boolean("$exists", false)
+                .close(),
+        };
         command.close().open_document("update");
         update(&mut command);
         command
             .close()
-            .boolean("upsert", holder.is_none())
+            .boolean("upsert", matches!(holder, Holder::Nobody))
             .boolean("new", false);
         settings.add_write_concern(&mut command);
         let reply = client.command(&settings.database, command)?;
@@ -118,6 +137,19 @@ fn read(document: Document<'_>) -> Result<Found> {
             }
         }
     }
+    if let Some(Value::Array(replays)) = document.get("overtaken").map_err(Error::internal)? {
+        for element in replays.elements() {
+            let (_, Value::Document(replay)) = element.map_err(Error::internal)? else {
+                continue;
+            };
+            let (tag, of) = (replay.get("tag"), replay.get("collection"));
+            if let (Ok(Some(Value::Binary { bytes, .. })), Ok(Some(Value::String(of)))) = (tag, of)
+                && let Ok(tag) = Tag::try_from(bytes)
+            {
+                found.overtaken.push((tag, of.to_owned()));
+            }
+        }
+    }
     Ok(found)
 }
 
@@ -137,7 +169,9 @@ pub(crate) fn visible(
         .into_iter()
         .map(|found| (found.tag, found.reject_epochs))
         .collect();
-    Ok(Visible::new(checkpoints, replay.holder, replay.removing))
+    let uncommitted = replay.overtaken.into_iter().map(|(tag, _)| tag);
+    let uncommitted = uncommitted.chain(replay.holder).collect();
+    Ok(Visible::new(checkpoints, uncommitted, replay.removing))
 }
 
 impl Claim {
@@ -162,16 +196,18 @@ impl Claim {
                 pipeline: pipeline.to_owned(),
                 to: rejects.to.clone(),
             },
+            collection: collection.to_owned(),
             tag: ids::tag()?,
             places: places.collect::<Result<Vec<_>>>()?,
             is_unsettled: false,
         };
-        let older = claim.hold(client, settings, collection)?;
+        let older = claim.hold(client, settings)?;
+        failpoint("dest-mongodb.replay_held")?;
         // A replay that was committed, and died before it had removed its rejects.
         claim.remove(client, settings, &older.removing)?;
-        if let (Some(tag), Some(of)) = (older.holder, &older.collection) {
+        for (tag, of) in older.overtaken {
             let range = [(ids::id(tag, 0, 0)?, ids::id(tag, 1, 0)?)];
-            delete_ranges(client, settings, of, &range)?;
+            delete_ranges(client, settings, &of, &range)?;
             delete_ranges(client, settings, &rejects.to, &range)?;
         }
         failpoint("dest-mongodb.replay_claimed")?;
@@ -179,18 +215,33 @@ impl Claim {
         Ok(Some(claim))
     }
 
-    fn hold(&self, client: &mut Client, settings: &Settings, collection: &str) -> Result<Found> {
-        for attempt in 1..=MAX_TRIES {
-            let held = self.key.change(client, settings, None, |update| {
+    /// Takes the right over. The document before, with the replay that was overtaken.
+    fn hold(&self, client: &mut Client, settings: &Settings) -> Result<Found> {
+        for _ in 0..MAX_TRIES {
+            let found = self.key.look(client, settings)?.unwrap_or_default();
+            // Another change with this holder is its commit, or that it gives the right up: both end the holding.
+            let overtaken = found.holder.zip(found.collection);
+            let holder = found.holder.map_or(Holder::Nobody, Holder::Replay);
+            let held = self.key.change(client, settings, holder, |update| {
                 update
                     .open_document("$set")
                     .binary("holder", &self.tag)
-                    .string("collection", collection)
+                    .string("collection", &self.collection)
                     .close();
+                if let Some((tag, of)) = &overtaken {
+                    add_overtaken(update, tag, of);
+                }
             });
-            match held {
-                Err(error) if number_of(&error) == Some(DUPLICATE) && attempt < MAX_TRIES => {}
-                held => return Ok(held?.unwrap_or_default()),
+            match (held, holder) {
+                // Another replay has taken it.
+                (Ok(None), Holder::Replay(_)) => {}
+                (Err(error), _) if number_of(&error) == Some(DUPLICATE) => {}
+                (Err(error), _) => return Err(error),
+                (Ok(before), _) => {
+                    let mut held = before.unwrap_or_default();
+                    held.overtaken.extend(overtaken);
+                    return Ok(held);
+                }
             }
         }
         Err(Error::internal("a claim that ends without an answer"))
@@ -247,7 +298,8 @@ impl Claim {
         failpoint("dest-mongodb.replay_committing")?;
         let removing: Vec<Vec<u8>> = self.places.iter().map(|place| place.id.clone()).collect();
         self.is_unsettled = true;
-        let changed = self.key.change(client, settings, Some(self.tag), |update| {
+        let holder = Holder::Replay(self.tag);
+        let changed = self.key.change(client, settings, holder, |update| {
             update.open_document("$set").open_array("removing");
             for (at, id) in removing.iter().enumerate() {
                 update.binary(&at.to_string(), id);
@@ -277,9 +329,11 @@ impl Claim {
         error: Error,
     ) -> Result<Client> {
         let mut client = settings.connect()?;
-        let given_up = self
-            .key
-            .change(&mut client, settings, Some(self.tag), unset_holder)?;
+        let holder = Holder::Replay(self.tag);
+        let given_up = self.key.change(&mut client, settings, holder, |update| {
+            unset_holder(update);
+            add_overtaken(update, &self.tag, &self.collection);
+        })?;
         if given_up.is_some() {
             self.is_unsettled = false;
             return Err(error);
@@ -332,6 +386,22 @@ impl Claim {
         settings.add_write_concern(&mut unset);
         client.command(&settings.database, unset).map(|_| ())
     }
+}
+
+/// Writes down a replay that never commits.
+fn add_overtaken(update: &mut Builder, tag: &Tag, collection: &str) {
+    update
+        .open_document("$push")
+        .open_document("overtaken")
+        .open_array("$each")
+        .open_document("0")
+        .binary("tag", tag)
+        .string("collection", collection)
+        .close()
+        .close()
+        .int32("$slice", -MAX_OVERTAKEN)
+        .close()
+        .close();
 }
 
 fn unset_holder(update: &mut Builder) {
