@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use arrow_array::{Array as _, ArrayRef};
 use rapidbyte_cosmos::{Container, MAX_DOCUMENT_BYTES, Operation, SYSTEM_FIELDS, check_id};
-use rapidbyte_formats::{DocumentOptions, Documents, FormatError, Owner, Texts, write_string};
+use rapidbyte_formats::{
+    DocumentOptions, Documents, FormatError, KeyTexts, Owner, Texts, shortest_number, write_string,
+};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::{is_json, type_name};
 
@@ -40,6 +42,8 @@ pub(crate) struct Layout {
     container: Container,
     /// The value of the field [`MARK`].
     mark: Option<String>,
+    /// Columns of numbers as text.
+    numbers: Vec<usize>,
 }
 
 /// The contract's error for an error of the formats.
@@ -101,6 +105,15 @@ impl IdOf {
 /// Types without a text that says which value it is.
 fn refuse(field: &Field) -> Result<()> {
     use DataType::*;
+    if let KeyTexts::Several(name) = KeyTexts::of(field) {
+        let text = format!(
+            "the column {:?} is {name} in the source, whose equal values may have different texts",
+            field.name()
+        );
+        return Err(Error::schema("key_refused", text)
+            .hint("choose another key, or cast the column in a `query`")
+            .in_column(field.name()));
+    }
     let is_key = match field.data_type() {
         Boolean | Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 => true,
         Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..) => true,
@@ -180,7 +193,9 @@ impl Layout {
         }
         let deleted = target.deleted_field.as_ref();
         let deleted = deleted.map(|name| schema.index_of(name)).transpose()?;
+        let is_number = |place: &usize| KeyTexts::of(schema.field(*place)) == KeyTexts::Numbers;
         Ok(Self {
+            numbers: (0..schema.fields().len()).filter(is_number).collect(),
             id_of,
             schema: schema.clone(),
             options,
@@ -313,12 +328,16 @@ impl Rows {
             let mut text = Vec::new();
             texts.write(row, &mut text).map_err(convert)?;
             let text = String::from_utf8(text).map_err(Error::internal)?;
+            let text = match self.layout.numbers.contains(column) {
+                true => shortest_number(&text),
+                false => &text,
+            };
             if place > 0 {
                 id.push(SEPARATOR);
             }
             match layout.id_of {
-                IdOf::Column(_) => id.push_str(&text),
-                _ => push_part(&text, &mut id),
+                IdOf::Column(_) => id.push_str(text),
+                _ => push_part(text, &mut id),
             }
         }
         check_id(&id).map_err(|error| match columns {

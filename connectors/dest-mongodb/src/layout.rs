@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::{Array as _, ArrayRef, StringArray};
 use rapidbyte_bson::Kind;
+use rapidbyte_formats::{KeyTexts, shortest_number};
 use rapidbyte_mongo::form::{self, ID, Native};
 use rapidbyte_mongo::{EncodeOptions, Encoder, MongoError, Nulls, Owner, Rows};
 use rapidbyte_sdk::prelude::*;
@@ -107,56 +108,26 @@ fn refuse(field: &Field) -> Result<()> {
     }
 }
 
-/// The key of a field's metadata with the column of PostgreSQL that it is, as JSON.
-const POSTGRESQL: &str = "rapidbyte.postgresql";
-/// Types of PostgreSQL whose equal values may have different texts here.
-const EQUAL_TEXTS: [&str; 5] = ["interval", "citext", "jsonb", "numrange", "nummultirange"];
-/// Such a type, of which each value has a shortest text.
-const NUMERIC: &str = "numeric";
-
-/// The name of the type of PostgreSQL whose values a column has, without its domains, and whether it is composite. `None`
-/// for a type whose values do not become text.
-fn text_of(field: &Field) -> Option<(String, bool)> {
-    if !matches!(field.data_type(), DataType::Utf8 | DataType::Interval(_)) {
-        return None;
-    }
-    let column = field.metadata().get(POSTGRESQL)?;
-    let column: serde_json::Value = serde_json::from_str(column).ok()?;
-    let mut ty = &column["type"];
-    while ty["kind"] == "domain" {
-        ty = &ty["base"];
-    }
-    let is_composite = ty["kind"] == "composite";
-    Some((ty["name"].as_str()?.to_owned(), is_composite))
-}
-
 /// Texts of equal keys that differ would become two documents.
 fn refuse_text(field: &Field) -> Result<()> {
-    match text_of(field) {
-        Some((name, is_composite)) if is_composite || EQUAL_TEXTS.contains(&name.as_str()) => {
-            let text = format!(
-                "the column {:?} is {name} in the source, whose equal values may have different texts",
-                field.name()
-            );
-            Err(Error::schema("key_refused", text)
-                .hint("choose another key, or cast the column in a `query`")
-                .in_column(field.name()))
-        }
-        _ => Ok(()),
-    }
+    let KeyTexts::Several(name) = KeyTexts::of(field) else {
+        return Ok(());
+    };
+    let text = format!(
+        "the column {:?} is {name} in the source, whose equal values may have different texts",
+        field.name()
+    );
+    Err(Error::schema("key_refused", text)
+        .hint("choose another key, or cast the column in a `query`")
+        .in_column(field.name()))
 }
 
-/// The shortest text of each number: 1.0 and 1.00 are one key.
+/// The shortest text of each number.
 fn shortest(numbers: &ArrayRef) -> ArrayRef {
     let Some(texts) = numbers.as_any().downcast_ref::<StringArray>() else {
         return numbers.clone();
     };
-    let shortest = texts.iter().map(|text| {
-        text.map(|text| match text.contains('.') {
-            true => text.trim_end_matches('0').trim_end_matches('.'),
-            false => text,
-        })
-    });
+    let shortest = texts.iter().map(|text| text.map(shortest_number));
     Arc::new(shortest.collect::<StringArray>())
 }
 
@@ -207,7 +178,7 @@ impl Layout {
                 .collect(),
             numeric: id_columns
                 .iter()
-                .map(|place| text_of(schema.field(*place)).is_some_and(|(name, _)| name == NUMERIC))
+                .map(|place| KeyTexts::of(schema.field(*place)) == KeyTexts::Numbers)
                 .collect(),
             id_of,
             id,
