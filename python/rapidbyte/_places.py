@@ -13,6 +13,8 @@ from ._errors import ConfigError
 _POSTGRES = ("postgres://", "postgresql://")
 #: The connector refuses the second by name.
 _MONGODB = ("mongodb://", "mongodb+srv://")
+#: A connection string of Azure Cosmos DB, as its portal shows it.
+_COSMOS = re.compile(r"\s*AccountEndpoint\s*=", re.IGNORECASE)
 #: A URL may have a password, so that it is a variable and no part of the document.
 _URL = {"url": "${RAPIDBYTE_URL}"}
 
@@ -37,6 +39,30 @@ def is_mongodb(place: str | os.PathLike[str]) -> bool:
     return os.fspath(place).startswith(_MONGODB)
 
 
+def _is_cosmos(place: str | os.PathLike[str]) -> bool:
+    return _COSMOS.match(os.fspath(place)) is not None
+
+
+def _account(text: str, config: Mapping[str, Any] | None) -> tuple[dict[str, Any], str]:
+    """The keys of the connector that a connection string sets, and the key of the account."""
+    hint = "write AccountEndpoint=https://ACCOUNT.documents.azure.com:443/;AccountKey=KEY;"
+    values = {}
+    for part in filter(None, map(str.strip, text.split(";"))):
+        name, _, value = part.partition("=")
+        values[name.strip().lower()] = value.strip()
+    endpoint, key = values.pop("accountendpoint", ""), values.pop("accountkey", "")
+    if not endpoint or not key:
+        raise ConfigError("the connection string needs AccountEndpoint and AccountKey", code="invalid_place", hint=hint)
+    for name in values:
+        raise ConfigError(f"the connection string has {name!r}, which is not known", code="invalid_place", hint=hint)
+    if "database" not in (config or {}):
+        raise ConfigError(
+            "Azure Cosmos DB needs the name of a database", code="no_database", hint='write config={"database": "shop"}'
+        )
+    # A key is a variable and no part of the document.
+    return {"endpoint": literal(endpoint), "key": "${RAPIDBYTE_URL}"}, key
+
+
 def target(to: str | os.PathLike[str], table: str | None, config: Mapping[str, Any] | None) -> Place:
     """The place that rows go to."""
     text = os.fspath(to)
@@ -50,6 +76,11 @@ def target(to: str | os.PathLike[str], table: str | None, config: Mapping[str, A
             # A name with a schema loses it otherwise.
             url["collection"] = literal(table)
         return _place("dest-mongodb", url, config, table, text)
+    if _is_cosmos(to):
+        if not table:
+            raise ConfigError("a database needs table=", code="no_table", hint='name it, such as table="users"')
+        made, key = _account(text, config)
+        return _place("dest-cosmos", {**made, "container": literal(table)}, config, table, key)
     _refuse_other_url(text)
     if table:
         raise ConfigError("a file takes no table=", code="invalid_argument", hint="leave it out")
@@ -75,6 +106,15 @@ def origin(
         # Other collections are not sampled then.
         made = {**_URL, "collections": [literal(table)]}
         return _place("source-mongodb", made, config, literal(table), text)
+    if _is_cosmos(source):
+        if not table:
+            raise ConfigError("a database needs table=", code="no_table", hint='name it, such as table="users"')
+        _refuse_pattern(table, "rename the container, or read all of them with rapidbyte.run")
+        made, key = _account(text, config)
+        if query is None:
+            return _place("source-cosmos", made, config, literal(table), key)
+        made["streams"] = {"query": {"container": literal(table), "query": literal(query)}}
+        return _place("source-cosmos", made, config, "query", key)
     if text.startswith(_POSTGRES):
         if (table is None) == (query is None):
             raise ConfigError("a database needs either table= or query=", code="no_table")
@@ -125,5 +165,5 @@ def _refuse_other_url(text: str) -> None:
         raise ConfigError(
             f"{scheme[0].lstrip()}… is neither a URL of PostgreSQL or MongoDB nor the path of a file",
             code="unknown_place",
-            hint="write postgres://… or mongodb://…; for other connectors, write a pipeline and call rapidbyte.run",
+            hint="write postgres://…, mongodb://… or the connection string of Azure Cosmos DB; for other connectors, write a pipeline and call rapidbyte.run",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import json
 import os
 import pathlib
 import shutil
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import tempfile
 import unittest
+import urllib.request
 from typing import Any
 
 
@@ -131,6 +133,54 @@ class MongoServer:
     def url(self, database: str) -> str:
         """The address of a database."""
         return f"mongodb://127.0.0.1:{self.port}/{database}"
+
+    def _stop(self) -> None:
+        # It keeps nothing.
+        self.process.kill()
+        self.process.communicate()
+
+
+class CosmosServer:
+    """cosmosdb-server, which keeps documents in memory. It ends with this process, whose pipe it reads."""
+
+    #: Any will do.
+    KEY = "YSBrZXkgdGhhdCBvbmx5IHRlc3RzIGtub3c="
+    _started: CosmosServer | None = None
+
+    @classmethod
+    def get(cls) -> CosmosServer:
+        """The server of the whole run of the tests."""
+        if cls._started is None:
+            cls._started = cls()
+        return cls._started
+
+    def __init__(self) -> None:
+        if not os.environ.get("RAPIDBYTE_COSMOSDB"):
+            raise unittest.SkipTest("RAPIDBYTE_COSMOSDB names no cosmosdb-server: cargo xtask test --with cosmos")
+        folder = os.environ.get("RAPIDBYTE_NODE_BIN")
+        node = os.path.join(folder, "node") if folder else "node"
+        script = pathlib.Path(__file__).parents[2] / "crates/testkit/cosmosdb/server.js"
+        # It ends when its input does: when this object is gone, or this process.
+        self.process = subprocess.Popen(
+            [node, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        if not line.startswith("PORT "):
+            raise RuntimeError(f"cosmosdb-server does not say its port: {line!r}")
+        self.port = int(line.split()[1])
+        atexit.register(self._stop)
+
+    def account(self) -> str:
+        """The connection string."""
+        return f"AccountEndpoint=http://127.0.0.1:{self.port}/;AccountKey={self.KEY};"
+
+    def make(self, database: str) -> None:
+        """Make a database."""
+        body = json.dumps({"id": database}).encode()
+        address = f"http://127.0.0.1:{self.port}/dbs"
+        with urllib.request.urlopen(urllib.request.Request(address, body, method="POST")) as answer:
+            answer.read()
 
     def _stop(self) -> None:
         # It keeps nothing.

@@ -11,7 +11,7 @@ import unittest
 
 import rapidbyte as rb
 
-from support import Folder, MongoServer, Server, package
+from support import CosmosServer, Folder, MongoServer, Server, package
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -28,6 +28,13 @@ class Documents(Folder):
         except unittest.SkipTest as reason:
             print(f"SKIPPED: the example with MongoDB: {reason}", file=sys.stderr)
             blocks = [block for block in blocks if "mongodb" not in block]
+        try:
+            server = CosmosServer.get()
+            server.make("shop")
+            names["cosmos"] = server.account()
+        except unittest.SkipTest as reason:
+            print(f"SKIPPED: the example with Azure Cosmos DB: {reason}", file=sys.stderr)
+            blocks = [block for block in blocks if "cosmos" not in block]
         told = io.StringIO()
         with contextlib.redirect_stdout(told):
             for block in blocks:
