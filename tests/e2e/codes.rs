@@ -52,8 +52,9 @@ const TEMPLATES: [&str; 10] = [
 ];
 
 /// The files of the Python package that make errors.
-const PACKAGE: [&str; 2] = [
+const PACKAGE: [&str; 3] = [
     "python/rapidbyte/__init__.py",
+    "python/rapidbyte/_places.py",
     "python/rapidbyte/_schema.py",
 ];
 

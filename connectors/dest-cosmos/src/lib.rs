@@ -97,7 +97,11 @@ impl Destination for Cosmos {
         match &found {
             Some(found) => ensure_partition_key(&settings, found)
                 .map_err(|error| error.in_stream(&target.stream))?,
-            None => server.client.find_database()?,
+            None => {
+                server.client.find_database()?;
+                plan::ensure_partition_column(&schema, &settings)
+                    .map_err(|error| error.in_stream(&target.stream))?;
+            }
         }
         let mut notes = plan::notes(target, &settings, &id_of, found.as_ref());
         if let Some(to) = rejects {

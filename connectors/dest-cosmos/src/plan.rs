@@ -16,7 +16,11 @@ pub(crate) fn columns(schema: &Schema, settings: &Settings, id_of: &IdOf) -> Vec
             false => refusal(field, allows_decimals),
         };
         let (target_type, fit, note) = match refused {
-            Some(error) => (String::new(), Fit::Refused, Some(error.message)),
+            Some(error) => {
+                let hint = error.hint.map(|hint| format!(": {hint}"));
+                let note = error.message + &hint.unwrap_or_default();
+                (String::new(), Fit::Refused, Some(note))
+            }
             None if *id_of == IdOf::Column(place) => {
                 let note = "the id of a document is a string";
                 ("string".to_owned(), Fit::Exact, Some(note.to_owned()))
@@ -70,6 +74,21 @@ fn fit(field: &Field, settings: &Settings) -> (&'static str, Fit, Option<&'stati
     }
 }
 
+/// A new container keeps its partition key for ever. Errors: `partition_key_missing` if no column has its values.
+pub(crate) fn ensure_partition_column(schema: &Schema, settings: &Settings) -> Result<()> {
+    let Some(key) = &settings.partition_key else {
+        return Ok(());
+    };
+    let column = key.path().first().map_or("", String::as_str);
+    if column == ID || schema.index_of(column).is_ok() {
+        return Ok(());
+    }
+    let text = format!("the stream has no column {column:?}, which the partition key {key} needs");
+    Err(Error::schema("partition_key_missing", text)
+        .hint("name a column of the stream: Azure cannot change the partition key of a container later")
+        .at("config.partition_key"))
+}
+
 /// The notes of a plan.
 pub(crate) fn notes(
     target: &Target,
@@ -97,23 +116,32 @@ pub(crate) fn notes(
             }
         }
     }
-    match found {
-        None => notes.push(match &settings.partition_key {
-            Some(key) => format!("the container gets the partition key {key}"),
-            None => format!("the container gets the partition key /{ID}"),
-        }),
+    let partition = match found {
+        None => {
+            let made = settings.partition_key.clone();
+            let text = made.as_ref().map_or(format!("/{ID}"), ToString::to_string);
+            notes.push(format!("the container gets the partition key {text}"));
+            made
+        }
         Some(found) => {
-            let column = found.partition.path().first().map_or("", String::as_str);
-            let is_key = column == ID || target.primary_key.iter().any(|key| key == column);
-            if *id_of != IdOf::Made && !is_key {
-                notes.push(format!(
-                    "an id is unique in its partition only: a row whose {} changes becomes a second document",
-                    found.partition
-                ));
-            }
             if found.has_ttl {
                 notes.push("documents of the container end by themselves (defaultTtl)".to_owned());
             }
+            Some(found.partition.clone())
+        }
+    };
+    if let Some(partition) = partition {
+        let column = partition.path().first().map_or("", String::as_str);
+        let is_key = column == ID || target.primary_key.iter().any(|key| key == column);
+        if *id_of != IdOf::Made && !is_key {
+            notes.push(format!(
+                "an id is unique in its partition only: a row whose {partition} changes becomes a second document"
+            ));
+        }
+        if column == ID {
+            notes.push(
+                "each document is a partition of its own, so no batch has several".to_owned(),
+            );
         }
     }
     notes.push(format!(

@@ -69,7 +69,8 @@ impl Source for Cosmos {
         self.known.clear();
         let mut names: Vec<String> = self.settings.streams.keys().cloned().collect();
         for name in self.client().containers()? {
-            if !names.contains(&name) {
+            // dest-cosmos keeps its cursors beside the user's containers.
+            if !names.contains(&name) && !name.starts_with("_rapidbyte_") {
                 names.push(name);
             }
         }
@@ -165,13 +166,19 @@ impl Cosmos {
     }
 }
 
-/// The condition of a stream. Errors: `filter_refused`.
+/// The condition of a stream. Errors: `filter_refused`, `invalid_where`.
 fn filter_of<'a>(stream: &Settled, filter: Option<&'a str>) -> Result<Option<&'a str>> {
     match filter {
         Some(_) if stream.has_query => {
             let text = "the stream has a query of its own, to which no condition can be added";
             Err(Error::config("filter_refused", text)
                 .hint("put the condition into the query, and remove where:")
+                .in_stream(&stream.name))
+        }
+        Some(filter) if filter.trim_start().starts_with('{') => {
+            let text = "where: is a query document, which is a value and no condition here";
+            Err(Error::config("invalid_where", text)
+                .hint("write a condition in the language of Cosmos DB, such as c.total > 100")
                 .in_stream(&stream.name))
         }
         filter => Ok(filter),

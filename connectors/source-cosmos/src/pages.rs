@@ -97,7 +97,10 @@ pub(crate) fn push_line(value: &str, lines: &mut Vec<u8>) {
     lines.push(b'\n');
 }
 
-/// Appends a document without the fields that the server sets. What is not an object stays as it is.
+/// The field by which dest-cosmos tells the runs of a `replace` apart.
+const OF_DESTINATION: &str = "_rapidbyte";
+
+/// Appends a document without the fields that the server and dest-cosmos set. What is not an object stays as it is.
 fn push_own(document: &RawValue, lines: &mut Vec<u8>) -> serde_json::Result<()> {
     struct Own<'a>(&'a mut String);
     impl<'de> Visitor<'de> for Own<'_> {
@@ -107,7 +110,7 @@ fn push_own(document: &RawValue, lines: &mut Vec<u8>) -> serde_json::Result<()> 
         }
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<(), A::Error> {
             while let Some((key, value)) = map.next_entry::<Cow<'_, str>, &RawValue>()? {
-                if SYSTEM_FIELDS.contains(&key.as_ref()) {
+                if SYSTEM_FIELDS.contains(&key.as_ref()) || key == OF_DESTINATION {
                     continue;
                 }
                 if self.0.len() > 1 {

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::cmd::serve::Serve;
 
-/// Copies and syncs tables between PostgreSQL databases, files and HTTP APIs, with exact values, in bounded memory.
+/// Copies and syncs tables between databases, files and HTTP APIs, with exact values, in bounded memory.
 #[derive(Debug, Parser)]
 #[command(
     name = "rapidbyte",

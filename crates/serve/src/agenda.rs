@@ -31,6 +31,8 @@ pub struct Standing {
     is_due: bool,
     /// A thread has it.
     is_running: bool,
+    /// Callers of [`Agenda::hold`] that wait for it.
+    wanted: u32,
     /// Its run waits for jobs.
     rests: bool,
     /// What the store knows of the destination became wrong while it ran.
@@ -135,6 +137,21 @@ impl Agenda {
     pub fn hold(&mut self, key: &Key) -> bool {
         let standing = self.streams.entry(key.clone()).or_default();
         !std::mem::replace(&mut standing.is_running, true)
+    }
+
+    /// Somebody waits for the end of the stream's run, or does so no more.
+    pub fn want(&mut self, key: &Key, wants: bool) {
+        let standing = self.streams.entry(key.clone()).or_default();
+        standing.wanted = match wants {
+            true => standing.wanted + 1,
+            false => standing.wanted.saturating_sub(1),
+        };
+    }
+
+    /// Whether somebody waits for the end of the stream's run.
+    pub fn is_wanted(&self, key: &Key) -> bool {
+        let standing = self.streams.get(key);
+        standing.is_some_and(|standing| standing.wanted > 0)
     }
 
     /// A stream that was held may run again.

@@ -63,20 +63,27 @@ impl Shared {
     /// Keeps a stream from running, as soon as its run has ended.
     fn hold<'a>(&'a self, key: &'a Key) -> Result<Hold<'a>, Failure> {
         let until = Instant::now() + PATIENCE;
-        let idle = self.live().get(key).cloned();
-        if let Some(idle) = idle.filter(|live| live.idle_since().is_some()) {
-            idle.end();
+        self.agenda().want(key, true);
+        // A run that waits for jobs ends now.
+        if let Some(live) = self.live().get(key) {
+            live.wake();
         }
         let mut agenda = self.agenda();
-        while !agenda.hold(key) {
+        let mut is_held = agenda.hold(key);
+        while !is_held {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(running("a run has the job"));
+                break;
             }
             let waited = self.freed.wait_timeout(agenda, left);
             agenda = waited.unwrap_or_else(PoisonError::into_inner).0;
+            is_held = agenda.hold(key);
         }
-        Ok(Hold(self, key))
+        agenda.want(key, false);
+        match is_held {
+            true => Ok(Hold(self, key)),
+            false => Err(running("a run has the job")),
+        }
     }
 
     /// Fences all runs of a stream that is held, and returns the last job that the destination has, if its cursor tells.

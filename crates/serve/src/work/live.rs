@@ -304,6 +304,7 @@ impl Live {
             || self.work.has_ended()
             || may_be_taken && self.work.needs_a_thread()
             || is_idle && self.work.engine.is_memory_wanted()
+            || is_idle && self.work.agenda().is_wanted(&self.key)
             || !Arc::ptr_eq(&self.pipelines, &self.work.pipelines.all())
     }
 
