@@ -619,7 +619,7 @@ fn a_receiver_of_messages_is_trusted_by_a_file() {
         &[],
         &[&arguments[..], &["pipelines/copy.yaml"]].concat(),
     );
-    assert_eq!(wrong.code, Some(3), "{}", wrong.stderr);
+    assert_eq!(wrong.code, Some(2), "{}", wrong.stderr);
     assert!(wrong.stderr.contains("no certificate"), "{}", wrong.stderr);
 }
 

@@ -81,6 +81,13 @@ impl IdOf {
                     .hint("set primary_key: [id], or leave the column out with `columns:`"));
             }
             refuse(schema.field(column))?;
+            // An id that comes twice in one run would silently be one document.
+            if target.write_mode == WriteMode::Replace && target.primary_key.is_empty() {
+                let text = format!("replace needs a key that says that each row has another {ID}");
+                return Err(Error::schema("key_missing", text)
+                    .hint("set primary_key: [id] of the stream, or leave the column out with `columns:`")
+                    .in_column(ID));
+            }
             return Ok(Self::Column(column));
         }
         let places = target.primary_key.iter().map(|name| {

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use ureq::http::{Response, Uri};
@@ -325,6 +327,9 @@ pub(crate) fn authorities(file: &Path) -> Result<RootCerts, String> {
     let mut certificates = Vec::new();
     for item in parse_pem(&pem) {
         if let PemItem::Certificate(certificate) = item.map_err(|error| error.to_string())? {
+            let der = CertificateDer::from_slice(certificate.der());
+            let added = RootCertStore::empty().add(der);
+            added.map_err(|error| format!("a certificate cannot be used: {error}"))?;
             certificates.push(certificate);
         }
     }

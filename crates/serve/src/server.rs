@@ -121,6 +121,9 @@ pub enum ServeError {
     /// Another server has the folder.
     #[error("another server uses the folder {0}")]
     FolderInUse(PathBuf),
+    /// The file with the authorities of receivers cannot be used.
+    #[error("the certificates of receivers: {0}")]
+    Receivers(String),
     /// The system refused something.
     #[error("{0}: {1}")]
     System(&'static str, io::Error),
@@ -349,10 +352,7 @@ impl Server {
 fn run_settings(settings: &Settings, log: &Log) -> Result<RunSettings, ServeError> {
     let named = settings.notify_ca.as_deref();
     let authorities = named.map_or(Ok(RootCerts::WebPki), |file| {
-        authorities(file).map_err(|why| {
-            let why = io::Error::other(format!("{}: {why}", file.display()));
-            ServeError::System("cannot use the certificates of receivers", why)
-        })
+        authorities(file).map_err(|why| ServeError::Receivers(format!("{}: {why}", file.display())))
     })?;
     Ok(RunSettings {
         authorities,

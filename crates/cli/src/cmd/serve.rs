@@ -204,6 +204,8 @@ fn failure(error: ServeError) -> Failure {
         ServeError::System(..) => of(Class::Environment, "server_not_started").hint(
             "the message has the reason: free the address, or make the folder of --data writable",
         ),
+        ServeError::Receivers(_) => of(Class::Config, "invalid_argument")
+            .hint("name a file with certificates (PEM) by --notify-ca"),
         ServeError::Store(_) | ServeError::Runs(_) => of(Class::Environment, "store_failed")
             .hint("look at the disk; a store of a newer version needs the newer program"),
         ServeError::DeletesRows(_)
