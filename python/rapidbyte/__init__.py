@@ -342,8 +342,8 @@ def read(
 
     The result is an iterator of :class:`Batch`, and Arrow data: ``pyarrow.table(rb.read(…))``,
     ``polars.DataFrame(rb.read(…))``. ``source`` is a URL of PostgreSQL, with ``table`` or ``query``, a URL of MongoDB, with
-    ``table``, or the path of a file or of several (``*.parquet``). ``where`` is a condition in SQL, or for MongoDB a query
-    document: a dict, or its text. ``config`` has further keys of the connector.
+    ``table``, the connection string of an account of Azure Cosmos DB, with ``table`` and perhaps ``query``, or the path of a
+    file or of several (``*.parquet``). ``where`` is a condition in SQL, or for MongoDB a query document: a dict, or its text. ``config`` has further keys of the connector.
     """
     document, params = _extract(source, table, query, columns, where, config, settings)
     given = _made(document, params)
@@ -460,7 +460,8 @@ def _extract(
     """The pipeline that reads, and its variables."""
     place = _places.origin(source, table, query, config)
     stream: dict[str, Any] = {"name": place.stream}
-    if query is not None:
+    # A query of Cosmos DB is a setting of the connector.
+    if query is not None and place.use != "source-cosmos":
         stream["query"] = _places.literal(query)
     if columns is not None:
         stream["columns"] = [_places.literal(column) for column in _names(columns)]
