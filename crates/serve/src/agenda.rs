@@ -199,24 +199,22 @@ impl Agenda {
         while let Some(first) = self.later.first_entry().filter(|first| *first.key() <= now) {
             self.ready.extend(first.remove());
         }
-        let key = loop {
-            let Some(key) = self.ready.pop_front() else {
-                return Next::Wait(self.later.keys().next().copied());
-            };
+        while let Some(key) = self.ready.pop_front() {
             let standing = self.streams.entry(key.clone()).or_default();
-            if !standing.is_running {
-                break key;
+            standing.is_due = false;
+            if standing.is_running {
+                // Somebody holds it, and gives it back.
+                standing.is_due_again = true;
+                continue;
             }
-            // Somebody holds it, and gives it back.
-            (standing.is_due, standing.is_due_again) = (false, true);
-        };
-        let standing = self.streams.entry(key.clone()).or_default();
-        (standing.is_due, standing.is_running) = (false, true);
-        (standing.rests, standing.is_distrusted) = (false, false);
-        standing.again_at = None;
-        let is_reconciled = standing.is_reconciled;
-        self.running += 1;
-        Next::Stream(key, is_reconciled)
+            standing.is_running = true;
+            (standing.rests, standing.is_distrusted) = (false, false);
+            standing.again_at = None;
+            let is_reconciled = standing.is_reconciled;
+            self.running += 1;
+            return Next::Stream(key, is_reconciled);
+        }
+        Next::Wait(self.later.keys().next().copied())
     }
 
     /// A run of a stream has committed.

@@ -8,10 +8,10 @@ use crate::queue::{READER, SCHEMA};
 use crate::store::Pending;
 
 /// The code of a run with more rejects than the pipeline allows.
-pub(super) const TOO_MANY_REJECTS: &str = "too_many_rejects";
+const TOO_MANY_REJECTS: &str = "too_many_rejects";
 
 /// The digits of a job's id in the name of its file: names are in the order of the ids.
-pub(super) const ID_DIGITS: usize = 20;
+const ID_DIGITS: usize = 20;
 
 pub(super) fn file_name(job: &Pending) -> String {
     let ending = match job.encoding.as_deref() {
@@ -31,7 +31,7 @@ pub(super) const OF_TARGET: [&str; 4] = [
 ];
 
 /// A name that the destination cannot give to a column of a new table.
-pub(super) const INVALID_NAME: &str = "invalid_name";
+const INVALID_NAME: &str = "invalid_name";
 
 /// Whether the bodies are to blame, and not the pipeline file, the destination or the way to it: the reader cannot read
 /// them, they have too many rejects, the destination refuses their rows while it writes or commits them, or it refuses the
@@ -70,7 +70,7 @@ pub(super) fn blamed(jobs: &[&Pending], failure: &Failure) -> Option<usize> {
 }
 
 /// The part of a location behind the beginning of the name of a job's file.
-pub(super) fn in_file(location: &str, job: i64) -> Option<&str> {
+fn in_file(location: &str, job: i64) -> Option<&str> {
     let (_, rest) = location.split_once(&format!("{job:0ID_DIGITS$}."))?;
     Some(rest)
 }
@@ -88,7 +88,7 @@ pub(super) fn reason(failure: &Failure, job: i64) -> Value {
 }
 
 /// The next action of a client. The reader's hints are about files.
-pub(super) fn hint(failure: &Failure) -> Option<&str> {
+fn hint(failure: &Failure) -> Option<&str> {
     match failure.code.as_str() {
         "compressed_damaged" | "compressed_unknown" => {
             Some("send the Content-Encoding that the body has, or none")

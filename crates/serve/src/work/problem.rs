@@ -33,10 +33,10 @@ pub(super) enum Problem {
     Panicked,
 }
 
-pub(super) const REBIND_HINT: &str = "cancel the pending jobs whose rows the destination has; then \
+const REBIND_HINT: &str = "cancel the pending jobs whose rows the destination has; then \
     POST /v1/pipelines/PIPELINE/streams/STREAM/rebind moves all others";
 
-pub(super) const CLEAR_HINT: &str = "if the table is meant to be gone, `rapidbyte state clear FILE STREAM` lets the stream begin \
+const CLEAR_HINT: &str = "if the table is meant to be gone, `rapidbyte state clear FILE STREAM` lets the stream begin \
     with a new one; then replay the jobs whose rows are needed";
 
 impl Problem {

@@ -69,7 +69,7 @@ impl Shared {
     }
 
     /// A job whose data have stopped a run is dead.
-    pub(super) fn bury(
+    fn bury(
         &self,
         pipeline: &Pipeline,
         key: &Key,
