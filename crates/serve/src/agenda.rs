@@ -298,6 +298,20 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_that_is_held_runs_when_it_is_given_back() {
+        let (mut agenda, now) = (Agenda::default(), Instant::now());
+        agenda.due(key("a"));
+        assert!(agenda.hold(&key("a")) && !agenda.hold(&key("a")));
+        agenda.due(key("b"));
+        assert_eq!(stream(&mut agenda, now), Some(("b".into(), false)));
+        assert_eq!(stream(&mut agenda, now), None);
+        assert!(!agenda.hold(&key("b")));
+        agenda.release(&key("a"));
+        assert_eq!(stream(&mut agenda, now), Some(("a".into(), false)));
+        assert_eq!(agenda.running(), 2);
+    }
+
+    #[test]
     fn a_stream_that_fails_waits_longer_each_time_and_can_be_called() {
         let (mut agenda, now) = (Agenda::default(), Instant::now());
         agenda.due(key("a"));
