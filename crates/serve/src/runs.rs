@@ -43,7 +43,7 @@ pub use http::routes;
 pub(crate) use http::{checked, end_early, find, queue};
 use live::Live;
 use messages::{Draft, Wanted, redacted};
-use outbox::Told;
+use outbox::{Receiver, Told};
 use standing::Ended;
 pub(crate) use standing::{AtWork, Standing};
 pub(crate) use store::Filter;
@@ -52,6 +52,8 @@ use store::Store;
 const STORE: &str = "runs.db";
 /// The name of the thread of the timer.
 const TIMER: &str = "schedule";
+/// Receivers of `notify` that are sent to at the same time.
+const SENDERS: usize = 4;
 
 /// The pipelines of a server.
 pub trait PipelineSource: Send + Sync {
@@ -141,8 +143,10 @@ struct Shared {
     work: Condvar,
     /// Wakes the timer.
     timer: Condvar,
-    /// Wakes the thread that sends messages.
+    /// Wakes the threads that send messages.
     mail: Condvar,
+    /// Those that a message is being sent to.
+    busy: Mutex<Vec<Receiver>>,
     /// Changes whenever a run is queued, begins or ends; true at the end of the server.
     changed: watch::Sender<bool>,
 }
@@ -227,6 +231,7 @@ impl Runs {
             work: Condvar::new(),
             timer: Condvar::new(),
             mail: Condvar::new(),
+            busy: Mutex::default(),
             changed: watch::Sender::new(false),
         });
         let runs = Arc::new(Self {
@@ -238,7 +243,9 @@ impl Runs {
         }
         runs.spawn(TIMER, |shared| shared.keep_time())?;
         runs.shared.told(told);
-        runs.spawn("notify", |shared| shared.deliver())?;
+        for number in 0..SENDERS {
+            runs.spawn(&format!("notify-{number}"), |shared| shared.deliver())?;
+        }
         Ok(runs)
     }
 

@@ -1,4 +1,4 @@
-//! The thread that sends the messages of `notify`.
+//! The threads that send the messages of `notify`: a receiver that is slow holds up no other. Each has one message at a time.
 //!
 //! The operator wrote the URL into the pipeline file, so it may name any server, also one of a private network. A server that
 //! answers cannot lead further: redirects are not followed, and no part of an answer is kept or shown but its status.
@@ -17,7 +17,7 @@ use ureq::Agent;
 use ureq::http::{HeaderMap, StatusCode, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
 
-use super::outbox::{Failed, Message, Next};
+use super::outbox::{Failed, Message, Next, Receiver};
 use super::signature::signature;
 use super::{RunsError, Shared};
 
@@ -65,10 +65,21 @@ impl Shared {
         }
     }
 
+    /// Takes the next message, and notes that its receiver is busy.
+    fn take_message(&self, now_ms: i64) -> Result<Next, RunsError> {
+        // Held meanwhile, so that no other thread takes one for the same receiver.
+        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = self.store.take_message(now_ms, busy.clone())?;
+        if let Next::Send(message) = &next {
+            busy.push(message.receiver());
+        }
+        Ok(next)
+    }
+
     /// Sends the next message. Returns how long nothing is due.
     fn deliver_next(&self, agent: &Agent) -> Result<Option<Duration>, RunsError> {
         let now_ms = self.now_ms();
-        let message = match self.store.take_message(now_ms)? {
+        let message = match self.take_message(now_ms)? {
             Next::Send(message) => message,
             Next::Wait(until_ms) => {
                 let wait = |until_ms: i64| {
@@ -77,6 +88,7 @@ impl Shared {
                 return Ok(Some(until_ms.map_or(MAX_SLEEP, wait).min(MAX_SLEEP)));
             }
         };
+        let _freed = Freed(self, message.receiver());
         let sent = catch_unwind(AssertUnwindSafe(|| self.send(agent, &message)));
         let sent = sent.unwrap_or_else(|_| {
             Sent::Failed(of_server(
@@ -146,6 +158,20 @@ impl Shared {
             Ok(answer) => outcome(answer.status(), answer.headers(), &target.origin),
             Err(error) => Sent::Failed(of_error(&error, &target.origin, &pipeline)),
         }
+    }
+}
+
+/// A receiver that is free again when this is dropped.
+struct Freed<'a>(&'a Shared, Receiver);
+
+impl Drop for Freed<'_> {
+    fn drop(&mut self) {
+        let mut busy = self.0.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        busy.retain(|receiver| *receiver != self.1);
+        drop(busy);
+        // Its next message may be due.
+        self.0.agenda().messages += 1;
+        self.0.mail.notify_all();
     }
 }
 

@@ -70,7 +70,21 @@ pub(super) struct Message {
     pub attempt: u32,
 }
 
-/// The next step of the thread that sends.
+impl Message {
+    pub(super) fn receiver(&self) -> Receiver {
+        receiver(&self.pipeline, self.event)
+    }
+}
+
+/// Who gets a message: one URL of a pipeline, which gets one at a time.
+pub(super) type Receiver = String;
+
+/// As the query of [`take`] writes it. Names of pipelines have no line break.
+fn receiver(pipeline: &str, event: Event) -> Receiver {
+    format!("{pipeline}\n{}", event.name())
+}
+
+/// The next step of a thread that sends.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Next {
     Send(Box<Message>),
@@ -116,9 +130,9 @@ impl Store {
         })
     }
 
-    /// Takes the next message that is due.
-    pub(super) fn take_message(&self, now_ms: i64) -> Result<Next> {
-        self.call(move |transaction| take(transaction, now_ms))
+    /// Takes the next message that is due, but none of these receivers.
+    pub(super) fn take_message(&self, now_ms: i64, busy: Vec<Receiver>) -> Result<Next> {
+        self.call(move |transaction| take(transaction, now_ms, &busy))
     }
 
     /// Forgets a message.
@@ -217,8 +231,9 @@ fn drop_oldest(transaction: &Transaction<'_>) -> Result<usize> {
     Ok(transaction.prepare_cached(sql)?.execute([MAX_WAITING])?)
 }
 
-/// Takes the next message that is due. If its attempt ends without a word, it is due again after a pause.
-fn take(transaction: &Transaction<'_>, now_ms: i64) -> Result<Next> {
+/// Takes the next message that is due, whose receiver is none of these. If its attempt ends without a word, it is due again
+/// after a pause.
+fn take(transaction: &Transaction<'_>, now_ms: i64, busy: &[Receiver]) -> Result<Next> {
     // A moment that no pause reaches comes from a clock that was wrong.
     let furthest_ms = now_ms.saturating_add(MAX_PAUSE_MS);
     let sql = "UPDATE message SET due_ms = ?1 WHERE due_ms > ?2";
@@ -226,12 +241,15 @@ fn take(transaction: &Transaction<'_>, now_ms: i64) -> Result<Next> {
         .prepare_cached(sql)?
         .execute([now_ms, furthest_ms])?;
     let sql = "SELECT id, delivery, pipeline, event, body, created_ms, attempts FROM message WHERE due_ms <= ?1 \
-               ORDER BY due_ms, id LIMIT 1";
+               AND pipeline || char(10) || event NOT IN (SELECT value FROM json_each(?2)) ORDER BY due_ms, id LIMIT 1";
+    let busy = json!(busy).to_string();
     let mut statement = transaction.prepare_cached(sql)?;
-    let Some(message) = statement.query_row([now_ms], message_of).optional()? else {
-        let sql = "SELECT min(due_ms) FROM message";
+    let next = statement.query_row(params![now_ms, busy], message_of);
+    let Some(message) = next.optional()? else {
+        // Whoever sends to a busy receiver wakes the others.
+        let sql = "SELECT min(due_ms) FROM message WHERE due_ms > ?1";
         return Ok(Next::Wait(
-            transaction.query_row(sql, [], |row| row.get(0))?,
+            transaction.query_row(sql, [now_ms], |row| row.get(0))?,
         ));
     };
     let sql = "UPDATE message SET attempts = ?2, due_ms = ?3 WHERE id = ?1";

@@ -359,6 +359,44 @@ fn a_receiver_that_fails_gets_the_message_again() {
     assert!(told.text().contains("notify_delayed"), "{}", told.text());
 }
 
+#[test]
+fn a_receiver_that_does_not_answer_holds_up_no_other_and_gets_one_message_at_a_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hook = Hook::new();
+    let text = format!("{}{}", rapidbyte::EXAMPLE, hook.notify());
+    let server = start(folder.path(), &text, Log::default());
+    let mut client = Client::new(server.address());
+    let input = folder.path().join("in.csv");
+    let mut run = |status: u16| {
+        match status {
+            200 => std::fs::write(&input, "id\n1\n").expect("a file"),
+            _ => std::fs::remove_file(&input).unwrap_or_default(),
+        }
+        let ended = client.post("/v1/pipelines/copy/runs?wait=true", "", b"");
+        assert_eq!(ended.status, status, "{}", ended.body);
+    };
+    run(422);
+    let held = hook.next();
+    assert_eq!(held.header("rapidbyte-event"), Some("failure"));
+    // Another message for the one that does not answer, and then one for another.
+    run(422);
+    run(200);
+    // On a slow machine the first one comes again.
+    let next = |run: i64| loop {
+        let received = hook.next();
+        match received.json()["run"]["id"] == run {
+            true => break received,
+            false => assert_eq!(received.json()["run"]["id"], 1),
+        }
+        received.answer("200 OK");
+    };
+    next(3).answer("200 OK");
+    held.answer("200 OK");
+    next(2).answer("200 OK");
+    until(&mut client, "copy", |notify| notify["waiting"] == 0);
+    server.stop();
+}
+
 /// A row of this many columns.
 fn table(columns: usize) -> String {
     let names: Vec<String> = (0..columns).map(|number| format!("c{number}")).collect();

@@ -36,7 +36,7 @@ fn record(connection: &mut Connection, event: Event, number: i64) -> Told {
 }
 
 fn taken(connection: &mut Connection, now_ms: i64) -> Option<Message> {
-    match write(connection, |all| take(all, now_ms)) {
+    match write(connection, |all| take(all, now_ms, &[])) {
         Next::Send(message) => Some(*message),
         Next::Wait(_) => None,
     }
@@ -67,7 +67,7 @@ fn a_message_that_was_taken_and_not_sent_comes_again_with_its_id() {
     assert_eq!((first.attempt, first.delivery.len()), (1, 36));
     // As if the process had ended here.
     assert_eq!(
-        write(&mut connection, |all| take(all, 6)),
+        write(&mut connection, |all| take(all, 6, &[])),
         Next::Wait(Some(5 + FIRST_PAUSE_MS))
     );
     let second = taken(&mut connection, 5 + FIRST_PAUSE_MS).expect("a message");
@@ -77,7 +77,7 @@ fn a_message_that_was_taken_and_not_sent_comes_again_with_its_id() {
     );
     write(&mut connection, |all| remove(all, second.id));
     assert_eq!(
-        write(&mut connection, |all| take(all, DAY_MS)),
+        write(&mut connection, |all| take(all, DAY_MS, &[])),
         Next::Wait(None)
     );
 }
@@ -92,7 +92,7 @@ fn pauses_grow_to_an_hour_and_a_message_is_given_up_after_a_day() {
         let is_given_up = write(&mut connection, |all| {
             fail(all, &message, &failure(false), now_ms)
         });
-        let next = write(&mut connection, |all| take(all, now_ms));
+        let next = write(&mut connection, |all| take(all, now_ms, &[]));
         let Next::Wait(Some(due_ms)) = next else {
             assert!(is_given_up && next == Next::Wait(None), "{next:?}");
             break;
@@ -149,13 +149,41 @@ fn a_receiver_that_is_gone_gets_its_other_messages_later_and_others_get_theirs()
 }
 
 #[test]
+fn a_busy_receiver_holds_up_no_other() {
+    let mut connection = open();
+    for (event, number) in [
+        (Event::Failure, 0),
+        (Event::Failure, 1),
+        (Event::Success, 2),
+    ] {
+        record(&mut connection, event, number);
+    }
+    let first = taken(&mut connection, 5).expect("a message");
+    let busy = [first.receiver()];
+    let next = write(&mut connection, |all| take(all, 5, &busy));
+    let Next::Send(other) = next else {
+        panic!("{next:?}");
+    };
+    assert_eq!((first.event, other.event), (Event::Failure, Event::Success));
+    let busy = [first.receiver(), other.receiver()];
+    // Only what was taken is due later.
+    assert_eq!(
+        write(&mut connection, |all| take(all, 5, &busy)),
+        Next::Wait(Some(5 + FIRST_PAUSE_MS))
+    );
+    write(&mut connection, |all| remove(all, first.id));
+    let second = taken(&mut connection, 5).expect("a message");
+    assert_eq!(second.receiver(), first.receiver());
+}
+
+#[test]
 fn dead_jobs_of_a_minute_are_one_message_with_their_number() {
     let mut connection = open();
     let mut dead = |stream: &str, job: i64, now_ms: i64| {
         let draft = of_dead("p", stream, job, &json!({ "code": "c" }), now_ms);
         write(&mut connection, |all| {
             let told = add_dead(all, &draft, now_ms)?;
-            Ok((told.recorded, take(all, now_ms)?))
+            Ok((told.recorded, take(all, now_ms, &[])?))
         })
     };
     let queue = |next: Next| match next {

@@ -171,7 +171,7 @@ fn a_run_that_the_end_of_the_process_interrupts_is_queued_once_more_but_not_for_
         assert_eq!(told.expect("recovered").recorded, messages);
     }
     assert_eq!(begin(&store), None);
-    let Next::Send(message) = store.take_message(9).expect("a store") else {
+    let Next::Send(message) = store.take_message(9, Vec::new()).expect("a store") else {
         panic!("no message");
     };
     let body: serde_json::Value = serde_json::from_str(&message.body).expect("JSON");
