@@ -5,6 +5,7 @@
 //! server can beat. Each measurement counts its rows in the table.
 
 mod client;
+mod first;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -127,6 +128,7 @@ pub fn run(request: &Request) -> Result<(), Failure> {
     bench.known(&mut figures)?;
     bench.files(&mut figures)?;
     bench.streams(&mut figures)?;
+    bench.first(&mut figures)?;
     bench.rows(&mut figures)?;
     bench.large(&mut figures)?;
     let line = json!({

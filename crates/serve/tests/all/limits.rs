@@ -1,4 +1,4 @@
-//! A server that many slow clients hold, and one whose disk is full.
+//! A server that many slow clients hold, one whose disk is full, and one whose destination is down.
 #![cfg(target_os = "linux")]
 
 use std::ffi::OsStr;
@@ -10,7 +10,7 @@ use std::process::{Child, Command};
 
 use rapidbyte::{Engine, Environment, Pipeline};
 use rapidbyte_serve::{Log, Pipelines, Server, Settings};
-use rapidbyte_testkit::postgres::{Database, shared};
+use rapidbyte_testkit::postgres::{self, Database, Options, shared};
 
 use crate::support::{self, Client, request};
 
@@ -28,6 +28,21 @@ fn server_of_a_folder() {
         return;
     };
     let folder = Path::new(&folder);
+    let settings = Settings {
+        // What is left is nothing, instead of the room that the server keeps.
+        keep_free: 0,
+        ..Settings::new(&folder.join("server"))
+    };
+    let server = start(folder, &url, settings);
+    println!("listens on {}", server.address());
+    // Until it is killed.
+    loop {
+        std::thread::park();
+    }
+}
+
+/// A server whose queue moves rows into `public.rows`.
+fn start(folder: &Path, url: &str, settings: Settings) -> Server {
     let text = format!(
         "version: 1\npipeline: p\n\
          source: {{ use: ingest, config: {{ schema: {{ id: int64, name: string }} }}, streams: [rows] }}\n\
@@ -36,19 +51,9 @@ fn server_of_a_folder() {
     let environment = Environment::from_fn(|_| None).without_env_file();
     let pipeline = Pipeline::from_str(&text, folder, &environment).expect("a pipeline");
     let pipelines = Pipelines::new([pipeline]).expect("a pipeline of the queue");
-    let settings = Settings {
-        // What is left is nothing, instead of the room that the server keeps.
-        keep_free: 0,
-        ..Settings::new(&folder.join("server"))
-    };
     let engine = Engine::builder().cache(rapidbyte::user_cache().ok());
     let engine = engine.build().expect("an engine");
-    let server = Server::run(settings, engine, pipelines, Log::default()).expect("a server");
-    println!("listens on {}", server.address());
-    // Until it is killed.
-    loop {
-        std::thread::park();
-    }
+    Server::run(settings, engine, pipelines, Log::default()).expect("a server")
 }
 
 /// A server in a process of its own, which ends with the test.
@@ -88,10 +93,11 @@ impl Drop for Process {
     }
 }
 
+const IDS: &str = "SELECT id FROM public.rows ORDER BY id";
+
 /// The ids in the table, in order.
 fn ids(database: &Database<'_>) -> Vec<i64> {
-    let sql = "SELECT id FROM public.rows ORDER BY id";
-    let rows = database.client().query(sql, &[]).expect("rows");
+    let rows = database.client().query(IDS, &[]).expect("rows");
     rows.iter().map(|row| row.get(0)).collect()
 }
 
@@ -228,4 +234,50 @@ fn a_full_disk_refuses_bodies_and_keeps_those_that_it_took() {
     let last = next.next().expect("an id");
     post_and_wait(&mut server.client(), last);
     assert_eq!(ids(&database), (1..=last).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_destination_that_is_down_fills_the_queue_and_gets_its_rows_when_it_is_back() {
+    const JOBS: u64 = 50;
+    let mut postgres = postgres::Server::start(&Options::default());
+    let postgres = postgres.as_mut().expect("a server");
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut settings = Settings::new(&folder.path().join("server"));
+    settings.queue.jobs = JOBS;
+    let server = start(folder.path(), &postgres.url("postgres"), settings);
+    let mut client = Client::new(server.address());
+    post_and_wait(&mut client, 0);
+    let post = |client: &mut Client, query: &str, id: i64| {
+        let body = format!("{{\"id\":{id}}}");
+        client.post(&format!("{ROWS}{query}"), JSON_LINES, body.as_bytes())
+    };
+    let mut last = 0;
+    for _ in 0..2 {
+        postgres.kill();
+        let full = loop {
+            let answer = post(&mut client, "", last + 1);
+            if answer.status != 202 {
+                break answer;
+            }
+            last += 1;
+        };
+        let code = &full.body["error"]["code"];
+        assert_eq!((full.status, code), (429, &"queue_full".into()));
+        assert!(full.head.to_lowercase().contains("retry-after: "));
+        postgres.run_again().expect("a server");
+        last += 1;
+        // Nobody does anything but send again.
+        let moved = loop {
+            let answer = post(&mut client, "?wait=true", last);
+            if answer.status != 429 {
+                break answer;
+            }
+        };
+        assert_eq!(moved.status, 200, "{}", moved.body);
+    }
+    assert_eq!(last, 2 * (i64::try_from(JOBS).expect("jobs") + 1));
+    let rows = postgres.client("postgres").query(IDS, &[]).expect("rows");
+    let ids = rows.iter().map(|row| row.get::<_, i64>(0));
+    assert_eq!(ids.collect::<Vec<_>>(), (0..=last).collect::<Vec<_>>());
+    server.stop();
 }

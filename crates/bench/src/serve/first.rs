@@ -1,0 +1,114 @@
+//! The time until the destination executes the first statement of a body: of a run that goes on, of one that begins, and of
+//! a client that has its connection.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rapidbyte_testkit::postgres::Database;
+
+use super::client::Client;
+use super::{Bench, Figures, Spread, p50, pipeline, quantile};
+use crate::failure::Failure;
+
+/// Streams whose first run begins cold.
+const COLD: usize = 10;
+/// Bodies of the run that goes on, and statements of the bare client.
+const WARM: usize = 500;
+
+/// Seconds since 1970, of the clock that PostgreSQL has, too.
+fn now() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(f64::NAN, |since| since.as_secs_f64())
+}
+
+/// Adds a column with the moment at which a row's statement is executed.
+fn watch(database: &Database<'_>, table: &str) -> Result<(), Failure> {
+    let sql = format!("ALTER TABLE public.{table} ADD at timestamptz DEFAULT clock_timestamp()");
+    Ok(database.client().batch_execute(&sql)?)
+}
+
+/// The seconds between these moments and the statements of the rows with these ids, from 1.
+fn waits(database: &Database<'_>, table: &str, begun: &[f64]) -> Result<Vec<f64>, Failure> {
+    let sql = format!(
+        "SELECT extract(epoch FROM at)::float8 FROM public.{table} WHERE id BETWEEN 1 AND 1000000 ORDER BY id"
+    );
+    let rows = database.client().query(&sql, &[])?;
+    if rows.len() != begun.len() {
+        let text = format!("{table} has {} rows of {}", rows.len(), begun.len());
+        return Err(Failure(text));
+    }
+    let waited = rows.iter().zip(begun);
+    Ok(waited
+        .map(|(row, begun)| row.get::<_, f64>(0) - begun)
+        .collect())
+}
+
+impl Bench<'_> {
+    pub(super) fn first(&self, figures: &mut Figures) -> Result<(), Failure> {
+        let database = self.server.database();
+        let names: Vec<String> = (0..COLD).map(|number| format!("s{number}")).collect();
+        let text = pipeline(&database.url(), &names, "", "");
+        let running = self.start(&text, &[])?;
+        for name in &names {
+            running.warm(name)?;
+            watch(&database, name)?;
+        }
+        drop(running);
+
+        // Another server: each stream begins a run.
+        let running = self.start(&text, &["--runs", "10"])?;
+        let mut client = Client::new(&running)?;
+        let mut cold = Vec::new();
+        for name in &names {
+            let begun = now();
+            client.post(name, "?wait=true", b"{\"id\":1}", &[200])?;
+            cold.extend(waits(&database, name, &[begun])?);
+        }
+        let cold = Spread::of(cold).ok_or_else(|| Failure("no answer".into()))?;
+
+        let mut bare = database.client();
+        bare.batch_execute("CREATE TABLE bare (id int8, name text)")?;
+        watch(&database, "bare")?;
+        let insert = bare.prepare("INSERT INTO bare (id, name) VALUES ($1, NULL)")?;
+        // The run of the last stream goes on.
+        let name = &names[COLD - 1];
+        let clear = format!("DELETE FROM public.{name}");
+        database.client().batch_execute(&clear)?;
+        let (mut warm_begun, mut bare_begun) = (Vec::new(), Vec::new());
+        for number in 1..=WARM {
+            // In turn, with a pause as between the bodies of one sender.
+            std::thread::sleep(Duration::from_millis(2));
+            bare_begun.push(now());
+            bare.execute(&insert, &[&(number as i64)])?;
+            std::thread::sleep(Duration::from_millis(2));
+            let body = format!("{{\"id\":{number}}}");
+            warm_begun.push(now());
+            client.post(name, "?wait=true", body.as_bytes(), &[200])?;
+        }
+        let warm = waits(&database, name, &warm_begun)?;
+        let bare = waits(&database, "bare", &bare_begun)?;
+        let mut add = |name, secs: f64, goal| figures.add(name, secs * 1e3, "ms", goal);
+        add(
+            "request to first statement, bare client: p50",
+            p50(&bare),
+            None,
+        );
+        add(
+            "request to first statement, bare client: p99",
+            quantile(&bare, 0.99),
+            None,
+        );
+        add(
+            "request to first statement, warm: p50",
+            p50(&warm),
+            Some((1.0, false)),
+        );
+        let limit = quantile(&bare, 0.99) * 3e3;
+        add(
+            "request to first statement, warm: p99",
+            quantile(&warm, 0.99),
+            Some((limit, false)),
+        );
+        add("request to first statement, cold: p50", cold.median, None);
+        Ok(())
+    }
+}
