@@ -136,6 +136,14 @@ impl FormatError {
         self
     }
 
+    /// In an element of an array, given from 1. A message that says the character of its line has a place already.
+    pub(crate) fn element(mut self, number: u64) -> Self {
+        if !self.message.starts_with("character ") {
+            self.message = format!("element {number}: {}", self.message);
+        }
+        self
+    }
+
     /// In a row of a batch, given from 0.
     pub(crate) fn row(mut self, row: usize) -> Self {
         self.row = Some(row as u64 + 1);

@@ -29,6 +29,8 @@ pub(crate) struct Elements {
     around: usize,
     /// A record has begun, at `place`.
     in_record: bool,
+    /// Records so far.
+    count: u64,
     /// The place of the record, or of the next byte between two records.
     place: Place,
     /// Bytes of the byte order mark so far.
@@ -99,6 +101,7 @@ impl Elements {
             open: Vec::new(),
             around: 0,
             in_record: false,
+            count: 0,
             place: Place::BEGIN,
             mark: 0,
         }
@@ -120,6 +123,7 @@ impl Elements {
         self.open.clear();
         self.around = 0;
         self.in_record = false;
+        self.count = 0;
         self.place = Place::BEGIN;
         self.mark = 0;
     }
@@ -338,7 +342,8 @@ impl Elements {
         self.pending.extend_from_slice(bytes);
     }
 
-    /// Hands over a record that ends with these bytes.
+    /// Hands over a record that ends with these bytes. An error in an array says which element it is: all of them may be on
+    /// one line.
     fn end_record(
         &mut self,
         rest: &[u8],
@@ -346,9 +351,17 @@ impl Elements {
     ) -> Result<bool, FormatError> {
         let place = self.place;
         self.in_record = false;
+        self.count += 1;
         if self.around == 0 {
             self.state = State::End;
         }
+        let (count, around) = (self.count, self.around);
+        let on_record = &mut |found: Found<'_>, place: Place| {
+            on_record(found, place).map_err(|error| match around {
+                0 => error,
+                _ => error.element(count),
+            })
+        };
         if self.pending.is_empty() {
             self.place = place.after(rest);
             return hand_over(rest, place, on_record);

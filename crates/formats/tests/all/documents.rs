@@ -54,6 +54,11 @@ fn a_value_that_does_not_fit_has_its_own_line() {
     }
     let error = json().decode(&schema, b"[ {\"id\": 0x1}]").unwrap_err();
     assert!(error.message.starts_with("character 11: "), "{error}");
+    let one_line = b"[{\"id\": 1}, {\"id\": 2}, {\"id\": \"x\"}]";
+    let error = json().decode(&schema, one_line).unwrap_err();
+    assert!(error.message.starts_with("element 3: "), "{error}");
+    let error = json().decode(&schema, b"{\"id\": \"x\"}").unwrap_err();
+    assert!(error.message.starts_with("column "), "{error}");
     let error = json().decode(&schema, b"[\n \"\xff\"]").unwrap_err();
     assert_eq!((error.code, error.line), ("jsonl_bad_utf8", Some(2)));
 }
