@@ -5,7 +5,9 @@
 //!
 //! A run goes on while its [`Feed`] has jobs: both sides stay open, and each segment is one commit.
 
-use std::path::{Path, PathBuf};
+mod segment;
+
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,6 +20,8 @@ use rapidbyte_runtime::{
     SourceSession, broken,
 };
 use serde_json::{Map, Value, json};
+
+pub use segment::{Feed, Next, SHARED, Segment, mark};
 
 /// The connector that reads the bodies.
 pub const READER: &str = "source-file";
@@ -104,124 +108,6 @@ fn own_schema(mut schema: Value) -> Value {
         required.retain(|key| !OF_REQUESTS.iter().any(|of_request| key == of_request));
     }
     schema
-}
-
-/// Gives a run its bodies.
-pub trait Feed: Send + Sync {
-    /// The segment that the run reads, or reads again after a failure.
-    fn current(&self) -> Segment;
-
-    /// The segment behind the current one. Waits until the current one is committed and there are more jobs, at most for
-    /// this time.
-    fn next(&self, wait: Duration) -> Next;
-
-    /// The run cannot read the segment that `next` has given: another run does.
-    fn put_back(&self);
-}
-
-/// What a run does next.
-pub enum Next {
-    /// It reads this.
-    Segment(Segment),
-    /// Nothing came within the wait.
-    Nothing,
-    /// It ends.
-    End,
-}
-
-/// One segment and no other.
-struct Alone(Segment);
-
-impl Feed for Alone {
-    fn current(&self) -> Segment {
-        self.0.clone()
-    }
-
-    fn next(&self, _wait: Duration) -> Next {
-        Next::End
-    }
-
-    fn put_back(&self) {}
-}
-
-/// Bodies that are committed together.
-#[derive(Debug, Clone)]
-pub struct Segment {
-    /// The name of the stream.
-    pub stream: String,
-    /// The folder of the bodies, which has nothing else.
-    pub folder: PathBuf,
-    /// The format of all of them, as `source-file` names it.
-    pub format: String,
-    /// The id of the first job.
-    pub first: i64,
-    /// The id of the last job.
-    pub last: i64,
-    /// The name of the queue: ids of another one say nothing.
-    pub queue: String,
-    /// The [`mark`] of another queue's cursor from which this one goes on.
-    pub seen: Option<String>,
-}
-
-/// A cursor of another queue, by what does not change while nobody commits.
-pub fn mark(cursor: &str) -> String {
-    match serde_json::from_str::<Value>(cursor) {
-        Ok(cursor) if cursor["job"].is_i64() => format!("{}/{}", cursor["queue"], cursor["job"]),
-        _ => cursor.to_owned(),
-    }
-}
-
-/// The code of an error: another queue writes to the target of a stream.
-pub const SHARED: &str = "queue_shared";
-
-impl Segment {
-    /// The cursor of a destination that has all rows up to the last job.
-    fn cursor(&self) -> String {
-        json!({ "queue": self.queue, "job": self.last }).to_string()
-    }
-
-    /// The job of a cursor. `None` for a cursor of another queue.
-    pub fn job_of(cursor: &str, queue: &str) -> Option<i64> {
-        let cursor: Value = serde_json::from_str(cursor).ok()?;
-        let is_of_queue = cursor["queue"] == queue;
-        cursor["job"].as_i64().filter(|_| is_of_queue)
-    }
-
-    /// No bodies: for a look at the settings of a pipeline.
-    pub fn empty(folder: &Path) -> Self {
-        Self {
-            stream: String::new(),
-            folder: folder.to_owned(),
-            format: "jsonl".into(),
-            first: 0,
-            last: 0,
-            queue: String::new(),
-            seen: None,
-        }
-    }
-
-    /// A source that reads the bodies, and ends.
-    pub fn source(self, reader: &Arc<Reader>) -> NativeConnector {
-        source(Arc::new(Alone(self)), reader)
-    }
-
-    /// Why this segment may not follow this cursor, if it may not.
-    fn refuses(&self, cursor: &str) -> Option<ConnectorError> {
-        match Self::job_of(cursor, &self.queue) {
-            // A run of before may have committed some of these jobs after the store was compared with the destination.
-            Some(job) if job >= self.first => {
-                let text = format!("the destination has the rows of the job {job} already");
-                Some(broken(text))
-            }
-            Some(_) => None,
-            None if self.seen.as_ref() == Some(&mark(cursor)) => None,
-            None => {
-                let text = "another queue has written to the target of this stream";
-                let error = ConnectorError::new(ErrorKind::Internal, SHARED, text);
-                Some(error.hint("let one server write to a target"))
-            }
-        }
-    }
 }
 
 /// A source that reads what the feed gives.
