@@ -1,6 +1,6 @@
 //! The jobs of a stream on their way through its runs.
 
-use rusqlite::{Transaction, params};
+use rusqlite::{OptionalExtension, Transaction, params};
 use serde_json::Value;
 
 use super::job::{Body, PENDING_COLUMNS, Pending, pending_of};
@@ -159,6 +159,22 @@ impl Store {
             let mut statement = transaction.prepare_cached(&sql)?;
             statement.execute(params![pipeline, stream, last, now_ms()])?;
             held.end(jobs, bytes);
+            Ok(())
+        })
+    }
+
+    /// A job without rows is done, whatever the destination has.
+    ///
+    /// # Errors
+    /// `Sqlite`, `Busy` and `Closed`.
+    pub fn done_alone(&self, id: i64) -> Result<(), StoreError> {
+        self.change_now(move |transaction, held| {
+            let sql = "UPDATE job SET state = 'done', ended = ?2 WHERE id = ?1 AND state = 'pending' RETURNING bytes";
+            let mut statement = transaction.prepare_cached(sql)?;
+            let bytes = statement.query_row(params![id, now_ms()], |row| row.get(0));
+            if let Some(bytes) = bytes.optional()? {
+                held.end(1, bytes);
+            }
             Ok(())
         })
     }

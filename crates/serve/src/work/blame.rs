@@ -5,7 +5,7 @@ use rapidbyte::{Class, Failure, Pipeline};
 use serde_json::{Value, json};
 
 use crate::queue::{READER, SCHEMA};
-use crate::store::Pending;
+use crate::store::{Body, Pending};
 
 /// The code of a run with more rejects than the pipeline allows.
 const TOO_MANY_REJECTS: &str = "too_many_rejects";
@@ -29,6 +29,23 @@ pub(super) const OF_TARGET: [&str; 4] = [
     "checkpoint_invalid",
     "cursor_missing",
 ];
+
+/// The code of bodies without columns.
+const NO_COLUMNS: &str = "no_columns";
+
+/// Whether a body that stopped a run has nothing to move: no row, and no name of a column.
+pub(super) fn is_empty(job: &Pending, failure: &Failure) -> bool {
+    let Body::Inline(bytes) = &job.body else {
+        return false;
+    };
+    let mut bytes = bytes.iter().filter(|byte| !byte.is_ascii_whitespace());
+    let left: Vec<&u8> = bytes.by_ref().take(3).collect();
+    let has_no_rows = match job.format.as_str() {
+        "json" => left == [&b'[', &b']'],
+        _ => left.is_empty(),
+    };
+    has_no_rows && job.encoding.is_none() && failure.code == NO_COLUMNS
+}
 
 /// A name that the destination cannot give to a column of a new table.
 const INVALID_NAME: &str = "invalid_name";

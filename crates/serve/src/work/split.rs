@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rapidbyte::{Failure, Pipeline};
 use serde_json::json;
 
-use super::blame::{blamed, is_of_bodies, reason, told};
+use super::blame::{blamed, is_empty, is_of_bodies, reason, told};
 use super::{Problem, Shared};
 use crate::agenda::Key;
 use crate::queue::{READER, SCHEMA};
@@ -68,7 +68,7 @@ impl Shared {
         Ok(Moved::All)
     }
 
-    /// A job whose data have stopped a run is dead.
+    /// A job whose data have stopped a run is dead. One without rows is done.
     fn bury(
         &self,
         pipeline: &Pipeline,
@@ -76,6 +76,11 @@ impl Shared {
         job: &Pending,
         failure: &Failure,
     ) -> Result<(), Problem> {
+        if is_empty(job, failure) {
+            self.store.done_alone(job.id)?;
+            self.ended.send_replace(());
+            return Ok(());
+        }
         // A run may fail behind its commit, but not while it reads.
         if failure.connector.as_deref() != Some(READER) {
             self.reconcile(pipeline, key)?;

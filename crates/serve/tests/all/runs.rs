@@ -289,6 +289,36 @@ fn a_body_with_a_name_that_no_new_table_can_have_is_dead_alone() {
 }
 
 #[test]
+fn a_body_without_rows_is_done_where_columns_are_inferred() {
+    const JSON: &str = "Content-Type: application/json\r\n";
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (server, _tells) = start_with(folder.path(), &database.url(), "", "");
+    let mut client = Client::new(server.address());
+    let mut send = |kind: &str, body: &str, status: u16| {
+        let answer = client.post(P_AND_WAIT, kind, body.as_bytes());
+        assert_eq!(answer.status, status, "{body:?} {}", answer.body);
+    };
+    // Before there is a table, and while a run goes on.
+    for id in 1..=2 {
+        send(JSON, "[]", 200);
+        send(JSON, " [ \n] ", 200);
+        send(JSON_LINES, "", 200);
+        send(JSON_LINES, "\n\n", 200);
+        // A row without columns cannot be written.
+        send(JSON, "[{}]", 422);
+        send(JSON, &format!("[{{\"id\":{id}}}]"), 200);
+    }
+    let sql = "SELECT id FROM public.s ORDER BY id";
+    let rows = database.client().query(sql, &[]).expect("rows");
+    let ids: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+    assert_eq!(ids, [1, 2]);
+    let done = client.get("/v1/jobs?pipeline=p&state=done");
+    assert_eq!(done.body["jobs"].as_array().map(Vec::len), Some(10));
+    server.stop();
+}
+
+#[test]
 fn a_body_whose_rows_are_refused_by_their_commit_is_dead_alone() {
     let database = shared().database();
     database
