@@ -244,17 +244,107 @@ fn a_server_ends_with_a_signal_and_the_next_one_has_its_jobs() {
 }
 
 fn post(address: &str, path: &str, body: &str) -> String {
+    post_as(address, path, "application/x-ndjson", body.as_bytes())
+}
+
+fn post_as(address: &str, path: &str, kind: &str, body: &[u8]) -> String {
     use std::io::Write;
     let mut stream = std::net::TcpStream::connect(address).expect("a connection");
-    let request = format!(
-        "POST {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/x-ndjson\r\n\
-         Content-Length: {}\r\n\r\n{body}",
+    let head = format!(
+        "POST {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
-    stream.write_all(request.as_bytes()).expect("sent");
+    stream
+        .write_all(&[head.as_bytes(), body].concat())
+        .expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     answer
+}
+
+/// Files of Arrow describe columns of PostgreSQL, and whoever sends one may describe anything.
+#[test]
+fn a_forged_description_of_a_column_is_refused_and_holds_up_nothing() {
+    let (from, to) = (shared().database(), shared().database());
+    // Names as long as the texts that are put in their place.
+    let long = "v".repeat(60);
+    let sql = format!("CREATE TABLE t (id int, {long} text); INSERT INTO t VALUES (1, 'x')");
+    from.client().batch_execute(&sql).expect("a table");
+    to.client()
+        .batch_execute("CREATE TABLE precious (a int)")
+        .expect("a table");
+    let folder = Folder::new();
+    folder.report(&format!(
+        "version: 1\npipeline: out\n\
+         source: {{ use: source-postgres, config: {{ url: \"{}\" }}, streams: [public.t] }}\n\
+         destination: {{ use: dest-file, config: {{ format: arrow, path: t.arrow }}, write_mode: replace }}\n",
+        from.url()
+    ));
+    let genuine = std::fs::read(folder.path().join("t.arrow")).expect("a file");
+    let forged = |from: &str, to: &str| {
+        let (from, to) = (from.as_bytes(), format!("{to:<width$}", width = from.len()));
+        let mut bytes = genuine.clone();
+        let mut at = 0;
+        let mut found = 0;
+        while let Some(next) = bytes[at..]
+            .windows(from.len())
+            .position(|part| part == from)
+        {
+            at += next;
+            bytes[at..at + from.len()].copy_from_slice(to.as_bytes());
+            (at, found) = (at + from.len(), found + 1);
+        }
+        assert!(found > 0 && to.len() == from.len(), "{to}");
+        bytes
+    };
+    let described = |name: &str, text: &str| {
+        format!(
+            "{{\"name\":\"{name}\",\"type\":{{\"oid\":25,\"schema\":\"pg_catalog\",\"name\":\"text\",\"kind\":\"base\",\
+             \"send\":\"text\"}},\"typmod\":-1,\"type_text\":\"{text}\"}}"
+        )
+    };
+    let drops = "text);DROP TABLE precious;CREATE TABLE z(a int";
+    let bodies = [
+        forged(&described(&long, "text"), &described("v", drops)),
+        forged("\"kind\":\"base\"", "\"kind\":\"basf\""),
+    ];
+    let target = format!(
+        "destination: {{ use: dest-postgres, config: {{ url: \"{}\" }}, write_mode: append }}\n",
+        to.url()
+    );
+    for body in &bodies {
+        folder.write("forged.arrow", body);
+        let source = "source: { use: source-file, config: { format: arrow, path: forged.arrow }, streams: [forged] }";
+        let text = format!("version: 1\npipeline: in\n{source}\n{target}");
+        folder.refuses(&text, "invalid_metadata", 4, &[]);
+    }
+    let folder = Folder::new();
+    let source = "source: { use: ingest, streams: [s] }";
+    folder.write(
+        "p.yaml",
+        format!("version: 1\npipeline: p\n{source}\n{target}"),
+    );
+    let address = free_address();
+    let mut server = Running::start(&folder, &[".", "--listen", &address]);
+    let mut told = String::new();
+    while !told.contains("listening on ") {
+        let read = server.messages.read_line(&mut told).expect("UTF-8");
+        assert_ne!(read, 0, "{told}");
+    }
+    for round in 0..2 {
+        for body in &bodies {
+            let kind = "application/vnd.apache.arrow.stream";
+            let answer = post_as(&address, "/v1/ingest/p/s?wait=true", kind, body);
+            assert!(answer.starts_with("HTTP/1.0 422 "), "{round}: {answer}");
+            assert!(answer.contains("\"code\":\"invalid_metadata\""), "{answer}");
+        }
+        let answer = post(&address, "/v1/ingest/p/s?wait=true", "{\"id\":1}");
+        assert!(answer.starts_with("HTTP/1.0 200 "), "{answer}");
+    }
+    assert_eq!(server.terminate(), Some(0));
+    let sql = "SELECT to_regclass('precious') IS NOT NULL AND to_regclass('z') IS NULL";
+    let left: bool = to.client().query_one(sql, &[]).expect("a row").get(0);
+    assert!(left);
 }
 
 #[test]

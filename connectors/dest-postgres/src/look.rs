@@ -634,12 +634,12 @@ fn needed_types(
         });
     };
     let text = format!(
-        "the target does not have the type {name}, and Rapidbyte creates only enums and \
-             domains"
+        "the target does not have the type {name}, and Rapidbyte creates only enums, and domains whose checks and defaults \
+         compute with built-in means"
     );
     let statements = prelude(&missing)?.join("; ");
     Err(Error::schema("missing_type", text)
-        .hint(format!("run on the target: {statements}"))
+        .hint(format!("run on the target, if it is right: {statements}"))
         .in_column(&column.name))
 }
 

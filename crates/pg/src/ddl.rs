@@ -2,6 +2,7 @@
 
 use crate::ident::{check_column_name, check_name, qualified, quote_ident, quote_literal};
 use crate::model::{Column, Kind, PgType};
+use crate::written;
 use crate::{Owner, PgError};
 
 /// `CREATE SCHEMA IF NOT EXISTS …`
@@ -94,8 +95,8 @@ pub struct TypeStatement {
     pub name: String,
     /// The statement that makes it, or a comment where none is known.
     pub sql: String,
-    /// True for enums and domains, which may be created without asking; composites, ranges and
-    /// the types of extensions are for a person to make.
+    /// True for enums and domains, which may be created without asking; composites, ranges, the types of extensions, and
+    /// domains whose checks or defaults call functions that may do anything, are for a person to make.
     pub is_automatic: bool,
 }
 
@@ -122,7 +123,17 @@ fn collect(ty: &PgType, found: &mut Vec<TypeStatement>) {
         schema: ty.schema.clone(),
         name: ty.name.clone(),
         sql,
-        is_automatic: matches!(ty.kind, Kind::Enum { .. } | Kind::Domain { .. }),
+        is_automatic: match &ty.kind {
+            Kind::Enum { .. } => true,
+            Kind::Domain {
+                checks, default, ..
+            } => {
+                let mut checks = checks.iter();
+                checks.all(|check| written::is_plain_check(&check.definition))
+                    && default.as_deref().is_none_or(written::is_plain_default)
+            }
+            _ => false,
+        },
     });
 }
 
@@ -148,7 +159,10 @@ pub fn missing_types(
                 "missing_type",
                 format!("the target does not have the type {name}"),
             )
-            .hint(format!("run on the target: {}", statement.sql)))
+            .hint(format!(
+                "run on the target, if it is right: {}",
+                statement.sql
+            )))
         })
         .collect()
 }

@@ -35,6 +35,7 @@ use crate::builtin::{self, Builtin};
 use crate::ident::quote_ident;
 use crate::model::{Column, Kind, MAX_DEPTH, PgType};
 use crate::types;
+use crate::written;
 use crate::{Owner, PgError};
 
 /// The name of the native forms, in a connector's `native-forms` list.
@@ -219,7 +220,7 @@ pub fn schema(columns: &[Column], native: bool, table: &Table) -> Schema {
 pub fn table_of(schema: &Schema) -> Result<Table, PgError> {
     let invalid = |error: serde_json::Error| {
         let text = format!("the PostgreSQL metadata of the schema: {error}");
-        PgError::new(Owner::Internal, "invalid_metadata", text)
+        PgError::new(Owner::Schema, "invalid_metadata", text)
     };
     let Some(json) = schema.metadata().get(METADATA_KEY) else {
         return Ok(Table::default());
@@ -250,7 +251,8 @@ pub fn select_expression(column: &Column, native: bool) -> String {
 
 /// The column that a field came from, if it came from PostgreSQL, under the field's name.
 ///
-/// `invalid_metadata` when the entry does not parse or is nested too deep.
+/// `invalid_metadata` when the entry does not parse, is nested too deep, or has a text that is not a type where one has to
+/// be: whoever wrote a file may have written anything there.
 pub fn column_of(field: &Field) -> Result<Option<Column>, PgError> {
     let mut column = column_as_read(field)?;
     if let Some(column) = &mut column {
@@ -267,7 +269,7 @@ fn column_as_read(field: &Field) -> Result<Option<Column>, PgError> {
     };
     let bad = |what: String| {
         PgError::new(
-            Owner::Internal,
+            Owner::Schema,
             "invalid_metadata",
             format!(
                 "the PostgreSQL metadata of field {:?}: {what}",
@@ -279,6 +281,9 @@ fn column_as_read(field: &Field) -> Result<Option<Column>, PgError> {
     let column: Column = serde_json::from_str(json).map_err(|error| bad(error.to_string()))?;
     if column.ty.depth() > MAX_DEPTH {
         return Err(bad(format!("its type is nested deeper than {MAX_DEPTH}")));
+    }
+    if let Some(problem) = written::problem(&column) {
+        return Err(bad(problem));
     }
     Ok(Some(column))
 }

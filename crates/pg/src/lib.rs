@@ -31,6 +31,7 @@ pub mod oids;
 mod op;
 mod types;
 pub mod widen;
+mod written;
 
 pub use decision::Fit;
 pub use error::{Owner, PgError};

@@ -405,3 +405,125 @@ fn two_that_need_the_same_missing_type_wait_for_each_other() {
     let sql = "SELECT a.m || '/' || b.m FROM raw.a, raw.b";
     assert_eq!(one(&mut client, sql), "so so/so so");
 }
+
+/// Whoever wrote a file may have written anything where a type has to be.
+#[test]
+fn texts_of_the_streams_metadata_are_types_or_the_stream_is_refused() {
+    let database = database();
+    let mut client = database.client();
+    client
+        .batch_execute("CREATE TABLE precious (a int)")
+        .unwrap();
+    let drop = "text);DROP TABLE public.precious;CREATE TABLE public.z(a int";
+    let domain = |base_text: &str, check: Option<&str>, default: Option<&str>| PgType {
+        oid: 20_000,
+        schema: "app".into(),
+        name: "d".into(),
+        kind: Kind::Domain {
+            base: Box::new(rapidbyte_pg::builtin::TEXT.ty()),
+            typmod: -1,
+            base_text: base_text.into(),
+            not_null: false,
+            checks: check
+                .map(|definition| rapidbyte_pg::model::Check {
+                    name: "c".into(),
+                    definition: definition.into(),
+                })
+                .into_iter()
+                .collect(),
+            default: default.map(str::to_owned),
+        },
+    };
+    let text = || rapidbyte_pg::builtin::TEXT.ty();
+    let composite = PgType {
+        oid: 20_001,
+        schema: "app".into(),
+        name: "pair".into(),
+        kind: Kind::Composite {
+            fields: vec![rapidbyte_pg::model::CompositeField {
+                name: "f".into(),
+                typmod: -1,
+                type_text: drop.into(),
+                ty: text(),
+            }],
+        },
+    };
+    let collated = Column {
+        collation: Some("\"C\"); DROP TABLE public.precious; SELECT (1".into()),
+        ..Column::new("c", text(), "text")
+    };
+    let check = "CHECK (1<2);DROP TABLE public.precious";
+    let calls = "CHECK (query_to_xml('DROP TABLE public.precious', true, true, '') IS NOT NULL)";
+    for (column, code) in [
+        (Column::new("c", text(), drop), "invalid_metadata"),
+        (
+            Column::new("c", text(), "text check(1/0>1)"),
+            "invalid_metadata",
+        ),
+        (collated, "invalid_metadata"),
+        (
+            Column::new("c", domain(drop, None, None), "app.d"),
+            "invalid_metadata",
+        ),
+        (Column::new("c", composite, "app.pair"), "invalid_metadata"),
+        (
+            Column::new("c", domain("text", Some(check), None), "app.d"),
+            "missing_type",
+        ),
+        (
+            Column::new("c", domain("text", Some(calls), None), "app.d"),
+            "missing_type",
+        ),
+        (
+            Column::new(
+                "c",
+                domain("text", None, Some("'';DROP TABLE public.precious")),
+                "app.d",
+            ),
+            "missing_type",
+        ),
+    ] {
+        let mut to = open_with(&database.url(), json!({}));
+        let schema = Schema::new(vec![rapidbyte_pg::form::field(&column, true)]);
+        for table in ["new", "raw.there"] {
+            let error = to
+                .plan(&target(table, &schema, WriteMode::Append))
+                .unwrap_err();
+            assert_eq!(error.code, code, "{table}: {column:?}");
+        }
+        // A table without the column, which would be added.
+        client
+            .batch_execute(
+                "CREATE SCHEMA IF NOT EXISTS raw; CREATE TABLE IF NOT EXISTS raw.there (id int)",
+            )
+            .unwrap();
+        let fields = vec![
+            Field::new("id", DataType::Int32, true),
+            rapidbyte_pg::form::field(&column, true),
+        ];
+        let mut target = target("raw.there", &Schema::new(fields), WriteMode::Append);
+        target.schema_changes.new_column = rapidbyte_sdk::NewColumn::Add;
+        let error = to.plan(&target).unwrap_err();
+        assert_eq!(error.code, code, "{column:?}");
+    }
+    let left =
+        "SELECT to_regclass('public.precious') IS NOT NULL AND to_regclass('public.z') IS NULL";
+    assert_eq!(one(&mut client, left), "true");
+    // A check that only compares is made with its domain.
+    let plain = domain(
+        "text",
+        Some("CHECK ((length(VALUE) > 0))"),
+        Some("'x'::text"),
+    );
+    let field = rapidbyte_pg::form::field(&Column::new("c", plain, "app.d"), true);
+    let column: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
+    let rows = RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![column]).unwrap();
+    append(
+        &mut open_with(&database.url(), json!({})),
+        "raw.plain",
+        &rows,
+    )
+    .unwrap();
+    let ty = "SELECT pg_typeof(c) FROM raw.plain";
+    assert_eq!(one(&mut client, ty), "app.d");
+}

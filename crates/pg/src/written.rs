@@ -1,0 +1,552 @@
+//! SQL that a source has written, which a target would run.
+//!
+//! The description of a column travels in the metadata of its field, and metadata can come from a file or a body that
+//! anybody wrote. So its texts are types and names and nothing else, and the expressions of a domain compute and nothing
+//! else, before any of them becomes a part of a statement.
+
+use std::iter::Peekable;
+use std::vec::IntoIter;
+
+use crate::model::{Column, Kind, PgType};
+
+/// Longer texts are not read: no server writes such a type.
+const MAX_BYTES: usize = 64 << 10;
+
+/// Functions that compute something from their arguments, and touch nothing.
+const FUNCTIONS: [&str; 37] = [
+    "abs",
+    "array_length",
+    "array_ndims",
+    "array_position",
+    "bit_length",
+    "btrim",
+    "cardinality",
+    "ceil",
+    "ceiling",
+    "char_length",
+    "character_length",
+    "coalesce",
+    "floor",
+    "greatest",
+    "initcap",
+    "isfinite",
+    "json_typeof",
+    "jsonb_typeof",
+    "least",
+    "left",
+    "length",
+    "lower",
+    "ltrim",
+    "mod",
+    "now",
+    "nullif",
+    "octet_length",
+    "position",
+    "replace",
+    "right",
+    "round",
+    "rtrim",
+    "sign",
+    "starts_with",
+    "strpos",
+    "trunc",
+    "upper",
+];
+
+/// The words of expressions, apart from the names of types and functions.
+const WORDS: [&str; 32] = [
+    "all",
+    "and",
+    "any",
+    "array",
+    "between",
+    "case",
+    "current_date",
+    "current_time",
+    "current_timestamp",
+    "distinct",
+    "else",
+    "end",
+    "false",
+    "from",
+    "ilike",
+    "in",
+    "is",
+    "like",
+    "localtime",
+    "localtimestamp",
+    "not",
+    "null",
+    "or",
+    "similar",
+    "some",
+    "symmetric",
+    "then",
+    "to",
+    "true",
+    "unknown",
+    "value",
+    "when",
+];
+
+/// Words in front of a bracket that is not that of a function's arguments.
+const BEFORE_BRACKETS: [&str; 16] = [
+    "all", "and", "any", "between", "case", "else", "from", "ilike", "in", "is", "like", "not",
+    "or", "some", "then", "when",
+];
+
+const OPERATORS: [&str; 30] = [
+    "!=", "!~", "!~*", "!~~", "!~~*", "#", "%", "&", "&&", "*", "+", "-", "->", "->>", "/", "<",
+    "<<", "<=", "<>", "<@", "=", ">", ">=", ">>", "@>", "^", "|", "||", "~", "~*",
+];
+/// `LIKE` and `ILIKE`, as the server writes them.
+const LIKE: [&str; 2] = ["~~", "~~*"];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Token<'a> {
+    /// A name or a word without quotes.
+    Word(&'a str),
+    /// A name in double quotes.
+    Quoted,
+    Number,
+    /// A literal in single quotes.
+    Text,
+    Operator(&'a str),
+    /// `::`
+    Cast,
+    /// A bracket, a comma or a dot.
+    Mark(u8),
+}
+
+/// Why the description of a column cannot be a part of a statement. `None` if it can.
+pub(crate) fn problem(column: &Column) -> Option<String> {
+    if !is_type(&column.type_text) {
+        return Some(format!("{:?} is not a type", shown(&column.type_text)));
+    }
+    let collation = column.collation.as_deref();
+    if let Some(text) = collation.filter(|text| !is_name(text)) {
+        return Some(format!("{:?} is not a collation", shown(text)));
+    }
+    of_parts(&column.ty)
+}
+
+fn of_parts(ty: &PgType) -> Option<String> {
+    let is_wrong = |text: &&str| !is_type(text);
+    let wrong = match &ty.kind {
+        Kind::Domain { base_text, .. } => Some(base_text.as_str()).filter(is_wrong),
+        Kind::Composite { fields } => {
+            let mut texts = fields.iter().map(|field| field.type_text.as_str());
+            texts.find(is_wrong)
+        }
+        _ => None,
+    };
+    let wrong = wrong.map(|text| format!("{:?} is not a type", shown(text)));
+    wrong.or_else(|| ty.parts().into_iter().find_map(of_parts))
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(60).collect()
+}
+
+/// Whether a text is a type and nothing else, as `format_type` writes it: `numeric(18,4)`, `app."Mood"[]`.
+fn is_type(text: &str) -> bool {
+    let Some(tokens) = tokens(text) else {
+        return false;
+    };
+    let mut tokens = tokens.into_iter().peekable();
+    take_type(&mut tokens).is_some() && tokens.next().is_none()
+}
+
+/// Whether a text is a name, with a schema or without.
+fn is_name(text: &str) -> bool {
+    let Some(tokens) = tokens(text) else {
+        return false;
+    };
+    let mut tokens = tokens.into_iter().peekable();
+    take_name(&mut tokens).is_some() && tokens.next().is_none()
+}
+
+/// Whether a constraint of a domain is a check that compares and computes with built-in means. Any other may do something
+/// when a value is checked: a person decides whether the target gets it.
+pub(crate) fn is_plain_check(text: &str) -> bool {
+    let Some(tokens) = tokens(text) else {
+        return false;
+    };
+    let [
+        Token::Word(check),
+        Token::Mark(b'('),
+        inner @ ..,
+        Token::Mark(b')'),
+    ] = tokens.as_slice()
+    else {
+        return false;
+    };
+    check.eq_ignore_ascii_case("check") && is_expression(inner.to_vec())
+}
+
+/// The same for a default.
+pub(crate) fn is_plain_default(text: &str) -> bool {
+    tokens(text).is_some_and(is_expression)
+}
+
+fn is_expression(tokens: Vec<Token<'_>>) -> bool {
+    let mut tokens = tokens.into_iter().peekable();
+    let mut open = Vec::new();
+    let mut is_empty = true;
+    while let Some(token) = tokens.next() {
+        is_empty = false;
+        let next_opens = tokens.peek() == Some(&Token::Mark(b'('));
+        let is_right = match token {
+            Token::Number | Token::Text => true,
+            Token::Operator(operator) => OPERATORS.contains(&operator) || LIKE.contains(&operator),
+            Token::Cast => take_type(&mut tokens).is_some(),
+            Token::Word(word) => {
+                let word = word.to_ascii_lowercase();
+                let word = word.as_str();
+                match word {
+                    "collate" => take_name(&mut tokens).is_some(),
+                    _ if next_opens => FUNCTIONS.contains(&word) || BEFORE_BRACKETS.contains(&word),
+                    _ => WORDS.contains(&word),
+                }
+            }
+            Token::Mark(mark @ (b'(' | b'[')) => {
+                open.push(mark);
+                true
+            }
+            Token::Mark(b')') => open.pop() == Some(b'('),
+            Token::Mark(b']') => open.pop() == Some(b'['),
+            Token::Mark(b',') => !open.is_empty(),
+            Token::Quoted | Token::Mark(_) => false,
+        };
+        if !is_right {
+            return false;
+        }
+    }
+    open.is_empty() && !is_empty
+}
+
+type Tokens<'a> = Peekable<IntoIter<Token<'a>>>;
+
+fn take_mark(tokens: &mut Tokens<'_>, mark: u8) -> Option<()> {
+    tokens.next_if_eq(&Token::Mark(mark)).map(|_| ())
+}
+
+/// Takes one of these words.
+fn take_word(tokens: &mut Tokens<'_>, words: &[&str]) -> Option<()> {
+    let is_one = |token: &Token<'_>| match token {
+        Token::Word(word) => words.iter().any(|one| one.eq_ignore_ascii_case(word)),
+        _ => false,
+    };
+    tokens.next_if(is_one).map(|_| ())
+}
+
+/// Takes a name, with a schema or without.
+fn take_name(tokens: &mut Tokens<'_>) -> Option<()> {
+    let mut one = || tokens.next_if(|token| matches!(token, Token::Word(_) | Token::Quoted));
+    one()?;
+    if take_mark(tokens, b'.').is_some() {
+        tokens.next_if(|token| matches!(token, Token::Word(_) | Token::Quoted))?;
+    }
+    Some(())
+}
+
+/// Takes a type.
+fn take_type(tokens: &mut Tokens<'_>) -> Option<()> {
+    const FIELDS: [&str; 6] = ["year", "month", "day", "hour", "minute", "second"];
+    let is = |token: Option<&Token<'_>>, words: &[&str]| match token {
+        Some(Token::Word(word)) => words.iter().any(|one| one.eq_ignore_ascii_case(word)),
+        _ => false,
+    };
+    let first = *tokens.peek()?;
+    let first = Some(&first);
+    take_name(tokens)?;
+    if is(first, &["character", "bit"]) {
+        take_word(tokens, &["varying"]);
+    } else if is(first, &["double"]) {
+        take_word(tokens, &["precision"])?;
+    } else if is(first, &["interval"])
+        && take_word(tokens, &FIELDS).is_some()
+        && take_word(tokens, &["to"]).is_some()
+    {
+        take_word(tokens, &FIELDS)?;
+    }
+    take_modifiers(tokens)?;
+    if is(first, &["time", "timestamp"]) && take_word(tokens, &["with", "without"]).is_some() {
+        take_word(tokens, &["time"])?;
+        take_word(tokens, &["zone"])?;
+    }
+    while take_mark(tokens, b'[').is_some() {
+        tokens.next_if_eq(&Token::Number);
+        take_mark(tokens, b']')?;
+    }
+    Some(())
+}
+
+/// Takes the modifiers of a type in their brackets, if there are any: numbers and, of the types of extensions, names.
+fn take_modifiers(tokens: &mut Tokens<'_>) -> Option<()> {
+    if take_mark(tokens, b'(').is_none() {
+        return Some(());
+    }
+    loop {
+        tokens.next_if_eq(&Token::Operator("-"));
+        tokens.next_if(|token| matches!(token, Token::Number | Token::Word(_) | Token::Quoted))?;
+        if take_mark(tokens, b',').is_none() {
+            return take_mark(tokens, b')');
+        }
+    }
+}
+
+/// The tokens of a text (section "Lexical Structure" of the PostgreSQL manual). `None` if it has others than those of
+/// types and expressions, such as comments, semicolons, parameters and literals that depend on settings.
+fn tokens(text: &str) -> Option<Vec<Token<'_>>> {
+    if text.len() > MAX_BYTES {
+        return None;
+    }
+    let mut tokens = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.bytes().next() {
+        let (token, len) = match first {
+            b' ' | b'\n' | b'\t' => {
+                rest = &rest[1..];
+                continue;
+            }
+            b'\'' => (Token::Text, literal(rest, false)?),
+            b'e' | b'E' if rest.as_bytes().get(1) == Some(&b'\'') => {
+                (Token::Text, 1 + literal(&rest[1..], true)?)
+            }
+            b'b' | b'B' | b'x' | b'X' if rest.as_bytes().get(1) == Some(&b'\'') => {
+                (Token::Text, 1 + literal(&rest[1..], false)?)
+            }
+            b'"' => (Token::Quoted, quoted(rest)?),
+            b'0'..=b'9' => (Token::Number, number(rest)),
+            b':' if rest.starts_with("::") => (Token::Cast, 2),
+            b'(' | b')' | b'[' | b']' | b',' | b'.' => (Token::Mark(first), 1),
+            _ if is_letter(first) => {
+                let len = length(rest, |byte| is_letter(byte) || byte.is_ascii_digit());
+                // The prefix of a literal, such as U&'…' and N'…', or the name of a parameter.
+                if rest[len..].starts_with(['\'', '&', '$']) {
+                    return None;
+                }
+                (Token::Word(&rest[..len]), len)
+            }
+            _ => match length(rest, |byte| b"+-*/<>=~!@#%^&|".contains(&byte)) {
+                0 => return None,
+                // It would begin a comment.
+                len if rest[..len].contains("--") || rest[..len].contains("/*") => return None,
+                len => (Token::Operator(&rest[..len]), len),
+            },
+        };
+        tokens.push(token);
+        rest = &rest[len..];
+    }
+    Some(tokens)
+}
+
+/// Bytes beyond ASCII are letters, as they are for the server.
+fn is_letter(byte: u8) -> bool {
+    byte.is_ascii_alphabetic() || byte == b'_' || byte >= 0x80
+}
+
+fn length(text: &str, is_in: impl Fn(u8) -> bool) -> usize {
+    let end = text.bytes().position(|byte| !is_in(byte));
+    end.unwrap_or(text.len())
+}
+
+fn number(text: &str) -> usize {
+    let digits = |text: &str| length(text, |byte| byte.is_ascii_digit());
+    let whole = digits(text);
+    match text[whole..].strip_prefix('.') {
+        Some(rest) => whole + 1 + digits(rest),
+        None => whole,
+    }
+}
+
+/// The length of a literal in single quotes. What a backslash means in a plain one is a setting of the session.
+fn literal(text: &str, has_escapes: bool) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let mut at = 1;
+    loop {
+        match bytes.get(at)? {
+            b'\'' if bytes.get(at + 1) == Some(&b'\'') => at += 2,
+            b'\'' => return Some(at + 1),
+            b'\\' if has_escapes => at += 2,
+            b'\\' | 0 => return None,
+            _ => at += 1,
+        }
+    }
+}
+
+/// The length of a name in double quotes.
+fn quoted(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let mut at = 1;
+    loop {
+        match bytes.get(at)? {
+            b'"' if bytes.get(at + 1) == Some(&b'"') => at += 2,
+            b'"' => return Some(at + 1).filter(|end| *end > 2),
+            0 => return None,
+            _ => at += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_types_and_nothing_else() {
+        for text in [
+            "text",
+            "numeric(18,4)",
+            "numeric(3,-2)",
+            "character varying(20)",
+            "bit varying(3)",
+            "bit(3)",
+            "double precision",
+            "timestamp(3) with time zone",
+            "timestamp without time zone",
+            "time with time zone",
+            "interval",
+            "interval(3)",
+            "interval day to second(3)",
+            "interval year",
+            "\"char\"",
+            "app.mood",
+            "app.\"Mood \"\"x\"\"; --\"[]",
+            "geometry(Point,4326)",
+            "vector(3)",
+            "integer[]",
+            "integer[3][]",
+            "grün.größe",
+            "pg_catalog.bpchar",
+        ] {
+            assert!(is_type(text), "{text}");
+        }
+        for text in [
+            "",
+            " ",
+            "text;DROP TABLE t",
+            "text); DROP TABLE t; CREATE TABLE z(a int",
+            "text check(1/0>1)",
+            "text check(a)",
+            "text default 1",
+            "text not null",
+            "text primary key",
+            "text collate \"C\"",
+            "text references t",
+            "text, b text",
+            "text --",
+            "text /* */",
+            "text(",
+            "text)",
+            "text(a b)",
+            "text()",
+            "a.b.c",
+            "\"\"",
+            "\"a",
+            "text[",
+            "text[a]",
+            "setof text",
+            "t%TYPE",
+            "text'x'",
+            "$1",
+            "U&\"x\"",
+            "double",
+            "time with",
+            "text\u{0}",
+            "numeric(1,(2))",
+            "text(';')",
+            "a.",
+            "interval day to",
+            "text\\",
+        ] {
+            assert!(!is_type(text), "{text}");
+        }
+        assert!(!is_type(&"a".repeat(MAX_BYTES + 1)));
+        assert!(
+            is_name("pg_catalog.\"de-x-icu\"") && !is_name("\"C\" \"D\"") && !is_name("\"C\"; x")
+        );
+    }
+
+    #[test]
+    fn checks_compute_and_do_nothing_else() {
+        for text in [
+            "CHECK ((VALUE > 0))",
+            "CHECK (((VALUE >= '-5'::integer) AND (VALUE <= 10)))",
+            "CHECK (((VALUE)::text = ANY ((ARRAY['a'::character varying, 'b''c'::character varying])::text[])))",
+            "CHECK ((VALUE ~ '^[0-9]{3}; DROP'::text))",
+            "CHECK ((VALUE ~ E'^\\\\d+\\'$'::text))",
+            "CHECK ((VALUE !~~* '%x%'::text))",
+            "CHECK (((length(btrim((VALUE)::text)) > 0) OR (VALUE IS NULL)))",
+            "CHECK ((VALUE > 'sad'::app.mood))",
+            "CHECK ((VALUE COLLATE \"C\" < 'x'::text))",
+            "CHECK ((VALUE IS NOT DISTINCT FROM 1.5))",
+            "CHECK (\nCASE\n    WHEN (VALUE > 0) THEN true\n    ELSE false\nEND)",
+            "CHECK (((VALUE)::numeric(10,2) <> B'1'::\"bit\"))",
+            "CHECK ((VALUE <@ ARRAY[1, 2]))",
+        ] {
+            assert!(is_plain_check(text), "{text}");
+        }
+        for text in [
+            "",
+            "CHECK",
+            "CHECK ()",
+            "CHECK (VALUE",
+            "CHECK (1<2);DROP TABLE z",
+            "CHECK (1<2) CHECK (2<3)",
+            "CHECK (pg_sleep(9) IS NULL)",
+            "CHECK (app.f(VALUE))",
+            "CHECK (\"length\"(VALUE))",
+            "CHECK ((SELECT 1) = 1)",
+            "CHECK (VALUE OPERATOR(app.=) 1)",
+            "CHECK (VALUE = $1)",
+            "CHECK (VALUE = $$a$$)",
+            "CHECK (1 --\n)",
+            "CHECK (1 /* */)",
+            "CHECK (VALUE = '\\')",
+            "CHECK (VALUE = U&'a')",
+            "CHECK (x > 0)",
+            "CHECK ((VALUE > 0)) NOT VALID",
+            "CHECK (VALUE === 1)",
+            "CHECK (VALUE > 0) NOT NULL",
+            "CHECK (1) , (2)",
+            "CHECK (query_to_xml('DELETE FROM t', true, true, '') IS NULL)",
+            "DEFAULT (1)",
+            "CHECK (ARRAY(SELECT 1))",
+            "CHECK (VALUE::regclass.x.y)",
+            "CHECK ([VALUE)]",
+            "CHECK (value(1))",
+        ] {
+            assert!(!is_plain_check(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn defaults_compute_and_do_nothing_else() {
+        for text in [
+            "0",
+            "'o''k'::app.mood",
+            "(- 1)",
+            "now()",
+            "CURRENT_TIMESTAMP",
+            "'{}'::jsonb",
+            "(1 + 2)",
+            "NULL::text",
+        ] {
+            assert!(is_plain_default(text), "{text}");
+        }
+        for text in [
+            "",
+            "nextval('s'::regclass)",
+            "1, 2",
+            "1; DROP TABLE t",
+            "1 CHECK (f())",
+            "(1",
+            "1)",
+            "app.f()",
+        ] {
+            assert!(!is_plain_default(text), "{text}");
+        }
+    }
+}
