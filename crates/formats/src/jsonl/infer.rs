@@ -7,6 +7,7 @@
 //! and float64 would change, make the column `json`, which keeps the text. A column with nothing but
 //! `null` is a `string`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
@@ -26,13 +27,15 @@ use crate::text::{number, time};
 /// Objects nested deeper than this, or with more keys, are documents rather than structs.
 const MAX_DEPTH: usize = 16;
 const MAX_KEYS: usize = 1000;
+/// More columns are refused. No table has so many, and each takes part in every plan.
+const MAX_COLUMNS: usize = 10_000;
 /// Largest whole number up to which float64 holds every one.
 const EXACT_WHOLE: u64 = 1 << 53;
 
 /// Infers columns from samples; used as [`crate::csv::Sampler`] is.
 pub struct Sampler {
     records: Records,
-    columns: Vec<(String, Column)>,
+    columns: Columns,
     rows: u64,
     rules: Rules,
 }
@@ -45,6 +48,29 @@ struct Rules {
     /// Records that are not JSON objects are passed over.
     is_lenient: bool,
     layout: Layout,
+}
+
+/// Columns in the order in which their keys were first seen.
+#[derive(Default)]
+struct Columns {
+    list: Vec<(String, Column)>,
+    places: HashMap<String, usize>,
+}
+
+impl Columns {
+    /// The place of a key, which is new or not. `None` where there are too many.
+    fn place(&mut self, key: &str) -> Option<usize> {
+        if let Some(place) = self.places.get(key) {
+            return Some(*place);
+        }
+        let place = self.list.len();
+        if place == MAX_COLUMNS {
+            return None;
+        }
+        self.list.push((key.to_owned(), Column::default()));
+        self.places.insert(key.to_owned(), place);
+        Some(place)
+    }
 }
 
 #[derive(Default)]
@@ -111,7 +137,7 @@ impl Sampler {
     fn of(layout: Layout, max_rows: u64, max_record_bytes: usize) -> Self {
         Self {
             records: Records::new(layout, max_record_bytes),
-            columns: Vec::new(),
+            columns: Columns::default(),
             rows: 0,
             rules: Rules {
                 max_rows,
@@ -140,13 +166,17 @@ impl Sampler {
             };
             (field.name().clone(), column)
         };
-        self.columns = schema.fields().iter().map(column).collect();
+        let names = schema.fields().iter().map(|field| field.name().clone());
+        self.columns = Columns {
+            list: schema.fields().iter().map(column).collect(),
+            places: names.zip(0..).collect(),
+        };
         self
     }
 
     /// The columns so far.
     pub fn columns(&self) -> usize {
-        self.columns.len()
+        self.columns.list.len()
     }
 
     /// The same, which makes a column `timestamptz` if each of its sampled values is a timestamp of
@@ -194,9 +224,9 @@ impl Sampler {
     /// The guess: columns in the order in which their keys were first seen.
     pub fn finish(self) -> Result<Inferred, FormatError> {
         let rows = self.rows;
-        let mut fields = Vec::with_capacity(self.columns.len());
-        let mut notes = Vec::with_capacity(self.columns.len());
-        for (name, column) in &self.columns {
+        let mut fields = Vec::with_capacity(self.columns.list.len());
+        let mut notes = Vec::with_capacity(self.columns.list.len());
+        for (name, column) in &self.columns.list {
             let type_name = column.shape.type_name();
             let field = parse_field(name, &type_name, true)
                 .map_err(|error| FormatError::new("unsupported_type", error.to_string()))?;
@@ -219,7 +249,7 @@ impl Sampler {
 }
 
 fn look(
-    columns: &mut Vec<(String, Column)>,
+    columns: &mut Columns,
     rows: &mut u64,
     rules: Rules,
     found: Found<'_>,
@@ -236,19 +266,18 @@ fn look(
     let mut seen = std::collections::HashSet::new();
     let walked = json::for_entries(text, |key, value| {
         // Most records have the keys of the one before, in the same order.
-        let next = columns.get(seen.len()).filter(|(name, _)| *name == *key);
-        let at = match next {
+        let next = columns.list.get(seen.len());
+        let at = match next.filter(|(name, _)| *name == *key) {
             Some(_) => Some(seen.len()),
-            None => columns.iter().position(|(name, _)| *name == *key),
+            None => columns.place(&key),
         };
-        let at = at.unwrap_or_else(|| {
-            columns.push((key.clone().into_owned(), Column::default()));
-            columns.len() - 1
-        });
+        let Some(at) = at else {
+            return Err(too_many().line(place.of_part(text, value).line));
+        };
         if !seen.insert(at) {
             return Err(duplicate(&key).line(place.of_part(text, value).line));
         }
-        columns[at].1.look(value, rules.times);
+        columns.list[at].1.look(value, rules.times);
         Ok(())
     });
     match walked {
@@ -259,6 +288,11 @@ fn look(
     }
     *rows += 1;
     Ok(*rows < rules.max_rows)
+}
+
+fn too_many() -> FormatError {
+    let text = format!("the sampled rows have more than {MAX_COLUMNS} different keys");
+    FormatError::new("too_many_columns", text).hint("declare the columns that you need")
 }
 
 /// The common shape of the values so far.
@@ -465,6 +499,15 @@ mod tests {
         ] {
             assert_eq!(guess(values), expected, "{values:?}");
         }
+        let keys = |count: usize| {
+            let keys: Vec<_> = (0..count).map(|key| format!("\"k{key}\":1")).collect();
+            infer(&format!("{{{}}}", keys.join(",")))
+        };
+        assert_eq!(keys(10_000).unwrap().schema.fields().len(), 10_000);
+        assert_eq!(
+            keys(10_001).map_err(|e| e.code).err(),
+            Some("too_many_columns")
+        );
         let deep = "[".repeat(100_000) + &"]".repeat(100_000);
         assert!(guess(&[&deep]).contains("json"));
     }
