@@ -138,7 +138,7 @@ impl Refusal {
     /// No room for a body.
     pub fn disk_full() -> Self {
         let text = "the disk of the server has no room for the body";
-        let hint = "send it again later; the operator has to free space, or to lower keep_free";
+        let hint = "send it again later; the operator has to free space, or to lower --keep-free";
         Self::new(StatusCode::TOO_MANY_REQUESTS, "disk_full", text, hint)
     }
 

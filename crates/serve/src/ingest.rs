@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
+use axum::http::header::{
+    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, LOCATION, TRANSFER_ENCODING,
+};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyDataStream, BodyExt};
@@ -509,10 +511,24 @@ pub(crate) fn media_type(format: &str) -> HeaderValue {
 
 /// The content coding of the body. `None` for a body that is not compressed.
 pub(crate) fn encoding(headers: &HeaderMap, format: &str) -> Result<Option<&'static str>, Refusal> {
-    let Some(given) = headers.get(CONTENT_ENCODING) else {
-        return Ok(None);
-    };
-    coding(given.to_str().unwrap_or("?").trim(), format)
+    let transfer = listed(headers, &TRANSFER_ENCODING);
+    if !transfer.is_empty() && !transfer.eq_ignore_ascii_case("chunked") {
+        return Err(unknown_encoding("Transfer-Encoding", &transfer, format));
+    }
+    let given = listed(headers, &CONTENT_ENCODING);
+    match given.is_empty() {
+        true => Ok(None),
+        false => coding(&given, format),
+    }
+}
+
+/// All values of a header as one list.
+fn listed(headers: &HeaderMap, name: &HeaderName) -> String {
+    let values = headers.get_all(name).iter();
+    let values: Vec<&str> = values
+        .map(|value| value.to_str().unwrap_or("?").trim())
+        .collect();
+    values.join(", ")
 }
 
 /// The content coding with this name.
@@ -522,16 +538,20 @@ pub(crate) fn coding(given: &str, format: &str) -> Result<Option<&'static str>, 
     }
     let mut known = ENCODINGS.into_iter();
     let found = known.find(|name| is_text(format) && given.eq_ignore_ascii_case(name));
-    found.map(Some).ok_or_else(|| {
-        let text = format!("the Content-Encoding {given:?} is not known for {format}");
-        let hint = "send CSV, JSON Lines and JSON as gzip, zstd or without compression, and other formats without";
-        Refusal::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "unknown_encoding",
-            text,
-            hint,
-        )
-    })
+    found
+        .map(Some)
+        .ok_or_else(|| unknown_encoding("Content-Encoding", given, format))
+}
+
+fn unknown_encoding(header: &str, given: &str, format: &str) -> Refusal {
+    let text = format!("the {header} {given:?} is not known for {format}");
+    let hint = "send CSV, JSON Lines and JSON as gzip, zstd or without compression, and other formats without";
+    Refusal::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "unknown_encoding",
+        text,
+        hint,
+    )
 }
 
 /// Whether a format may be compressed as a whole. Parquet and Arrow compress their columns.
@@ -545,9 +565,13 @@ pub(crate) fn key(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
         return Ok(None);
     };
     let text = given.to_str().unwrap_or("").trim();
-    if text.is_empty() || text.len() > MAX_KEY {
-        let hint = "send up to 255 visible characters, such as a UUID";
-        let text = "the Idempotency-Key is empty, too long, or not ASCII";
+    let is_twice = headers.get_all(KEY).iter().nth(1).is_some();
+    if text.is_empty() || text.len() > MAX_KEY || is_twice {
+        let hint = "send one of up to 255 visible characters, such as a UUID";
+        let text = match is_twice {
+            true => "the Idempotency-Key is there twice",
+            false => "the Idempotency-Key is empty, too long, or not ASCII",
+        };
         return Err(Refusal::new(
             StatusCode::BAD_REQUEST,
             "invalid_idempotency_key",

@@ -128,6 +128,32 @@ fn requests_that_are_wrong_are_told_what_is_wrong() {
             "invalid_idempotency_key",
         ),
         (request(s, &long_key, b""), 400, "invalid_idempotency_key"),
+        (
+            request(
+                s,
+                &format!("{json}Idempotency-Key: a\r\nIdempotency-Key: b\r\n"),
+                b"",
+            ),
+            400,
+            "invalid_idempotency_key",
+        ),
+        (
+            request(
+                s,
+                &format!("{json}Content-Encoding: identity\r\nContent-Encoding: gzip\r\n"),
+                b"",
+            ),
+            415,
+            "unknown_encoding",
+        ),
+        (
+            format!(
+                "POST {s} HTTP/1.1\r\nHost: localhost\r\n{json}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"
+            )
+            .into_bytes(),
+            415,
+            "unknown_encoding",
+        ),
         (request(s, json, &large), 413, "body_too_large"),
         (
             b"PUT /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
