@@ -4,7 +4,7 @@
 use rapidbyte_pg::builtin::Builtin;
 use rapidbyte_pg::fit::column_for;
 use rapidbyte_pg::form;
-use rapidbyte_pg::ident::quote_ident;
+use rapidbyte_pg::ident::{check_column_name, quote_ident};
 use rapidbyte_pg::model::Generated;
 use rapidbyte_pg::{Column, Fit as PgFit, Kind, PgType, builtin, fit};
 use rapidbyte_sdk::prelude::*;
@@ -200,10 +200,12 @@ pub(crate) fn absent(name: &Name, field: &Field, why: &str) -> Result<ColumnPlan
     let column = column_for(field).map_err(convert)?;
     let target_type = column.map_or_else(|_| String::new(), |column| column.type_text);
     let column = quote_ident(field.name());
-    let note = match target_type.as_str() {
+    let unfit = check_column_name(field.name()).err();
+    let note = match (target_type.as_str(), unfit) {
         _ if field.name().is_empty() => EMPTY_NAME.to_owned(),
-        "" => format!("{name} has no column {column}"),
-        ty => format!(
+        (_, Some(unfit)) => format!("{}; {}", unfit.message, unfit.hint.unwrap_or_default()),
+        ("", None) => format!("{name} has no column {column}"),
+        (ty, None) => format!(
             "{name} has no column {column}{why}; run on the target: ALTER TABLE {name} ADD COLUMN \
                  {column} {ty}; or leave it out with `columns:`"
         ),
@@ -372,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_statement_adds_a_column_without_a_name() {
+    fn no_statement_adds_a_column_that_no_table_can_have() {
         let name = Name {
             schema: "s".into(),
             table: "t".into(),
@@ -384,5 +386,17 @@ mod tests {
         assert!(note("a").contains("ADD COLUMN a text"), "{}", note("a"));
         assert!(!note("").contains("ALTER TABLE"), "{}", note(""));
         assert!(note("").contains("empty name"), "{}", note(""));
+        let long = "ü".repeat(32);
+        for (name, says) in [
+            (long.as_str(), "more than 63 bytes"),
+            ("a\0", "NUL"),
+            ("xmin", "system column"),
+        ] {
+            let note = note(name);
+            assert!(
+                note.contains(says) && !note.contains("ALTER TABLE"),
+                "{note}"
+            );
+        }
     }
 }
