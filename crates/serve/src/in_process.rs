@@ -63,7 +63,7 @@ impl InProcess {
         engine: Engine,
         pipelines: Pipelines,
     ) -> Result<Self, ServeError> {
-        let system = |error: io::Error| ServeError::System("cannot start", error);
+        let system = |error: io::Error| ServeError::System("cannot start".into(), error);
         make_private(&settings.folder).map_err(system)?;
         let access = Access::open(TokenFile::of(&settings.folder), settings.listen.ip());
         let access = access.map_err(system)?;

@@ -126,7 +126,10 @@ pub enum ServeError {
     Receivers(String),
     /// The system refused something.
     #[error("{0}: {1}")]
-    System(&'static str, io::Error),
+    System(String, io::Error),
+    /// A file of the folder cannot be used.
+    #[error("{0}: {1}")]
+    File(PathBuf, StoreError),
     /// A run reads some jobs, and would delete the rows of all others.
     #[error(
         "the pipeline {0} deletes rows that a run does not read: set write_mode: append or upsert, and remove deletes"
@@ -188,23 +191,28 @@ impl Server {
         runs: Option<(Engine, Arc<Pipelines>)>,
         log: Log,
     ) -> Result<Self, ServeError> {
-        let system = |what: &'static str| move |error| ServeError::System(what, error);
+        let system = |what: &str| {
+            let what = what.to_owned();
+            move |error| ServeError::System(what, error)
+        };
         let folder =
             std::path::absolute(&settings.folder).map_err(system("cannot find the folder"))?;
         let settings = Settings { folder, ..settings };
-        make_private(&settings.folder).map_err(system("cannot make the folder"))?;
+        let in_folder = format!("cannot use the folder {}", settings.folder.display());
+        make_private(&settings.folder).map_err(system(&in_folder))?;
         let held = hold(&settings.folder)?;
         let access = access(&settings)?;
         let tls = settings.tls.clone().map(Tls::open).transpose();
         let tls = tls.map_err(system("cannot use the certificate"))?;
         let spool = Spool::open(&settings.folder.join(SPOOL), settings.keep_free);
-        let spool = spool.map_err(system("cannot make the folder"))?;
-        let (store, threads) = Store::open(&settings.folder.join(STORE), settings.queue)?;
-        let listener = TcpListener::bind(settings.listen).map_err(system("cannot listen"))?;
-        listener
-            .set_nonblocking(true)
-            .map_err(system("cannot listen"))?;
-        let address = listener.local_addr().map_err(system("cannot listen"))?;
+        let spool = spool.map_err(system(&in_folder))?;
+        let file = settings.folder.join(STORE);
+        let (store, threads) =
+            Store::open(&file, settings.queue).map_err(|error| ServeError::File(file, error))?;
+        let listens = format!("cannot listen on {}", settings.listen);
+        let listener = TcpListener::bind(settings.listen).map_err(system(&listens))?;
+        listener.set_nonblocking(true).map_err(system(&listens))?;
+        let address = listener.local_addr().map_err(system(&listens))?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -366,7 +374,8 @@ fn run_settings(settings: &Settings, log: &Log) -> Result<RunSettings, ServeErro
 fn access(settings: &Settings) -> Result<Access, ServeError> {
     let file = TokenFile::of(&settings.folder);
     let access = Access::open(file, settings.listen.ip());
-    let access = access.map_err(|error| ServeError::System("cannot read the tokens", error))?;
+    let tokens = format!("cannot read the tokens in {}", settings.folder.display());
+    let access = access.map_err(|error| ServeError::System(tokens, error))?;
     if settings.listen.ip().is_loopback() {
         return Ok(access);
     }
@@ -466,7 +475,7 @@ fn end_watch(ends: Ends<()>, watch: JoinHandle<()>) {
 
 /// Holds the folder until the file is dropped.
 fn hold(folder: &Path) -> Result<std::fs::File, ServeError> {
-    let system = |error| ServeError::System("cannot lock the folder", error);
+    let system = |error| ServeError::System("cannot lock the folder".into(), error);
     let file = std::fs::File::create(folder.join("server.lock")).map_err(system)?;
     match file.try_lock() {
         Ok(()) => Ok(file),

@@ -202,11 +202,12 @@ fn failure(error: ServeError) -> Failure {
         ServeError::FolderInUse(_) => of(Class::Busy, "server_running")
             .hint("end the other server, or name another folder with --data"),
         ServeError::System(..) => of(Class::Environment, "server_not_started").hint(
-            "the message has the reason: free the address, or make the folder of --data writable",
+            "the message has the reason: choose another address with --listen or another folder with --data, or repair \
+             the file",
         ),
         ServeError::Receivers(_) => of(Class::Config, "invalid_argument")
             .hint("name a file with certificates (PEM) by --notify-ca"),
-        ServeError::Store(_) | ServeError::Runs(_) => of(Class::Environment, "store_failed")
+        ServeError::Store(_) | ServeError::File(..) | ServeError::Runs(_) => of(Class::Environment, "store_failed")
             .hint("look at the disk; a store of a newer version needs the newer program"),
         ServeError::DeletesRows(_)
         | ServeError::ScheduleOfQueue(_)
