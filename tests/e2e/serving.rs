@@ -395,6 +395,12 @@ fn wrong_arguments_of_a_server_are_refused_before_it_starts() {
         "{}",
         open.stderr
     );
+    let other = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = other.local_addr().expect("an address").to_string();
+    let taken = folder.rapidbyte(&["serve", ".", "--listen", &address]);
+    let says = format!("cannot listen on {address}");
+    assert_eq!(taken.code, Some(3), "{}", taken.stderr);
+    assert!(taken.stderr.contains(&says), "{}", taken.stderr);
     let listed = folder.rapidbyte(&["serve", "token", "list"]);
     assert!(listed.stdout.contains("read:a"), "{}", listed.stdout);
     let id = listed.stdout.split_whitespace().next().expect("an id");
