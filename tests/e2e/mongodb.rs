@@ -272,3 +272,51 @@ fn collections_of_the_server_and_of_cursors_are_not_listed() {
     let names: Vec<&serde_json::Value> = streams.iter().map(|stream| &stream["name"]).collect();
     assert_eq!(names, ["a"], "{report:#}");
 }
+
+/// Whole numbers became columns of integers; then a document with a fraction comes, and a number where there were texts.
+#[test]
+fn a_field_with_wider_values_than_its_table_is_refused_by_the_plan_with_a_way_out() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let (database, folder) = (server.database(), Folder::new());
+    let target = postgres::shared().database();
+    let first = r#"{"_id": 1, "n": 1, "m": {"$numberLong": "5000000000"}, "t": "x"}"#;
+    insert(&database, "c", &[first]);
+    let source = format!("url: \"{}\"", database.url());
+    let table = format!(
+        "use: dest-postgres\n  config: {{ url: \"{}\" }}\n  write_mode: upsert",
+        target.url()
+    );
+    let text = pipeline(&source, "[c]", &table);
+    folder.report(&text);
+    // A double that is whole fits.
+    insert(&database, "c", &[r#"{"_id": 2, "n": 2.0, "t": 7}"#]);
+    folder.report(&text);
+    insert(&database, "c", &[r#"{"_id": 3, "n": 1.5}"#]);
+    let plan = folder.rapidbyte(&["plan", "p.yaml"]);
+    assert_eq!(plan.code, Some(4), "{plan:?}");
+    let way = ["does not become int4", "type_change: rewrite"];
+    folder.refuses(&text, "column_refused", 4, &way);
+    let follows = format!("{text}schema_changes: {{ type_change: rewrite }}\n");
+    folder.report(&follows);
+    let sql = "SELECT string_agg(concat_ws(' ', _id, n, m, t), ', ' ORDER BY _id) FROM c";
+    let rows = |sql: &str| -> String {
+        let row = target.client().query_one(sql, &[]);
+        row.expect("a row").get(0)
+    };
+    assert_eq!(rows(sql), "1 1 5000000000 x, 2 2 7, 3 1.5");
+    // The server does not make a bigint a double without a check of its values: the plan has a statement.
+    insert(&database, "c", &[r#"{"_id": 4, "m": 0.5}"#]);
+    folder.write("p.yaml", &follows);
+    let plan = folder.rapidbyte(&["plan", "p.yaml"]);
+    assert_eq!(plan.code, Some(4), "{plan:?}");
+    let (error, _) = folder.error(&follows);
+    let message = error["message"].as_str().expect("a message");
+    let statement = message.find("ALTER TABLE").map(|at| &message[at..]);
+    let statement = statement.unwrap_or_else(|| panic!("no statement in {message}"));
+    let changed = target.client().batch_execute(statement);
+    changed.unwrap_or_else(|error| panic!("{statement}: {error}"));
+    folder.report(&follows);
+    assert_eq!(rows("SELECT m::text FROM c WHERE _id = 4"), "0.5");
+}

@@ -14,7 +14,7 @@ use rapidbyte_runtime::{
 };
 use rapidbyte_wire::ipc::{self, Decoder};
 use rapidbyte_wire::size::batch_bytes;
-use rapidbyte_wire::types::{is_json_strings, is_program_value, type_name, unmark_texts};
+use rapidbyte_wire::types::{is_json_strings, is_program_value, type_name, unmarked};
 
 use crate::spec;
 
@@ -227,7 +227,7 @@ fn begun(load: &mut Option<Load>) -> Result<&mut Load, ConnectorError> {
 
 /// The columns without the mark of values that [`Input`](crate::Input) gives them.
 fn as_given(schema: &Schema) -> Schema {
-    let plain = unmark_texts(schema);
+    let plain = unmarked(schema);
     let fields = schema.fields().iter().zip(plain.fields());
     let fields =
         fields.map(

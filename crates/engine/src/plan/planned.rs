@@ -257,7 +257,8 @@ impl StreamPlan {
     }
 
     /// The stream with the types of the target in inferred columns that the target refuses, and in columns of JSON for
-    /// which the target has texts. `None` if there are none.
+    /// which the target has texts. `None` if there are none. A type of the target that does not hold the sample is not
+    /// taken: the plan refuses the column.
     pub(super) fn as_stored(&self) -> Option<Stream> {
         if !self.transforms.is_empty() {
             return None;
@@ -275,6 +276,10 @@ impl StreamPlan {
             let takes_texts = types::is_json(field) || types::is_json_strings(field);
             let is_other = column.fit == Fit::Refused || (stored == TEXT && takes_texts);
             if !is_other || !discovered.inferred.contains(name) {
+                continue;
+            }
+            // A record of the sample would fail in the run.
+            if !types::holds_sampled(field, stored) {
                 continue;
             }
             let stored_field = types::parse_field(name, stored, field.is_nullable()).ok()?;
