@@ -222,9 +222,16 @@ impl Mongo {
             batch_bytes: (request.batch_bytes as usize).max(1),
             max_record_bytes: request.max_record_bytes,
         };
+        let is_declared = self.settings.stream(stream).schema.is_some();
+        let rows = |decoder, tracker| {
+            let rows = Rows::new(stream, decoder, tracker, limits, request.keeps_rejects);
+            match is_declared {
+                true => rows.declared(),
+                false => rows,
+            }
+        };
         if let Some(records) = &request.records {
-            let rows = Rows::new(stream, decoder, None, limits, request.keeps_rejects);
-            return Ok(rows.replaying(records.clone()));
+            return Ok(rows(decoder, None).replaying(records.clone()));
         }
         let needs_all = known::needs_all(&schema, &chosen, &options, request.columns.is_some());
         let moment = match request.snapshot.is_empty() {
@@ -253,7 +260,7 @@ impl Mongo {
             }
             None => found,
         };
-        let rows = Rows::new(stream, decoder, tracker, limits, request.keeps_rejects);
+        let rows = rows(decoder, tracker);
         Ok(rows.reading(client, found, &self.idle, self.settings.fetch_bytes))
     }
 }
