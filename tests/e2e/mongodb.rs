@@ -320,3 +320,50 @@ fn a_field_with_wider_values_than_its_table_is_refused_by_the_plan_with_a_way_ou
     folder.report(&follows);
     assert_eq!(rows("SELECT m::text FROM c WHERE _id = 4"), "0.5");
 }
+
+#[test]
+fn a_stream_that_cannot_be_read_says_why_before_anything_moves() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let (database, folder) = (server.database(), Folder::new());
+    let file = "use: dest-file\n  config: { path: \"out/{stream}.jsonl\" }\n  write_mode: replace";
+    let source = format!("url: \"{}\"", database.url());
+    // A database begins with its first collection.
+    let text = pipeline(&source, "['*']", file);
+    folder.refuses(&text, "mongo_no_collections", 2, &[database.name()]);
+    insert(&database, "c", &[r#"{"_id": 1, "n": 1}"#]);
+    for (more, code, parts) in [
+        (
+            "documents: bson",
+            "mongo_not_native",
+            &["config.documents", "documents: json"][..],
+        ),
+        (
+            "streams: { c: { documents: bson } }",
+            "mongo_not_native",
+            &["documents: json"],
+        ),
+        (
+            "streams: { c: { types: { m: int64 } } }",
+            "unknown_column",
+            &["types names the field m", "n"],
+        ),
+        (
+            "streams: { c: { types: { n: time } } }",
+            "type_refused",
+            &["n", "time"],
+        ),
+    ] {
+        let text = pipeline(&format!("{source}, {more}"), "['*']", file);
+        let exit = if code == "type_refused" { 4 } else { 2 };
+        folder.refuses(&text, code, exit, parts);
+        for verb in ["check", "plan"] {
+            let ended = folder.rapidbyte(&[verb, "p.yaml"]);
+            assert_eq!(ended.code, Some(exit), "{verb} {more}: {ended:?}");
+            let told = format!("{}{}", ended.stdout, ended.stderr);
+            assert!(told.contains(code), "{verb} {more}: {told}");
+        }
+    }
+    assert!(folder.files("out").is_empty());
+}

@@ -166,3 +166,31 @@ fn a_stream_that_cannot_be_described_says_why_before_anything_moves() {
         assert_eq!(error.location.as_deref(), Some(place));
     }
 }
+
+#[test]
+fn a_database_without_collections_is_not_taken_for_an_empty_one() {
+    let database = database!();
+    let mut source = open(&database, "");
+    let error = source.discover(&[]).unwrap_err();
+    assert_eq!(error.code, "mongo_no_collections");
+    assert!(error.message.contains(database.name()), "{error:?}");
+    let items = source.check().unwrap();
+    let code = items[1].problem.as_ref().map(|error| error.code.as_str());
+    assert_eq!(code, Some("mongo_no_collections"));
+    insert(&database, "c", &MIXED);
+    assert_eq!(source.discover(&[]).unwrap().len(), 1);
+    let error = open(&database, r#""collections": ["d*"]"#)
+        .discover(&[])
+        .unwrap_err();
+    assert_eq!(error.code, "mongo_no_collections");
+    assert!(error.message.contains("d*"), "{error:?}");
+    assert_eq!(error.hint.as_deref(), Some("the database has c"));
+    // The names of databases are case-sensitive.
+    let wrong = format!(r#""database": "{}""#, database.name().to_uppercase());
+    let error = open(&database, &wrong).discover(&[]).unwrap_err();
+    assert!(
+        error.hint.as_ref().unwrap().contains("case-sensitive; ")
+            || error.hint.as_ref().unwrap().contains(database.name()),
+        "{error:?}"
+    );
+}
