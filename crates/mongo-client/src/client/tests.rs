@@ -107,6 +107,9 @@ fn ping() -> Builder {
     ping
 }
 
+/// The fewest that a client accepts.
+const ITERATIONS: u32 = 4096;
+
 /// The server's side of SCRAM, RFC 5802, with a hash of the password that is `M`.
 fn scram<M: Mac + KeyInit>(
     password: &'static str,
@@ -145,7 +148,7 @@ fn scram<M: Mac + KeyInit>(
             assert_eq!(command.get("$db").unwrap(), Some(Value::String("users")));
             bare = payload.strip_prefix("n,,").unwrap().to_owned();
             let nonce = bare.strip_prefix("n=a=3Db,r=").unwrap();
-            first = format!("r={nonce}server,s={},i=5", BASE64.encode("salt"));
+            first = format!("r={nonce}server,s={},i={ITERATIONS}", BASE64.encode("salt"));
             reply
                 .boolean("done", false)
                 .binary("payload", first.as_bytes());
@@ -159,7 +162,7 @@ fn scram<M: Mac + KeyInit>(
         let exchange = format!("{bare},{first},{without_proof}");
         let mut last = keyed::<M>(password.as_bytes(), b"salt\0\0\0\x01");
         let mut salted = last.clone();
-        for _ in 1..5 {
+        for _ in 1..ITERATIONS {
             last = keyed::<M>(password.as_bytes(), &last);
             salted
                 .iter_mut()
