@@ -321,6 +321,29 @@ fn a_field_with_wider_values_than_its_table_is_refused_by_the_plan_with_a_way_ou
     assert_eq!(rows("SELECT m::text FROM c WHERE _id = 4"), "0.5");
 }
 
+/// A server without TLS takes the handshake for the beginning of a message, and waits for its end.
+#[test]
+fn a_server_without_tls_is_named_after_one_attempt() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = silent.local_addr().expect("an address").port();
+    let folder = Folder::new();
+    let file = "use: dest-file\n  config: { path: \"out/{stream}.jsonl\" }\n  write_mode: replace";
+    let url = format!("url: \"mongodb://127.0.0.1:{port}/d?tls=true&connectTimeoutMS=500\"");
+    let text = pipeline(&url, "[c]", file);
+    let parts = ["TLS handshake", "connectTimeoutMS", "remove tls=true"];
+    folder.refuses(&text, "tls_handshake", 3, &parts);
+    silent.set_nonblocking(true).expect("a listener");
+    let connections = std::iter::from_fn(|| silent.accept().ok()).count();
+    assert_eq!(connections, 1);
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let url = server.database().url();
+    let source = format!("url: \"{url}?tls=true&connectTimeoutMS=3000\"");
+    let text = pipeline(&source, "[c]", file);
+    folder.refuses(&text, "tls_handshake", 3, &["remove tls=true"]);
+}
+
 #[test]
 fn a_stream_that_cannot_be_read_says_why_before_anything_moves() {
     let Some(server) = mongodb::shared() else {

@@ -346,6 +346,31 @@ fn a_connection_that_failed_within_an_answer_is_of_no_further_use() {
     assert_eq!(error.code, "connection_unusable");
 }
 
+/// The greeting without TLS is answered with these bytes, and then with the end.
+#[test]
+fn a_server_that_expects_tls_is_named_so() {
+    for (answer, code) in [
+        // An alert of TLS 1.2: unexpected_message.
+        (&[21, 3, 3, 0, 2, 2, 10][..], "tls_required"),
+        (&[], "connection_lost"),
+        (&[21, 3], "connection_lost"),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let served = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            next(&mut stream).unwrap();
+            stream.write_all(answer).unwrap();
+        });
+        let error = connect(port, "", "").map(|_| ()).unwrap_err();
+        assert_eq!(error.code, code, "{answer:?}");
+        assert!(error.message.contains(&port.to_string()), "{error:?}");
+        let hint = error.hint.unwrap();
+        assert!(hint.contains("set tls=true"), "{answer:?}: {hint}");
+        served.join().unwrap();
+    }
+}
+
 #[test]
 fn limits_of_a_server_are_cut_or_refused() {
     let greeted = |name: &'static str, number: i64| {
