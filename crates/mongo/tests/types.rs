@@ -757,6 +757,8 @@ fn a_value_that_bson_does_not_hold_is_refused() {
         encode_refusal(&fine, EncodeOptions::default()),
         "value_does_not_fit"
     );
+    let hint = rapidbyte_mongo::Problem::Fine.at("t").hint.unwrap();
+    assert!(hint.contains("sub_millisecond: text"), "{hint}");
     let read = |sub_millisecond| {
         let options = EncodeOptions {
             sub_millisecond,
