@@ -390,3 +390,32 @@ fn a_stream_that_cannot_be_read_says_why_before_anything_moves() {
     }
     assert!(folder.files("out").is_empty());
 }
+
+/// The names of collections may have dots; a table of one schema does not have the first part.
+#[test]
+fn two_collections_are_not_written_into_one_table() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let (database, folder) = (server.database(), Folder::new());
+    let (target, copy) = (postgres::shared().database(), server.database());
+    for name in ["x.c", "y.c"] {
+        insert(&database, name, &[r#"{"_id": 1}"#]);
+    }
+    let source = format!("url: \"{}\"", database.url());
+    for destination in [
+        format!(
+            "use: dest-postgres\n  config: {{ url: \"{}\", schema: raw }}\n  write_mode: replace",
+            target.url()
+        ),
+        format!(
+            "use: dest-mongodb\n  config: {{ url: \"{}\" }}\n  write_mode: replace",
+            copy.url()
+        ),
+    ] {
+        let text = pipeline(&source, "['*']", &destination);
+        folder.refuses(&text, "shared_target", 2, &["x.c", "y.c"]);
+        let checked = folder.rapidbyte(&["check", "p.yaml"]);
+        assert_eq!(checked.code, Some(2), "{checked:?}");
+    }
+}
