@@ -281,7 +281,7 @@ fn a_field_with_wider_values_than_its_table_is_refused_by_the_plan_with_a_way_ou
     };
     let (database, folder) = (server.database(), Folder::new());
     let target = postgres::shared().database();
-    let first = r#"{"_id": 1, "n": 1, "m": {"$numberLong": "5000000000"}, "t": "x"}"#;
+    let first = r#"{"_id": 1, "n": 1, "m": {"$numberLong": "5000000000"}, "t": "x", "z": null}"#;
     insert(&database, "c", &[first]);
     let source = format!("url: \"{}\"", database.url());
     let table = format!(
@@ -290,8 +290,9 @@ fn a_field_with_wider_values_than_its_table_is_refused_by_the_plan_with_a_way_ou
     );
     let text = pipeline(&source, "[c]", &table);
     folder.report(&text);
-    // A double that is whole fits.
-    insert(&database, "c", &[r#"{"_id": 2, "n": 2.0, "t": 7}"#]);
+    // A double that is whole fits, and a column of nothing but null was JSON, which holds every value.
+    let second = r#"{"_id": 2, "n": 2.0, "t": 7, "z": "5"}"#;
+    insert(&database, "c", &[second]);
     folder.report(&text);
     insert(&database, "c", &[r#"{"_id": 3, "n": 1.5}"#]);
     let plan = folder.rapidbyte(&["plan", "p.yaml"]);
@@ -306,6 +307,7 @@ fn a_field_with_wider_values_than_its_table_is_refused_by_the_plan_with_a_way_ou
         row.expect("a row").get(0)
     };
     assert_eq!(rows(sql), "1 1 5000000000 x, 2 2 7, 3 1.5");
+    assert_eq!(rows("SELECT string_agg(z::text, ' ') FROM c"), r#""5""#);
     // The server does not make a bigint a double without a check of its values: the plan has a statement.
     insert(&database, "c", &[r#"{"_id": 4, "m": 0.5}"#]);
     folder.write("p.yaml", &follows);

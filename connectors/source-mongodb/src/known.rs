@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use rapidbyte_bson::Builder;
-use rapidbyte_mongo::form::{DOCUMENT, ID};
+use rapidbyte_bson::{Builder, Kind};
+use rapidbyte_mongo::form::{self, DOCUMENT, ID};
 use rapidbyte_mongo::{DecodeOptions, Decoder, Native, Sampled, Sampler, UnknownKeys};
 use rapidbyte_mongo_client::{Client, number_of};
 use rapidbyte_sdk::prelude::*;
-use rapidbyte_sdk::types::{is_json, parse_field, type_name};
+use rapidbyte_sdk::types::{is_json, mark_json_strings, parse_field, type_name};
 
 use crate::collection::Collection;
 use crate::config::{Documents, Settled, SettledStream, Unknown};
@@ -44,23 +44,37 @@ pub(crate) fn know(
     documents: Documents,
 ) -> Result<Known> {
     let stream = settings.stream(&collection.name);
-    match documents {
-        Documents::Columns => columns(client, settings, collection, &stream),
+    let mut known = match documents {
+        Documents::Columns => columns(client, settings, collection, &stream)?,
         Documents::Json => {
             let document = json(DOCUMENT, false)?;
             let id = match declares(&stream, ID) {
                 true => None,
                 false => Some(sampled_id(client, settings, collection)?),
             };
-            Ok(whole(&stream, id, document))
+            whole(&stream, id, document)
         }
         Documents::Bson => {
             let id = Native::Value.field(ID, collection.is_view);
             let document = Native::Document.field(DOCUMENT, false);
             let id = (!declares(&stream, ID)).then(|| (id, String::new()));
-            Ok(whole(&stream, id, document))
+            whole(&stream, id, document)
         }
-    }
+    };
+    known.schema = Arc::new(as_strings(&known.schema));
+    Ok(known)
+}
+
+/// Columns of strings are marked so that a column of JSON has them as strings: "5" is not the number 5. A Decimal128 is a
+/// number.
+fn as_strings(schema: &Schema) -> Schema {
+    let marked = mark_json_strings(schema);
+    let fields = schema.fields().iter().zip(marked.fields());
+    let fields = fields.map(|(plain, marked)| match form::marked(plain) {
+        Some(Kind::Decimal128) => plain.clone(),
+        _ => marked.clone(),
+    });
+    Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone())
 }
 
 /// How documents become the `chosen` ones of the columns of a stream.

@@ -117,6 +117,14 @@ pub fn mark_sampled(field: Field, narrowest: &str) -> Field {
     field.with_metadata(metadata)
 }
 
+/// The field without [its mark](mark_sampled): for people and programs that have no sample.
+#[must_use]
+pub fn unsampled(field: &Field) -> Field {
+    let mut metadata = field.metadata().clone();
+    metadata.remove(SAMPLED);
+    field.clone().with_metadata(metadata)
+}
+
 /// False if the field is [marked](mark_sampled) with a type whose values this type, by its name, does not hold.
 pub fn holds_sampled(field: &Field, type_name: &str) -> bool {
     let Some(narrowest) = field.metadata().get(SAMPLED) else {
@@ -157,8 +165,7 @@ pub fn unmarked(schema: &Schema) -> Schema {
         let mut metadata = field.metadata().clone();
         metadata.remove(JSON_STRINGS);
         metadata.remove(PROGRAM_VALUES);
-        metadata.remove(SAMPLED);
-        field.with_metadata(metadata)
+        unsampled(&field.with_metadata(metadata))
     })
 }
 

@@ -282,7 +282,11 @@ impl StreamPlan {
             if !types::holds_sampled(field, stored) {
                 continue;
             }
-            let stored_field = types::parse_field(name, stored, field.is_nullable()).ok()?;
+            let stored_field = match stored == TEXT && types::type_name(field) == TEXT {
+                // What its metadata says of the strings stays true.
+                true => field.as_ref().clone(),
+                false => types::parse_field(name, stored, field.is_nullable()).ok()?,
+            };
             let stored_field = types::mark_stored(stored_field);
             let at = all.index_of(name).ok()?;
             is_changed |= *fields[at] != stored_field;
