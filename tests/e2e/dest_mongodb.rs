@@ -797,6 +797,9 @@ fn the_host_does_tls_as_the_options_of_the_url_say() {
     assert_eq!(checked("&tls=true&tlsInsecure=true", "127.0.0.1"), "ok");
     // The server takes a message without TLS for a broken greeting, and ends the connection.
     assert_eq!(checked("", "localhost"), "connection_lost");
+    let ended = folder.rapidbyte(&["check", "p.yaml"]);
+    let told = format!("{}{}", ended.stdout, ended.stderr);
+    assert!(told.contains("set tls=true"), "{told}");
 }
 
 #[test]

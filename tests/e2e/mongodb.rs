@@ -272,3 +272,152 @@ fn collections_of_the_server_and_of_cursors_are_not_listed() {
     let names: Vec<&serde_json::Value> = streams.iter().map(|stream| &stream["name"]).collect();
     assert_eq!(names, ["a"], "{report:#}");
 }
+
+/// Whole numbers became columns of integers; then a document with a fraction comes, and a number where there were texts.
+#[test]
+fn a_field_with_wider_values_than_its_table_is_refused_by_the_plan_with_a_way_out() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let (database, folder) = (server.database(), Folder::new());
+    let target = postgres::shared().database();
+    let first = r#"{"_id": 1, "n": 1, "m": {"$numberLong": "5000000000"}, "t": "x", "z": null}"#;
+    insert(&database, "c", &[first]);
+    let source = format!("url: \"{}\"", database.url());
+    let table = format!(
+        "use: dest-postgres\n  config: {{ url: \"{}\" }}\n  write_mode: upsert",
+        target.url()
+    );
+    let text = pipeline(&source, "[c]", &table);
+    folder.report(&text);
+    // A double that is whole fits, and a column of nothing but null was JSON, which holds every value.
+    let second = r#"{"_id": 2, "n": 2.0, "t": 7, "z": "5"}"#;
+    insert(&database, "c", &[second]);
+    folder.report(&text);
+    insert(&database, "c", &[r#"{"_id": 3, "n": 1.5}"#]);
+    let plan = folder.rapidbyte(&["plan", "p.yaml"]);
+    assert_eq!(plan.code, Some(4), "{plan:?}");
+    let way = ["does not become int4", "type_change: rewrite"];
+    folder.refuses(&text, "column_refused", 4, &way);
+    let follows = format!("{text}schema_changes: {{ type_change: rewrite }}\n");
+    folder.report(&follows);
+    let sql = "SELECT string_agg(concat_ws(' ', _id, n, m, t), ', ' ORDER BY _id) FROM c";
+    let rows = |sql: &str| -> String {
+        let row = target.client().query_one(sql, &[]);
+        row.expect("a row").get(0)
+    };
+    assert_eq!(rows(sql), "1 1 5000000000 x, 2 2 7, 3 1.5");
+    assert_eq!(rows("SELECT string_agg(z::text, ' ') FROM c"), r#""5""#);
+    // The server does not make a bigint a double without a check of its values: the plan has a statement.
+    insert(&database, "c", &[r#"{"_id": 4, "m": 0.5}"#]);
+    folder.write("p.yaml", &follows);
+    let plan = folder.rapidbyte(&["plan", "p.yaml"]);
+    assert_eq!(plan.code, Some(4), "{plan:?}");
+    let (error, _) = folder.error(&follows);
+    let message = error["message"].as_str().expect("a message");
+    let statement = message.find("ALTER TABLE").map(|at| &message[at..]);
+    let statement = statement.unwrap_or_else(|| panic!("no statement in {message}"));
+    let changed = target.client().batch_execute(statement);
+    changed.unwrap_or_else(|error| panic!("{statement}: {error}"));
+    folder.report(&follows);
+    assert_eq!(rows("SELECT m::text FROM c WHERE _id = 4"), "0.5");
+}
+
+/// A server without TLS takes the handshake for the beginning of a message, and waits for its end.
+#[test]
+fn a_server_without_tls_is_named_after_one_attempt() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = silent.local_addr().expect("an address").port();
+    let folder = Folder::new();
+    let file = "use: dest-file\n  config: { path: \"out/{stream}.jsonl\" }\n  write_mode: replace";
+    let url = format!("url: \"mongodb://127.0.0.1:{port}/d?tls=true&connectTimeoutMS=500\"");
+    let text = pipeline(&url, "[c]", file);
+    let parts = ["TLS handshake", "connectTimeoutMS", "remove tls=true"];
+    folder.refuses(&text, "tls_handshake", 3, &parts);
+    silent.set_nonblocking(true).expect("a listener");
+    let connections = std::iter::from_fn(|| silent.accept().ok()).count();
+    assert_eq!(connections, 1);
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let url = server.database().url();
+    let source = format!("url: \"{url}?tls=true&connectTimeoutMS=3000\"");
+    let text = pipeline(&source, "[c]", file);
+    folder.refuses(&text, "tls_handshake", 3, &["remove tls=true"]);
+}
+
+#[test]
+fn a_stream_that_cannot_be_read_says_why_before_anything_moves() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let (database, folder) = (server.database(), Folder::new());
+    let file = "use: dest-file\n  config: { path: \"out/{stream}.jsonl\" }\n  write_mode: replace";
+    let source = format!("url: \"{}\"", database.url());
+    // A database begins with its first collection.
+    let text = pipeline(&source, "['*']", file);
+    folder.refuses(&text, "mongo_no_collections", 2, &[database.name()]);
+    insert(&database, "c", &[r#"{"_id": 1, "n": 1}"#]);
+    for (more, code, parts) in [
+        (
+            "documents: bson",
+            "mongo_not_native",
+            &["config.documents", "documents: json"][..],
+        ),
+        (
+            "streams: { c: { documents: bson } }",
+            "mongo_not_native",
+            &["documents: json"],
+        ),
+        (
+            "streams: { c: { types: { m: int64 } } }",
+            "unknown_column",
+            &["types names the field m", "n"],
+        ),
+        (
+            "streams: { c: { types: { n: time } } }",
+            "type_refused",
+            &["n", "time"],
+        ),
+    ] {
+        let text = pipeline(&format!("{source}, {more}"), "['*']", file);
+        let exit = if code == "type_refused" { 4 } else { 2 };
+        folder.refuses(&text, code, exit, parts);
+        for verb in ["check", "plan"] {
+            let ended = folder.rapidbyte(&[verb, "p.yaml"]);
+            assert_eq!(ended.code, Some(exit), "{verb} {more}: {ended:?}");
+            let told = format!("{}{}", ended.stdout, ended.stderr);
+            assert!(told.contains(code), "{verb} {more}: {told}");
+        }
+    }
+    assert!(folder.files("out").is_empty());
+}
+
+/// The names of collections may have dots; a table of one schema does not have the first part.
+#[test]
+fn two_collections_are_not_written_into_one_table() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    let (database, folder) = (server.database(), Folder::new());
+    let (target, copy) = (postgres::shared().database(), server.database());
+    for name in ["x.c", "y.c"] {
+        insert(&database, name, &[r#"{"_id": 1}"#]);
+    }
+    let source = format!("url: \"{}\"", database.url());
+    for destination in [
+        format!(
+            "use: dest-postgres\n  config: {{ url: \"{}\", schema: raw }}\n  write_mode: replace",
+            target.url()
+        ),
+        format!(
+            "use: dest-mongodb\n  config: {{ url: \"{}\" }}\n  write_mode: replace",
+            copy.url()
+        ),
+    ] {
+        let text = pipeline(&source, "['*']", &destination);
+        folder.refuses(&text, "shared_target", 2, &["x.c", "y.c"]);
+        let checked = folder.rapidbyte(&["check", "p.yaml"]);
+        assert_eq!(checked.code, Some(2), "{checked:?}");
+    }
+}

@@ -1030,6 +1030,15 @@ fn about_a_login() {
             },
             "scram_iterations",
         ),
+        // So few that the password could be guessed from the proof.
+        (
+            |asked| step(asked, &format!("r={}x,s=c2FsdA==,i=4095", nonce(asked))),
+            "scram_iterations",
+        ),
+        (
+            |asked| step(asked, &format!("r={}x,s=c2FsdA==,i=1", nonce(asked))),
+            "scram_iterations",
+        ),
         // It does not know the password, and says that the login is done.
         (
             |asked| step(asked, &format!("r={}x,s=c2FsdA==,i=4096", nonce(asked))),

@@ -10,6 +10,9 @@ use rapidbyte_sdk::pattern;
 use rapidbyte_sdk::prelude::*;
 use schemars::JsonSchema;
 
+use crate::error::about;
+use crate::known::REST;
+
 /// Documents of a sample, unless `sample_documents` is set.
 const SAMPLE_DOCUMENTS: u32 = 1000;
 /// More than this is a read, not a sample.
@@ -63,11 +66,13 @@ pub struct Config {
 pub struct StreamConfig {
     /// `columns`: a column for each field. `json`: the columns `_id` and `document`, which has the whole document as
     /// JSON. `bson`: the same with the bytes of the document, for a MongoDB destination. Default: `bson` into MongoDB,
-    /// unless `schema` is set, otherwise `columns`.
+    /// unless `schema` or `types` is set, otherwise `columns`.
     pub documents: Option<Documents>,
     /// The columns in order, as `name: type` or `name: type not null` (default: inferred from a sample). With `json` and
     /// `bson`, columns beside the whole document.
     pub schema: Option<Columns>,
+    /// With `columns`, the types of single fields, as in `schema`; the others are inferred.
+    pub types: Option<Columns>,
     /// With `columns`, fields without a column: `collect` them as JSON in the column `_rest`, `ignore` or `refuse` them
     /// (default `collect`; with `schema`, `refuse`).
     pub unknown_keys: Option<Unknown>,
@@ -115,6 +120,7 @@ pub(crate) struct Settled {
 pub(crate) struct SettledStream {
     pub documents: Option<Documents>,
     pub schema: Option<SchemaRef>,
+    pub types: Option<SchemaRef>,
     pub unknown_keys: Option<Unknown>,
 }
 
@@ -150,17 +156,10 @@ impl Config {
             let error = invalid("sample_documents", text);
             return Err(error.hint("write a number of documents in that range"));
         }
+        let documents = self.documents;
         let streams = self.streams.into_iter().map(|(name, stream)| {
-            let at = format!("config.streams.{name}.schema");
-            let schema = stream
-                .schema
-                .map(|columns| columns.schema(&at))
-                .transpose()?;
-            let settled = SettledStream {
-                documents: stream.documents,
-                schema,
-                unknown_keys: stream.unknown_keys,
-            };
+            let settled = settle_stream(&name, stream, documents);
+            let settled = settled.map_err(|error| about(error, &name))?;
             Ok((name, settled))
         });
         Ok(Settled {
@@ -177,12 +176,59 @@ impl Config {
     }
 }
 
+/// Errors: `invalid_config`, `unknown_type`, `no_columns`. `documents`: the form for all collections.
+fn settle_stream(
+    name: &str,
+    stream: StreamConfig,
+    documents: Option<Documents>,
+) -> Result<SettledStream> {
+    let at = |key: &str| format!("config.streams.{name}.{key}");
+    let columns = |columns: Option<Columns>, key: &str| {
+        let columns = columns.map(|columns| columns.schema(&at(key)));
+        columns.transpose()
+    };
+    let schema = columns(stream.schema, "schema")?;
+    let types = columns(stream.types, "types")?;
+    let collects = matches!(stream.unknown_keys, None | Some(Unknown::Collect));
+    let has_rest = |types: &SchemaRef| types.field_with_name(REST).is_ok();
+    let conflict = match stream.documents.or(documents) {
+        _ if types.is_none() => None,
+        _ if collects && types.as_ref().is_some_and(has_rest) => Some((
+            "_rest is the column of fields without a column, so types cannot declare it",
+            "write unknown_keys: ignore or refuse, or remove _rest from types",
+        )),
+        _ if schema.is_some() => Some((
+            "schema has the types of all columns, so types has no meaning beside it",
+            "move the types into schema, or remove schema to infer the other columns",
+        )),
+        Some(Documents::Json | Documents::Bson) => Some((
+            "types is for a column of each field, and documents asks for whole documents",
+            "write documents: columns for the stream, or schema for columns beside the document",
+        )),
+        Some(Documents::Columns) | None => None,
+    };
+    if let Some((text, hint)) = conflict {
+        return Err(Error::config("invalid_config", text)
+            .hint(hint)
+            .at(at("types")));
+    }
+    Ok(SettledStream {
+        documents: stream.documents,
+        schema,
+        types,
+        unknown_keys: stream.unknown_keys,
+    })
+}
+
+/// A server lists its own collections beside the user's, and dest-mongodb keeps its cursors beside them.
+pub(crate) fn is_own(name: &str) -> bool {
+    name.starts_with("system.") || name.starts_with("_rapidbyte_")
+}
+
 impl Settled {
     /// Whether a collection is listed.
     pub fn lists(&self, name: &str) -> bool {
-        // A server lists its own collections beside the user's, and dest-mongodb keeps its cursors beside them.
-        let is_own = name.starts_with("system.") || name.starts_with("_rapidbyte_");
-        !is_own
+        !is_own(name)
             && (self.collections.is_empty()
                 || self.streams.contains_key(name)
                 || self
@@ -200,7 +246,7 @@ impl Settled {
     pub fn documents(&self, stream: &SettledStream, native: bool) -> Documents {
         match stream.documents.or(self.documents) {
             Some(documents) => documents,
-            None if native && stream.schema.is_none() => Documents::Bson,
+            None if native && stream.schema.is_none() && stream.types.is_none() => Documents::Bson,
             None => Documents::Columns,
         }
     }

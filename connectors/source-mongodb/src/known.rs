@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use rapidbyte_bson::Builder;
-use rapidbyte_mongo::form::{DOCUMENT, ID};
-use rapidbyte_mongo::{DecodeOptions, Native, Sampled, Sampler, UnknownKeys};
-use rapidbyte_mongo_client::Client;
+use rapidbyte_bson::{Builder, Kind};
+use rapidbyte_mongo::form::{self, DOCUMENT, ID};
+use rapidbyte_mongo::{DecodeOptions, Decoder, Native, Sampled, Sampler, UnknownKeys};
+use rapidbyte_mongo_client::{Client, number_of};
 use rapidbyte_sdk::prelude::*;
-use rapidbyte_sdk::types::{is_json, parse_field, type_name};
+use rapidbyte_sdk::types::{is_json, mark_json_strings, parse_field, type_name};
 
 use crate::collection::Collection;
 use crate::config::{Documents, Settled, SettledStream, Unknown};
-use crate::error::malformed;
+use crate::error::{convert, malformed};
 use crate::{increment, query};
 
 /// The column of fields without a column.
@@ -20,6 +20,10 @@ pub(crate) const REST: &str = "_rest";
 const MAX_SAMPLE_BYTES: usize = 4 << 20;
 /// Documents of one answer to a sample.
 const SAMPLE_BATCH: u32 = 250;
+/// For the search of a document that has a declared field, in milliseconds.
+const MAX_SEARCH_MS: i32 = 10_000;
+/// The server's number for a command that took longer than it was given.
+const MAX_TIME_EXPIRED: i32 = 50;
 
 /// The columns of a collection, and how they became known.
 #[derive(Debug, Clone)]
@@ -40,23 +44,37 @@ pub(crate) fn know(
     documents: Documents,
 ) -> Result<Known> {
     let stream = settings.stream(&collection.name);
-    match documents {
-        Documents::Columns => columns(client, settings, collection, &stream),
+    let mut known = match documents {
+        Documents::Columns => columns(client, settings, collection, &stream)?,
         Documents::Json => {
             let document = json(DOCUMENT, false)?;
             let id = match declares(&stream, ID) {
                 true => None,
                 false => Some(sampled_id(client, settings, collection)?),
             };
-            Ok(whole(&stream, id, document))
+            whole(&stream, id, document)
         }
         Documents::Bson => {
             let id = Native::Value.field(ID, collection.is_view);
             let document = Native::Document.field(DOCUMENT, false);
             let id = (!declares(&stream, ID)).then(|| (id, String::new()));
-            Ok(whole(&stream, id, document))
+            whole(&stream, id, document)
         }
-    }
+    };
+    known.schema = Arc::new(as_strings(&known.schema));
+    Ok(known)
+}
+
+/// Columns of strings are marked so that a column of JSON has them as strings: "5" is not the number 5. A Decimal128 is a
+/// number.
+fn as_strings(schema: &Schema) -> Schema {
+    let marked = mark_json_strings(schema);
+    let fields = schema.fields().iter().zip(marked.fields());
+    let fields = fields.map(|(plain, marked)| match form::marked(plain) {
+        Some(Kind::Decimal128) => plain.clone(),
+        _ => marked.clone(),
+    });
+    Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone())
 }
 
 /// How documents become the `chosen` ones of the columns of a stream.
@@ -111,7 +129,6 @@ fn columns(
     collection: &Collection,
     stream: &SettledStream,
 ) -> Result<Known> {
-    let collects = unknown_keys(stream) == Unknown::Collect;
     let mut known = match &stream.schema {
         Some(schema) => Known {
             types: vec![String::new(); schema.fields().len()],
@@ -119,27 +136,11 @@ fn columns(
             notes: Vec::new(),
             inferred: Vec::new(),
         },
-        None => {
-            let sampled = sample(client, settings, collection)?;
-            // A field of the name of the rest is a part of the rest.
-            let names = sampled.schema.fields().iter().map(|field| field.name());
-            let kept: Vec<bool> = names.map(|name| !(collects && name == REST)).collect();
-            let keep = |at: &usize| kept[*at];
-            let fields = sampled.schema.fields();
-            let fields = (0..fields.len()).filter(keep).map(|at| fields[at].clone());
-            let fields: Vec<_> = fields.collect();
-            Known {
-                types: (0..kept.len())
-                    .filter(keep)
-                    .map(|at| sampled.types[at].clone())
-                    .collect(),
-                inferred: fields.iter().map(|field| field.name().clone()).collect(),
-                schema: Arc::new(Schema::new(fields)),
-                notes: sampled.notes,
-            }
-        }
+        None => inferred(client, settings, collection, stream)?,
     };
-    if collects {
+    // A type that no value of BSON has is refused before the run.
+    Decoder::new(&known.schema, DecodeOptions::default()).map_err(convert)?;
+    if unknown_keys(stream) == Unknown::Collect {
         let fields = known.schema.fields().iter().cloned();
         let fields: Vec<_> = fields.chain([Arc::new(json(REST, true)?)]).collect();
         known.schema = Arc::new(Schema::new(fields));
@@ -149,6 +150,112 @@ fn columns(
             .push(format!("{REST}: json (fields that are not columns)"));
     }
     Ok(known)
+}
+
+/// The columns of a sample with the types that are declared for single fields, and then the fields that are only declared.
+fn inferred(
+    client: &mut Client,
+    settings: &Settled,
+    collection: &Collection,
+    stream: &SettledStream,
+) -> Result<Known> {
+    let sampled = sample(client, settings, collection)?;
+    let declared = |name: &str| {
+        let types = stream.types.as_ref()?;
+        types.fields().find(name).map(|(_, field)| field)
+    };
+    let (mut fields, mut types, mut inferred) = (Vec::new(), Vec::new(), Vec::new());
+    let mut notes = sampled.notes.clone();
+    let collects = unknown_keys(stream) == Unknown::Collect;
+    for (field, of) in sampled.schema.fields().iter().zip(&sampled.types) {
+        let name = field.name();
+        // A field of the name of the rest is a part of the rest.
+        if collects && name == REST {
+            continue;
+        }
+        fields.push(match declared(name) {
+            Some(declared) => {
+                let of_column = format!("{name}: ");
+                notes.retain(|note| !note.starts_with(&of_column));
+                // Each document has an `_id`.
+                let is_nullable = declared.is_nullable() && field.is_nullable();
+                Arc::new(declared.as_ref().clone().with_nullable(is_nullable))
+            }
+            None => {
+                inferred.push(name.clone());
+                field.clone()
+            }
+        });
+        types.push(of.clone());
+    }
+    for field in stream.types.iter().flat_map(|types| types.fields()) {
+        let mut reason = "declared";
+        if sampled.schema.field_with_name(field.name()).is_err() {
+            if sampled.documents > 0 && !exists(client, settings, collection, field.name())? {
+                return Err(unknown_field(field.name(), &sampled.schema));
+            }
+            reason = "declared; no document of the sample has the field";
+            fields.push(field.clone());
+            types.push(String::new());
+        }
+        notes.push(format!("{}: {} ({reason})", field.name(), type_name(field)));
+    }
+    Ok(Known {
+        schema: Arc::new(Schema::new(fields)),
+        types,
+        notes,
+        inferred,
+    })
+}
+
+/// Whether a document of the collection has the field. Without an index the server looks at all documents: if that takes
+/// too long, nobody knows better than the operator.
+fn exists(
+    client: &mut Client,
+    settings: &Settled,
+    collection: &Collection,
+    field: &str,
+) -> Result<bool> {
+    // In a condition, it would be a path or an operator.
+    if field.is_empty() || field.contains('.') || field.starts_with('$') {
+        return Ok(false);
+    }
+    let mut command = Builder::new();
+    command.string("find", &collection.name);
+    command.open_document("filter").open_document(field);
+    command.boolean("$exists", true).close().close();
+    command.open_document("projection").int32(ID, 1).close();
+    command.int32("limit", 1).int32("batchSize", 1);
+    command.int32("maxTimeMS", MAX_SEARCH_MS);
+    let found = client.find(&settings.database, command);
+    let found = found.and_then(|mut cursor| {
+        let batch = cursor.next(client, 1)?;
+        let found = batch.map(|batch| batch.documents().map(Iterator::count));
+        cursor.close(client)?;
+        Ok(found.transpose()?.unwrap_or(0) > 0)
+    });
+    match found {
+        Err(error) if number_of(&error) == Some(MAX_TIME_EXPIRED) => Ok(true),
+        found => found,
+    }
+}
+
+fn unknown_field(name: &str, sampled: &Schema) -> Error {
+    let names = sampled.fields().iter().map(|field| field.name().as_str());
+    let names: Vec<_> = names.take(query::MAX_NAMED).collect();
+    let text = format!("types names the field {name}, which no document of the collection has");
+    let hint = match name.split_once('.') {
+        Some((outer, _)) => format!(
+            "types names fields of the document itself: declare {outer} as json, or as struct<…>"
+        ),
+        None => format!(
+            "correct the name, or remove it: the sample has {}",
+            names.join(", ")
+        ),
+    };
+    Error::config("unknown_column", text)
+        .hint(hint)
+        .in_column(name)
 }
 
 /// `_id`, the declared columns and the document.
@@ -229,17 +336,16 @@ fn sample(client: &mut Client, settings: &Settled, collection: &Collection) -> R
         }
         cursor.close(client)?;
     }
-    let documents = sampler.documents();
     let mut sampled = sampler.finish();
-    if collection.is_view || documents == 0 {
+    if collection.is_view || sampled.documents == 0 {
         let fields = sampled.schema.fields().iter();
         let fields = fields.map(|field| field.as_ref().clone().with_nullable(true));
         sampled.schema = Schema::new(fields.collect::<Vec<_>>());
     }
-    if documents == 0 {
+    if sampled.documents == 0 {
         sampled
             .notes
-            .push("no document, so no column but the one for the rest".to_owned());
+            .push("no document, so no inferred column".to_owned());
     }
     Ok(sampled)
 }

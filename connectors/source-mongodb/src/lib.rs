@@ -36,8 +36,8 @@ pub struct Mongo {
     settings: Settled,
     idle: Idle,
     collections: Option<Vec<Collection>>,
-    /// The columns of each collection that was described: in its native form or not.
-    known: HashMap<(String, bool), Known>,
+    /// The columns of each collection that was described, in its native form or not; or the reason why it cannot be read.
+    known: HashMap<(String, bool), Result<Known>>,
 }
 
 impl Source for Mongo {
@@ -85,7 +85,7 @@ impl Source for Mongo {
                 Ok(known) => known::stream(collection, known),
                 // The other collections can be read.
                 Err(error) if is_of_stream(&error) => Stream::unreadable(&collection.name, &error),
-                Err(error) => Err(about(error, &collection.name)),
+                Err(error) => Err(error),
             }
         });
         streams.collect()
@@ -145,13 +145,18 @@ impl Mongo {
     fn known(&mut self, collection: &Collection, native: bool) -> Result<Known> {
         let key = (collection.name.clone(), native);
         if let Some(known) = self.known.get(&key) {
-            return Ok(known.clone());
+            return known.clone();
         }
-        let documents = self.documents(&collection.name, native)?;
-        let known =
-            self.with(|client| known::know(client, &self.settings, collection, documents))?;
-        self.known.insert(key, known.clone());
-        Ok(known)
+        let documents = self.documents(&collection.name, native);
+        let known = documents.and_then(|documents| {
+            self.with(|client| known::know(client, &self.settings, collection, documents))
+        });
+        let known = known.map_err(|error| about(error, &collection.name));
+        // Any other error may pass.
+        if known.as_ref().err().is_none_or(is_of_stream) {
+            self.known.insert(key, known.clone());
+        }
+        known
     }
 
     /// The form of a collection's documents. Errors: `mongo_not_native`.
@@ -159,15 +164,21 @@ impl Mongo {
         let documents = self.settings.documents(&self.settings.stream(name), native);
         if documents == Documents::Bson && !native {
             let text = "documents: bson needs a destination that takes MongoDB's own documents";
+            let own = self.settings.stream(name).documents.is_some();
             return Err(Error::config("mongo_not_native", text)
-                .hint("write documents: json, or remove the key")
-                .at("config.documents"));
+                .hint(
+                    "write documents: json for the documents as JSON, or remove the key for a column of each field",
+                )
+                .at(match own {
+                    true => format!("config.streams.{name}.documents"),
+                    false => "config.documents".to_owned(),
+                }));
         }
         Ok(documents)
     }
 
     /// Refuses a selection that no read can have. Its columns are those of either form that was described; of a
-    /// collection that was not, the read checks them.
+    /// collection that was not, the read checks them. A collection that could not be described is refused with the reason.
     fn check_selection(&mut self, selection: &Selection) -> Result<()> {
         let collection = collection::find(self.collections()?, &selection.stream)?;
         if let Some(filter) = &selection.filter {
@@ -178,7 +189,8 @@ impl Mongo {
             let Some(known) = self.known.get(&(collection.name.clone(), native)) else {
                 continue;
             };
-            checked = check_columns(selection, &known.schema);
+            let known = known.as_ref().map_err(Clone::clone);
+            checked = known.and_then(|known| check_columns(selection, &known.schema));
             if checked.is_ok() {
                 break;
             }
@@ -210,9 +222,16 @@ impl Mongo {
             batch_bytes: (request.batch_bytes as usize).max(1),
             max_record_bytes: request.max_record_bytes,
         };
+        let is_declared = self.settings.stream(stream).schema.is_some();
+        let rows = |decoder, tracker| {
+            let rows = Rows::new(stream, decoder, tracker, limits, request.keeps_rejects);
+            match is_declared {
+                true => rows.declared(),
+                false => rows,
+            }
+        };
         if let Some(records) = &request.records {
-            let rows = Rows::new(stream, decoder, None, limits, request.keeps_rejects);
-            return Ok(rows.replaying(records.clone()));
+            return Ok(rows(decoder, None).replaying(records.clone()));
         }
         let needs_all = known::needs_all(&schema, &chosen, &options, request.columns.is_some());
         let moment = match request.snapshot.is_empty() {
@@ -241,7 +260,7 @@ impl Mongo {
             }
             None => found,
         };
-        let rows = Rows::new(stream, decoder, tracker, limits, request.keeps_rejects);
+        let rows = rows(decoder, tracker);
         Ok(rows.reading(client, found, &self.idle, self.settings.fetch_bytes))
     }
 }

@@ -13,6 +13,7 @@ use rapidbyte_mongo_client::{Client, Cursor};
 use rapidbyte_sdk::log;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::types::{is_json, is_stored, type_name};
 
 use crate::error::{about, convert, malformed};
 use crate::increment::Tracker;
@@ -31,6 +32,8 @@ pub(crate) type Idle = Rc<RefCell<Option<Client>>>;
 /// Reads the rows of one collection. Holds one answer of the server, and the batches of it.
 pub struct Rows {
     stream: String,
+    /// The key of the stream's settings that has the types of columns.
+    types_key: &'static str,
     from: From,
     decoder: Decoder,
     tracker: Option<Tracker>,
@@ -96,6 +99,7 @@ impl Rows {
     ) -> Self {
         Self {
             stream: stream.to_owned(),
+            types_key: "types",
             from: From::Records(Vec::new().into_iter()),
             decoder,
             tracker,
@@ -105,6 +109,12 @@ impl Rows {
             keeps_rejects,
             has_ended: false,
         }
+    }
+
+    /// All columns are declared under `schema`.
+    pub(crate) fn declared(mut self) -> Self {
+        self.types_key = "schema";
+        self
     }
 
     /// Reads the documents of a cursor.
@@ -174,7 +184,7 @@ impl Rows {
         } else {
             match self.decoder.push(document) {
                 Ok(()) => Ok(()),
-                Err(error) if error.owner == Owner::Data => Err(convert(error)),
+                Err(error) if error.owner == Owner::Data => Err(self.advise(convert(error))),
                 Err(error) => return Err(convert(error)),
             }
         };
@@ -202,7 +212,8 @@ impl Rows {
             .map_err(|problem| Error::data("mongo_invalid_json", format!("the record: {problem}")));
         let pushed = parsed.and_then(|()| {
             let document = Document::parse(&bytes).map_err(malformed)?;
-            self.decoder.push(document).map_err(convert)
+            let pushed = self.decoder.push(document).map_err(convert);
+            pushed.map_err(|error| self.advise(error))
         });
         if let Err(error) = pushed {
             let is_of_record = matches!(error.kind, ErrorKind::Data);
@@ -222,6 +233,33 @@ impl Rows {
             self.take(false)?;
         }
         Ok(())
+    }
+
+    /// Says where the type of a column that does not hold a value is declared.
+    fn advise(&self, mut error: Error) -> Error {
+        let column = error.column.as_deref();
+        let schema = self.decoder.schema();
+        let field = column.and_then(|column| schema.field_with_name(column).ok());
+        let Some(field) = field.filter(|_| error.code == "value_does_not_fit") else {
+            return error;
+        };
+        if is_json(field) {
+            return error;
+        }
+        let (name, stream, key) = (field.name(), &self.stream, self.types_key);
+        error.hint = Some(match is_stored(field) {
+            true => format!(
+                "the target has the type {} for {name}: declare a type that holds the value, such as float64 or json, \
+                 under config.streams.{stream}.{key}, and set schema_changes: {{ type_change: rewrite }} or change the \
+                 target as `rapidbyte plan` says",
+                type_name(field)
+            ),
+            false => format!(
+                "declare another type for {name} under config.streams.{stream}.{key}, such as json, which holds every \
+                 value; or leave such documents out by `where`"
+            ),
+        });
+        error
     }
 
     /// Puts everything so far into `ready`.

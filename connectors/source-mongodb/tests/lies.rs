@@ -335,7 +335,7 @@ fn about_the_catalog() {
             LIST,
             1,
             |asked| Bytes(asked.answer(|answer| cursor(answer, 0, "firstBatch", &[]))),
-            "internal",
+            "mongo_no_collections",
         ),
         always(
             LIST,

@@ -14,7 +14,7 @@ use rapidbyte_runtime::{
 };
 use rapidbyte_wire::ipc::{self, Decoder};
 use rapidbyte_wire::size::batch_bytes;
-use rapidbyte_wire::types::{is_json_strings, is_program_value, type_name, unmark_texts};
+use rapidbyte_wire::types::{is_json_strings, is_program_value, type_name, unmarked, unsampled};
 
 use crate::spec;
 
@@ -225,15 +225,15 @@ fn begun(load: &mut Option<Load>) -> Result<&mut Load, ConnectorError> {
     load.as_mut().ok_or_else(|| broken("begin comes first"))
 }
 
-/// The columns without the mark of values that [`Input`](crate::Input) gives them.
+/// The columns without the marks of samples, and of values that [`Input`](crate::Input) gives them.
 fn as_given(schema: &Schema) -> Schema {
-    let plain = unmark_texts(schema);
+    let plain = unmarked(schema);
     let fields = schema.fields().iter().zip(plain.fields());
     let fields =
         fields.map(
             |(field, plain)| match is_program_value(field) && !is_json_strings(field) {
                 true => Arc::clone(plain),
-                false => Arc::clone(field),
+                false => Arc::new(unsampled(field)),
             },
         );
     let fields: Vec<Arc<Field>> = fields.collect();

@@ -12,6 +12,9 @@ use crate::client::Client;
 use crate::error::{malformed, number_of, protocol};
 use crate::settings::{Login, Mechanism};
 
+/// RFC 7677, section 4, and the driver specification "Authentication": with fewer, a server in between could try passwords
+/// against the proof in little time.
+const MIN_ITERATIONS: u32 = 4096;
 /// Each iteration costs two hashes before anything is proven. MongoDB has 15,000 for SHA-256 and 10,000 for SHA-1 unless
 /// its administrator raised them; this many take a second or two in the sandbox.
 const MAX_ITERATIONS: u32 = 1_000_000;
@@ -46,7 +49,7 @@ impl Client {
             .close();
         let reply = self.quiet_command(&login.source, start).map_err(refused)?;
         let first = Step::read(reply.document()?)?;
-        let answer = scram.prove(password, &first.payload, MAX_ITERATIONS);
+        let answer = scram.prove(password, &first.payload, MIN_ITERATIONS..=MAX_ITERATIONS);
         let answer = answer.map_err(wrong)?;
         let mut message = answer.message.clone().into_bytes();
         let mut unproven = Some(answer);
@@ -141,16 +144,22 @@ fn wrong(wrong: Wrong) -> Error {
             format!("the server breaks SCRAM: {what}"),
         )
         .hint("check the host and use tls=true: somebody may stand between client and server"),
-        Wrong::Iterations(count) => auth(
-            "scram_iterations",
-            format!(
-                "the server asks for {count} iterations of SCRAM, and the limit is {MAX_ITERATIONS}"
-            ),
-        )
-        .hint(
-            "check the host and use tls=true: somebody may stand between client and server; or \
-             lower the server's scramSHA256IterationCount and set the password again",
-        ),
+        Wrong::Iterations(count) => {
+            // More digits than a number has are many.
+            let is_few = count.parse().is_ok_and(|count: u32| count < MIN_ITERATIONS);
+            let (limit, change) = match is_few {
+                true => (format!("the least is {MIN_ITERATIONS}"), "raise"),
+                false => (format!("the limit is {MAX_ITERATIONS}"), "lower"),
+            };
+            auth(
+                "scram_iterations",
+                format!("the server asks for {count} iterations of SCRAM, and {limit}"),
+            )
+            .hint(format!(
+                "check the host and use tls=true: somebody may stand between client and server; or {change} the server's \
+                 scramSHA256IterationCount or scramIterationCount and set the password again"
+            ))
+        }
         Wrong::Refused(why) => auth(
             "mongo_18",
             format!("the server refuses the proof of the password: {why}"),

@@ -20,6 +20,12 @@ const COMMAND_NOT_FOUND: i32 = 59;
 /// MongoDB 3.6, the first with OP_MSG.
 const LEAST_WIRE_VERSION: i32 = 6;
 const NO_PRIMARY: &str = "no_primary";
+/// The code of the host for a handshake that fails.
+const TLS_HANDSHAKE: &str = "tls_handshake";
+const MAYBE_NO_TLS: &str = "remove tls=true from the URL if the server does not speak TLS; else read its log, and check \
+     what is between it and this machine";
+const MAYBE_TLS: &str = "set tls=true in the URL if the server expects TLS; else read its log: it restarted, or it is not \
+     MongoDB 3.6 or later";
 const UNREACHABLE: &str = "check host, port and firewall, and that the server runs and listens \
      there (net.bindIp)";
 
@@ -71,7 +77,7 @@ fn is_worth_another(error: &Error) -> bool {
     matches!(
         error.kind,
         ErrorKind::Connection | ErrorKind::Transient | ErrorKind::RateLimited(_)
-    ) || error.code == NO_PRIMARY
+    ) || [NO_PRIMARY, TLS_HANDSHAKE].contains(&error.code.as_str())
 }
 
 fn summary(mut failures: Vec<(&Host, Error)>, settings: &Settings) -> Error {
@@ -83,6 +89,17 @@ fn summary(mut failures: Vec<(&Host, Error)>, settings: &Settings) -> Error {
     let has_no_primary = failures.iter().any(|(_, error)| error.code == NO_PRIMARY);
     let is_transient = |error: &Error| matches!(error.kind, ErrorKind::Transient);
     let (kind, code) = match failures.iter().any(|(_, error)| is_transient(error)) {
+        _ if failures
+            .iter()
+            .all(|(_, error)| error.code == TLS_HANDSHAKE) =>
+        {
+            // A server that was silent would be silent again.
+            let may_pass = |error: &Error| matches!(error.kind, ErrorKind::Connection);
+            match failures.iter().any(|(_, error)| may_pass(error)) {
+                true => (ErrorKind::Connection, TLS_HANDSHAKE),
+                false => (ErrorKind::Auth, TLS_HANDSHAKE),
+            }
+        }
         // An election ends.
         true if has_no_primary => (ErrorKind::Transient, NO_PRIMARY),
         true => (ErrorKind::Transient, "connect_failed"),
@@ -97,8 +114,12 @@ fn summary(mut failures: Vec<(&Host, Error)>, settings: &Settings) -> Error {
         })
         .collect();
     let text = format!("no server is usable: {}", each.join("; "));
+    let hint = match code {
+        TLS_HANDSHAKE => MAYBE_NO_TLS,
+        _ => UNREACHABLE,
+    };
     Error::new(kind, code, text)
-        .hint(UNREACHABLE)
+        .hint(hint)
         .at(&settings.location)
 }
 
@@ -122,7 +143,8 @@ fn reach(host: &Host, settings: &Settings, wanted: Wanted) -> Result<Client> {
 fn open(host: &Host, settings: &Settings, deadline: Deadline) -> Result<Client> {
     let connection = Connection::connect(&host.name, host.port, deadline.left())?;
     if settings.tls != Tls::Off {
-        connection.start_tls(&host.name, deadline.left())?;
+        let begun = connection.start_tls(&host.name, deadline.left());
+        begun.map_err(|error| without_tls(error, settings))?;
     }
     let mut client = Client {
         wire: Wire::new(connection, &settings.compressors),
@@ -134,6 +156,7 @@ fn open(host: &Host, settings: &Settings, deadline: Deadline) -> Result<Client> 
         asked: None,
     };
     let said = client.quiet_command("admin", hello::command(settings, false)?);
+    let said = said.map_err(|error| unanswered(error, settings));
     let reply = match said {
         Err(error) if number_of(&error) == Some(COMMAND_NOT_FOUND) => {
             client.set_reply_timeout(deadline.left());
@@ -150,6 +173,35 @@ fn open(host: &Host, settings: &Settings, deadline: Deadline) -> Result<Client> 
         zlib_level: settings.zlib_level,
     });
     Ok(client)
+}
+
+/// The error of a handshake with a server that may not speak TLS: it waits for the rest of a message, ends the
+/// connection, or sends something else.
+fn without_tls(error: Error, settings: &Settings) -> Error {
+    match error.code.as_str() {
+        // A server that takes the handshake for the beginning of a message does so each time: no retry.
+        "timeout" => {
+            let ms = settings.connect_timeout.as_millis();
+            let text = format!(
+                "the server did not answer the TLS handshake within {ms} ms (connectTimeoutMS)"
+            );
+            Error::new(ErrorKind::Auth, TLS_HANDSHAKE, text).hint(MAYBE_NO_TLS)
+        }
+        // The server may restart, so the run retries. Other kinds are about certificates.
+        TLS_HANDSHAKE | "connection_lost" if matches!(error.kind, ErrorKind::Connection) => {
+            Error::new(error.kind, TLS_HANDSHAKE, error.message).hint(MAYBE_NO_TLS)
+        }
+        _ => error,
+    }
+}
+
+/// The error of a greeting that is not answered: without TLS, the server may expect it.
+fn unanswered(error: Error, settings: &Settings) -> Error {
+    let unanswered = ["connection_lost", "timeout"];
+    match settings.tls == Tls::Off && unanswered.contains(&error.code.as_str()) {
+        true => error.hint(MAYBE_TLS),
+        false => error,
+    }
 }
 
 /// Whether this server will do.

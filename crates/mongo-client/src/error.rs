@@ -124,6 +124,13 @@ fn about(number: i32) -> (ErrorKind, Option<&'static str>) {
             ErrorKind::Config,
             Some("choose another name for the collection: the server does not accept this one"),
         ),
+        // BadValue, FailedToParse, TypeMismatch.
+        2 | 9 | 14 => (
+            ErrorKind::Config,
+            Some(
+                "correct the value that the message names: `where` of the stream, or an option of the URL",
+            ),
+        ),
         // CommandNotFound.
         59 => (
             ErrorKind::Config,
@@ -164,6 +171,8 @@ mod tests {
         );
         assert!(matches!(error.kind, ErrorKind::Data));
         assert!(matches!(report(18, "").kind, ErrorKind::Auth));
+        let hint = report(2, "").hint.unwrap();
+        assert!(hint.contains("`where`"), "{hint}");
         assert!(matches!(report(10107, "").kind, ErrorKind::Transient));
         let labelled = report(251, "TransientTransactionError");
         assert!(matches!(labelled.kind, ErrorKind::Transient));

@@ -40,6 +40,8 @@ pub(crate) struct Wire {
     pub connection: Connection,
     input: Vec<u8>,
     max_message_bytes: usize,
+    /// No answer has come yet.
+    is_greeting: bool,
     next_request: i32,
     /// The compressors that the server was told.
     pub offered: Vec<Compressor>,
@@ -53,6 +55,7 @@ impl Wire {
             connection,
             input: Vec::new(),
             max_message_bytes: MAX_GREETING_BYTES,
+            is_greeting: true,
             next_request: 1,
             offered: offered.to_vec(),
             compression: None,
@@ -97,6 +100,7 @@ impl Wire {
         }
         let total = HEADER_BYTES + header.body;
         self.fill(total, deadline)?;
+        self.is_greeting = false;
         let rest = self.input.split_off(total);
         let mut body = std::mem::replace(&mut self.input, rest);
         body.drain(..HEADER_BYTES);
@@ -116,6 +120,9 @@ impl Wire {
                 Err(error) => return Err(error),
             };
             if read.is_empty() {
+                if is_alert(&self.input) && self.is_greeting {
+                    return Err(alerted());
+                }
                 return Err(Error::new(
                     ErrorKind::Connection,
                     "connection_lost",
@@ -133,6 +140,16 @@ impl Wire {
         }
         Ok(())
     }
+}
+
+/// True for the beginning of an alert of TLS, with which a server refuses a message without TLS (RFC 8446, 5.1 and 6).
+fn is_alert(input: &[u8]) -> bool {
+    matches!(input, [21, 3, _, 0, 2, ..])
+}
+
+fn alerted() -> Error {
+    let text = "the server expects TLS, and refused a message without it";
+    Error::new(ErrorKind::Auth, "tls_required", text).hint("set tls=true in the URL")
 }
 
 pub(crate) fn is_timeout(error: &Error) -> bool {

@@ -94,6 +94,9 @@ pub enum Problem {
     /// The column's type has values of this kind, but not this one.
     #[error("{0}")]
     Value(&'static str),
+    /// A time that a UTC datetime does not hold.
+    #[error("the time is finer than a millisecond, which BSON cannot hold")]
+    Fine,
     /// A document would read as a value of another type.
     #[error(
         "a document begins with a key that Extended JSON has for values of other types, such as $oid"
@@ -147,6 +150,12 @@ impl Problem {
             Self::Kind { .. } => (
                 "value_does_not_fit",
                 Some("declare the column as json, which holds every value"),
+            ),
+            Self::Fine => (
+                "value_does_not_fit",
+                Some(
+                    "set sub_millisecond: text to write finer times as strings, or sub_millisecond: cut to drop their digits",
+                ),
             ),
             Self::Wrapper => (
                 "value_does_not_fit",

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use rapidbyte_bson::{BsonError, Document, Kind, Value};
-use rapidbyte_wire::types::{parse_field, type_name};
+use rapidbyte_wire::types::{mark_sampled, parse_field, type_name};
 
 use crate::form::{self, ID};
 
@@ -30,6 +30,16 @@ struct Seen {
     has_bytes: bool,
     has_uuids: bool,
     has_subtypes: bool,
+    numbers: Numbers,
+}
+
+/// The numbers of a field.
+#[derive(Debug, Clone, Copy, Default)]
+struct Numbers {
+    least: i64,
+    greatest: i64,
+    /// A double that is not an integer of 64 bits, -0 among them.
+    has_others: bool,
 }
 
 /// What a sample says.
@@ -41,17 +51,14 @@ pub struct Sampled {
     pub types: Vec<String>,
     /// Decisions and their reasons, for people.
     pub notes: Vec<String>,
+    /// The documents of the sample.
+    pub documents: u64,
 }
 
 impl Sampler {
     /// An empty sample.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Documents so far.
-    pub fn documents(&self) -> u64 {
-        self.documents
     }
 
     /// Adds a document.
@@ -95,6 +102,7 @@ impl Sampler {
             schema: Schema::new(fields),
             types: self.fields.iter().map(|(_, seen)| seen.names()).collect(),
             notes,
+            documents: self.documents,
         }
     }
 }
@@ -108,9 +116,54 @@ fn bit(kind: Kind) -> Kinds {
     1 << place
 }
 
+impl Numbers {
+    fn add(&mut self, value: &Value<'_>) {
+        let whole = match value {
+            Value::Int32(number) => Some(i64::from(*number)),
+            Value::Int64(number) => Some(*number),
+            Value::Double(number) => whole(*number),
+            _ => return,
+        };
+        match whole {
+            Some(number) => {
+                self.least = self.least.min(number);
+                self.greatest = self.greatest.max(number);
+            }
+            None => self.has_others = true,
+        }
+    }
+
+    /// The narrowest type that holds all of them.
+    fn narrowest(self) -> &'static str {
+        let fits = |least: i64, greatest: i64| self.least >= least && self.greatest <= greatest;
+        if self.has_others {
+            "float64"
+        } else if fits(i8::MIN.into(), i8::MAX.into()) {
+            "int8"
+        } else if fits(i16::MIN.into(), i16::MAX.into()) {
+            "int16"
+        } else if fits(i32::MIN.into(), i32::MAX.into()) {
+            "int32"
+        } else {
+            "int64"
+        }
+    }
+}
+
+/// The integer that a double is. `None` for fractions, -0, and numbers beyond 64 bits.
+fn whole(number: f64) -> Option<i64> {
+    /// 2^63
+    const BEYOND: f64 = 9_223_372_036_854_775_808.0;
+    let is_negative_zero = number == 0.0 && number.is_sign_negative();
+    let is_whole = number.fract() == 0.0 && (-BEYOND..BEYOND).contains(&number);
+    #[expect(clippy::cast_possible_truncation, reason = "checked")]
+    (is_whole && !is_negative_zero).then_some(number as i64)
+}
+
 impl Seen {
     fn add(&mut self, value: &Value<'_>) {
         self.kinds |= bit(value.kind());
+        self.numbers.add(value);
         if let Value::Binary { subtype, bytes } = value {
             match subtype {
                 0 => self.has_bytes = true,
@@ -146,12 +199,16 @@ impl Seen {
             return named("json", Some("every value in the sample is null".into()));
         }
         let numbers = [Kind::Int32, Kind::Int64, Kind::Double];
+        let number = |ty: DataType| {
+            let (field, note) = plain(ty);
+            (mark_sampled(field, self.numbers.narrowest()), note)
+        };
         if all(&[Kind::Int32]) {
-            plain(DataType::Int32)
+            number(DataType::Int32)
         } else if all(&numbers[..2]) {
-            plain(DataType::Int64)
+            number(DataType::Int64)
         } else if all(&numbers) {
-            plain(DataType::Float64)
+            number(DataType::Float64)
         } else if all(&[Kind::String]) {
             plain(DataType::Utf8)
         } else if all(&[Kind::Boolean]) {

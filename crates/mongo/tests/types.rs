@@ -18,7 +18,7 @@ use rapidbyte_mongo::{
     DecodeOptions, Decoder, EncodeOptions, Encoder, JsonDocuments, Native, Nulls, Sampler,
     SubMillisecond, UnknownKeys, form,
 };
-use rapidbyte_wire::types::{is_json, is_uuid, parse_field, type_name};
+use rapidbyte_wire::types::{holds_sampled, is_json, is_uuid, mark_stored, parse_field, type_name};
 
 mod values;
 use values::{every_value, everything};
@@ -348,6 +348,59 @@ fn a_sample_gives_each_type_its_column() {
             .notes
             .contains(&"mixed: json (the values are of string, int)".to_owned())
     );
+}
+
+#[test]
+fn a_sample_says_which_types_of_integers_hold_its_numbers() {
+    let holds = |values: &[Bson], ty: &str| {
+        let mut sampler = Sampler::new();
+        for value in values {
+            sampler
+                .push(Document::parse(&one(value.clone())).unwrap())
+                .unwrap();
+        }
+        holds_sampled(sampler.finish().schema.field(0), ty)
+    };
+    for (values, held, refused) in [
+        (vec![Bson::Int32(1), Bson::Int32(-128)], "int8", ""),
+        (vec![Bson::Int32(128)], "int16", "int8"),
+        (vec![Bson::Int64(40_000), Bson::Null], "int32", "int16"),
+        (vec![Bson::Int64(i64::MAX)], "int64", "int32"),
+        // Programs in JavaScript store whole numbers as doubles.
+        (vec![Bson::Double(5.0), Bson::Int32(6)], "int16", ""),
+        (vec![Bson::Double(-2_147_483_649.0)], "int64", "int32"),
+        (vec![Bson::Int32(1), Bson::Double(1.5)], "float32", "int64"),
+        (vec![Bson::Double(1.5)], "json", "decimal(10, 2)"),
+        (vec![Bson::Double(f64::NAN)], "float64", "int64"),
+        (vec![Bson::Double(-0.0)], "float64", "int64"),
+        (vec![Bson::Double(9.3e18)], "float64", "int64"),
+        (vec![Bson::String("x".into())], "int8", ""),
+    ] {
+        assert!(holds(&values, held), "{values:?} {held}");
+        assert!(
+            refused.is_empty() || !holds(&values, refused),
+            "{values:?} {refused}"
+        );
+    }
+}
+
+/// The target has texts where the sample has other values by now.
+#[test]
+fn a_column_with_the_texts_of_its_target_takes_every_value() {
+    let field = mark_stored(parse_field("v", "string", true).unwrap());
+    let schema = Schema::new(vec![field]);
+    let values = [
+        Bson::String("x".into()),
+        Bson::Int32(5),
+        Bson::Boolean(true),
+        Bson::Document(doc! {"a": 1}),
+        Bson::Null,
+    ];
+    let documents = values.map(one);
+    let batch = decode(&schema, DecodeOptions::default(), &documents);
+    let texts: Vec<_> = batch.column(0).as_string::<i32>().iter().collect();
+    let expected = [Some("x"), Some("5"), Some("true"), Some(r#"{"a":1}"#), None];
+    assert_eq!(texts, expected);
 }
 
 #[test]
@@ -704,6 +757,8 @@ fn a_value_that_bson_does_not_hold_is_refused() {
         encode_refusal(&fine, EncodeOptions::default()),
         "value_does_not_fit"
     );
+    let hint = rapidbyte_mongo::Problem::Fine.at("t").hint.unwrap();
+    assert!(hint.contains("sub_millisecond: text"), "{hint}");
     let read = |sub_millisecond| {
         let options = EncodeOptions {
             sub_millisecond,

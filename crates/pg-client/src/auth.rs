@@ -123,7 +123,7 @@ fn scram(
     wire.send(deadline)?;
     let answer = match wire.next(deadline)? {
         Message::AuthenticationSaslContinue(body) => {
-            let answer = scram.prove(&prepared(password), body.data(), MAX_ITERATIONS);
+            let answer = scram.prove(&prepared(password), body.data(), 1..=MAX_ITERATIONS);
             answer.map_err(wrong)?
         }
         Message::ErrorResponse(body) => return Err(server_error(&body)),

@@ -11,7 +11,8 @@
 //! | `smallint` | `integer`, `bigint`, `numeric` with enough digits | are written anew |
 //! | `integer` | `bigint`, `numeric` with enough digits | are written anew |
 //! | `bigint` | `numeric` with enough digits | are written anew |
-//! | `real` | `double precision` | are written anew |
+//! | `smallint` | `real`, `double precision` | are written anew |
+//! | `integer`, `real` | `double precision` | are written anew |
 //! | an enum | the same enum with more labels | stay |
 //!
 //! `ALTER TABLE` in the PostgreSQL manual says when a table is written anew.
@@ -79,6 +80,9 @@ pub fn widening(from: &Column, to: &Column) -> Option<Widening> {
             let digits = numeric_typmod(to.typmod).map(|(p, s)| i32::from(p) - i32::from(s));
             digits.is_none_or(|digits| digits >= INTEGERS[old].1)
         }
+        // Their mantissas have 24 and 53 bits.
+        (Some(0), None) if is(new, builtin::FLOAT4) => true,
+        (Some(0 | 1), None) => is(new, builtin::FLOAT8),
         _ => is(old, builtin::FLOAT4) && is(new, builtin::FLOAT8),
     };
     holds.then_some(Widening::Rewrite)
@@ -197,6 +201,12 @@ mod tests {
             (of(builtin::INT4), numeric(10, 0), anew),
             (of(builtin::INT4), numeric(9, 0), None),
             (of(builtin::INT8), unlimited(), anew),
+            (of(builtin::INT2), of(builtin::FLOAT4), anew),
+            (of(builtin::INT2), of(builtin::FLOAT8), anew),
+            (of(builtin::INT4), of(builtin::FLOAT8), anew),
+            (of(builtin::INT4), of(builtin::FLOAT4), None),
+            (of(builtin::INT8), of(builtin::FLOAT8), None),
+            (of(builtin::FLOAT8), of(builtin::INT4), None),
             (of(builtin::FLOAT4), of(builtin::FLOAT8), anew),
             (of(builtin::FLOAT8), of(builtin::FLOAT4), None),
             (of(builtin::INT4), of(builtin::TEXT), None),

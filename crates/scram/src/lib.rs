@@ -8,6 +8,7 @@
 //! ask for, and prepares some passwords in another way than the server did.
 
 use std::marker::PhantomData;
+use std::ops::RangeInclusive;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -102,7 +103,7 @@ pub enum Wrong {
     /// A message of the server is none, or proves nothing.
     #[error("{0}")]
     Message(String),
-    /// It asks for more iterations than we allow; its own text of their number.
+    /// It asks for fewer or more iterations than we allow; its own text of their number.
     #[error("{0} iterations")]
     Iterations(String),
     /// It says that it refuses us, and why.
@@ -144,7 +145,7 @@ impl<H: Hash> Scram<H> {
         format!("{}{}", self.binding.header(), self.bare)
     }
 
-    /// Answers the server's first message, `r=…,s=…,i=…`, with at most `max_iterations` iterations. The password is
+    /// Answers the server's first message, `r=…,s=…,i=…`, if the number of iterations is in `iterations`. The password is
     /// hashed as it is given: see [`prepared`].
     ///
     /// # Errors
@@ -153,7 +154,7 @@ impl<H: Hash> Scram<H> {
         &self,
         password: &str,
         first: &[u8],
-        max_iterations: u32,
+        iterations: RangeInclusive<u32>,
     ) -> Result<Answer<H>, Wrong> {
         let first = text(first)?;
         let mut attributes = first.split(',');
@@ -173,7 +174,7 @@ impl<H: Hash> Scram<H> {
                 return Err(message("no count of iterations"));
             }
             Ok(0) => return Err(message("no iteration")),
-            Ok(count) if count <= max_iterations => count,
+            Ok(count) if iterations.contains(&count) => count,
             _ => return Err(Wrong::Iterations(count.into())),
         };
         let salted = salted::<H>(password, &salt, count);
@@ -312,6 +313,8 @@ mod tests {
     const NONCE: &str = "rOprNGfwEbeRWgbNEkqO";
     const FIRST: &str = "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
                          s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096";
+    /// Iterations of the exchanges here.
+    const ALLOWED: RangeInclusive<u32> = 2..=4096;
     const LAST: &str = "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=";
 
     fn begun() -> Scram<Sha256> {
@@ -322,7 +325,7 @@ mod tests {
     fn the_exchange_of_the_rfc() {
         let scram = begun();
         assert_eq!(scram.message(), format!("n,,n=user,r={NONCE}"));
-        let proven = scram.prove("pencil", FIRST.as_bytes(), 4096).unwrap();
+        let proven = scram.prove("pencil", FIRST.as_bytes(), ALLOWED).unwrap();
         assert_eq!(
             proven.message,
             "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
@@ -330,7 +333,7 @@ mod tests {
         );
         proven.verify(LAST.as_bytes()).unwrap();
         // With an extension behind it.
-        let proven = scram.prove("pencil", format!("{FIRST},x=y").as_bytes(), 4096);
+        let proven = scram.prove("pencil", format!("{FIRST},x=y").as_bytes(), ALLOWED);
         assert!(proven.unwrap().verify(LAST.as_bytes()).is_err());
     }
 
@@ -339,7 +342,7 @@ mod tests {
         // RFC 5802, section 5.
         let scram = Scram::<Sha1>::with(Binding::Unsupported, "user", "fyko+d2lbbFgONRv9qkxdawL");
         let first = "r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,s=QSXCR+Q6sek8bf92,i=4096";
-        let proven = scram.prove("pencil", first.as_bytes(), 4096).unwrap();
+        let proven = scram.prove("pencil", first.as_bytes(), ALLOWED).unwrap();
         assert_eq!(
             proven.message,
             "c=biws,r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,\
@@ -353,12 +356,12 @@ mod tests {
         let scram = Scram::<Sha256>::with(Binding::Unsupported, "a,r==b", "N");
         assert_eq!(scram.message(), "n,,n=a=2Cr=3D=3Db,r=N");
         let salt = "r=Nx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=1";
-        assert!(scram.prove("p", salt.as_bytes(), 1).is_ok());
+        assert!(scram.prove("p", salt.as_bytes(), 1..=1).is_ok());
     }
 
     #[test]
     fn a_server_that_proves_nothing_is_not_believed() {
-        let proven = || begun().prove("pencil", FIRST.as_bytes(), 4096).unwrap();
+        let proven = || begun().prove("pencil", FIRST.as_bytes(), ALLOWED).unwrap();
         for last in [
             "e=other-error",
             "v=",
@@ -370,7 +373,7 @@ mod tests {
             assert!(proven().verify(last.as_bytes()).is_err(), "{last}");
         }
         assert!(proven().verify(b"v=\xff").is_err());
-        let other = begun().prove("pencil2", FIRST.as_bytes(), 4096).unwrap();
+        let other = begun().prove("pencil2", FIRST.as_bytes(), ALLOWED).unwrap();
         assert!(other.verify(LAST.as_bytes()).is_err());
     }
 
@@ -389,7 +392,7 @@ mod tests {
             "m=x,r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=1",
         ] {
             assert!(
-                begun().prove("pencil", first.as_bytes(), 4096).is_err(),
+                begun().prove("pencil", first.as_bytes(), ALLOWED).is_err(),
                 "{first}"
             );
         }
@@ -414,9 +417,10 @@ mod tests {
     }
 
     #[test]
-    fn iterations_are_bounded_whatever_their_number() {
-        for (count, is_too_many) in [
+    fn iterations_are_bounded_on_both_sides() {
+        for (count, is_outside) in [
             ("4097", true),
+            ("1", true),
             ("99999999999", true),
             ("0", false),
             ("+1", false),
@@ -425,14 +429,10 @@ mod tests {
         ] {
             let first = format!("r={NONCE}x,s=W22ZaJ0SNY7soEsUEjb6gQ==,i={count}");
             let wrong = begun()
-                .prove("pencil", first.as_bytes(), 4096)
+                .prove("pencil", first.as_bytes(), ALLOWED)
                 .err()
                 .unwrap();
-            assert_eq!(
-                matches!(wrong, Wrong::Iterations(_)),
-                is_too_many,
-                "{count}"
-            );
+            assert_eq!(matches!(wrong, Wrong::Iterations(_)), is_outside, "{count}");
         }
     }
 

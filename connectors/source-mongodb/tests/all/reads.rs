@@ -2,6 +2,7 @@
 
 use rapidbyte_bson::Builder;
 use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::types::is_json_strings;
 
 use crate::common::*;
 use crate::database;
@@ -40,6 +41,10 @@ fn collections_are_streams_with_columns_from_a_sample() {
         "_rest json",
     ];
     assert_eq!(columns(&request), expected);
+    // A column of JSON must not take the string "5" for a number; a Decimal128 is one.
+    let schema = rapidbyte_sdk::ipc::decode_schema(&request.schema).unwrap();
+    let marked = |name: &str| is_json_strings(schema.field_with_name(name).unwrap());
+    assert!(marked("_id") && marked("name") && !marked("score"));
     let given = read(&mut source, &request).unwrap();
     // An ObjectId and a Decimal128 are strings that are marked, so they come back as what they were.
     assert_eq!(

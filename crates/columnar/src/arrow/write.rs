@@ -6,7 +6,7 @@ use arrow_array::RecordBatch;
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use arrow_schema::{ArrowError, SchemaRef};
-use rapidbyte_wire::types::unmark_texts;
+use rapidbyte_wire::types::unmarked;
 
 use crate::read_at::failed;
 use crate::{ColumnarError, Compression, Kind, WriteOptions};
@@ -36,7 +36,7 @@ impl<W: Write> ArrowWriter<W> {
             .try_with_compression(compression)
             .map_err(broken)?;
         // Where strings come from stays out of the file.
-        let in_file = unmark_texts(&schema);
+        let in_file = unmarked(&schema);
         let writer = FileWriter::try_new_with_options(sink, &in_file, options).map_err(broken)?;
         Ok(Self { writer, schema })
     }

@@ -15,7 +15,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
 use rapidbyte_wire::name::shown;
 use rapidbyte_wire::size::batch_bytes;
-use rapidbyte_wire::types::unmark_texts;
+use rapidbyte_wire::types::unmarked;
 
 use crate::portable::{convert_rows, reason};
 use crate::read_at::failed;
@@ -111,7 +111,7 @@ impl<W: Write + Send> ParquetWriter<W> {
         });
         let stored = Schema::new(fields.collect::<Result<Vec<_>, ColumnarError>>()?);
         // Where strings come from stays out of the file.
-        let stored = Arc::new(unmark_texts(&stored));
+        let stored = Arc::new(unmarked(&stored));
         let properties = WriterProperties::builder()
             .set_created_by(concat!("rapidbyte version ", env!("CARGO_PKG_VERSION")).into())
             .set_compression(codec(options.compression_for(Kind::Parquet)))

@@ -257,7 +257,8 @@ impl StreamPlan {
     }
 
     /// The stream with the types of the target in inferred columns that the target refuses, and in columns of JSON for
-    /// which the target has texts. `None` if there are none.
+    /// which the target has texts. `None` if there are none. A type of the target that does not hold the sample is not
+    /// taken: the plan refuses the column.
     pub(super) fn as_stored(&self) -> Option<Stream> {
         if !self.transforms.is_empty() {
             return None;
@@ -277,7 +278,15 @@ impl StreamPlan {
             if !is_other || !discovered.inferred.contains(name) {
                 continue;
             }
-            let stored_field = types::parse_field(name, stored, field.is_nullable()).ok()?;
+            // A record of the sample would fail in the run.
+            if !types::holds_sampled(field, stored) {
+                continue;
+            }
+            let stored_field = match stored == TEXT && types::type_name(field) == TEXT {
+                // What its metadata says of the strings stays true.
+                true => field.as_ref().clone(),
+                false => types::parse_field(name, stored, field.is_nullable()).ok()?,
+            };
             let stored_field = types::mark_stored(stored_field);
             let at = all.index_of(name).ok()?;
             is_changed |= *fields[at] != stored_field;

@@ -107,6 +107,9 @@ fn ping() -> Builder {
     ping
 }
 
+/// The fewest that a client accepts.
+const ITERATIONS: u32 = 4096;
+
 /// The server's side of SCRAM, RFC 5802, with a hash of the password that is `M`.
 fn scram<M: Mac + KeyInit>(
     password: &'static str,
@@ -145,7 +148,7 @@ fn scram<M: Mac + KeyInit>(
             assert_eq!(command.get("$db").unwrap(), Some(Value::String("users")));
             bare = payload.strip_prefix("n,,").unwrap().to_owned();
             let nonce = bare.strip_prefix("n=a=3Db,r=").unwrap();
-            first = format!("r={nonce}server,s={},i=5", BASE64.encode("salt"));
+            first = format!("r={nonce}server,s={},i={ITERATIONS}", BASE64.encode("salt"));
             reply
                 .boolean("done", false)
                 .binary("payload", first.as_bytes());
@@ -159,7 +162,7 @@ fn scram<M: Mac + KeyInit>(
         let exchange = format!("{bare},{first},{without_proof}");
         let mut last = keyed::<M>(password.as_bytes(), b"salt\0\0\0\x01");
         let mut salted = last.clone();
-        for _ in 1..5 {
+        for _ in 1..ITERATIONS {
             last = keyed::<M>(password.as_bytes(), &last);
             salted
                 .iter_mut()
@@ -341,6 +344,31 @@ fn a_connection_that_failed_within_an_answer_is_of_no_further_use() {
     assert!(!client.is_usable());
     let error = client.command("d", ping()).map(|_| ()).unwrap_err();
     assert_eq!(error.code, "connection_unusable");
+}
+
+/// The greeting without TLS is answered with these bytes, and then with the end.
+#[test]
+fn a_server_that_expects_tls_is_named_so() {
+    for (answer, code) in [
+        // An alert of TLS 1.2: unexpected_message.
+        (&[21, 3, 3, 0, 2, 2, 10][..], "tls_required"),
+        (&[], "connection_lost"),
+        (&[21, 3], "connection_lost"),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let served = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            next(&mut stream).unwrap();
+            stream.write_all(answer).unwrap();
+        });
+        let error = connect(port, "", "").map(|_| ()).unwrap_err();
+        assert_eq!(error.code, code, "{answer:?}");
+        assert!(error.message.contains(&port.to_string()), "{error:?}");
+        let hint = error.hint.unwrap();
+        assert!(hint.contains("set tls=true"), "{answer:?}: {hint}");
+        served.join().unwrap();
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use arrow_array::{Array, ArrayRef, ListArray, MapArray, NullArray, StructArray};
 use arrow_buffer::{ArrowNativeType, NullBufferBuilder, OffsetBuffer};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, TimeUnit};
 use rapidbyte_bson::{Document, MAX_DEPTH, Value};
-use rapidbyte_wire::types::{is_json, is_uuid, type_name};
+use rapidbyte_wire::types::{is_json, is_stored, is_uuid, type_name};
 use std::sync::Arc;
 
 use super::convert::{PRECISION, float, generic, narrow, scaled, text, utf8};
@@ -48,6 +48,8 @@ enum Build {
     Decimal128(PrimitiveBuilder<Decimal128Type>, u8, i8),
     Decimal256(PrimitiveBuilder<Decimal256Type>, u8, i8),
     String(StringBuilder),
+    /// Strings of a target whose column had strings alone before: the JSON text of any other value.
+    AnyText(StringBuilder, Style, Vec<u8>),
     LargeString(LargeStringBuilder),
     Json(StringBuilder, Style, Vec<u8>),
     Binary(BinaryBuilder),
@@ -135,6 +137,9 @@ impl Build {
                 Self::Decimal256(builder, *precision, *scale)
             }
             DataType::Utf8 if is_json(field) => Self::Json(StringBuilder::new(), style, Vec::new()),
+            DataType::Utf8 if is_stored(field) => {
+                Self::AnyText(StringBuilder::new(), style, Vec::new())
+            }
             DataType::Utf8 => Self::String(StringBuilder::new()),
             DataType::LargeUtf8 => Self::LargeString(LargeStringBuilder::new()),
             DataType::Binary => Self::Binary(BinaryBuilder::new()),
@@ -207,6 +212,7 @@ macro_rules! each {
             Build::String($builder) => $body,
             Build::LargeString($builder) => $body,
             Build::Json($builder, ..) => $body,
+            Build::AnyText($builder, ..) => $body,
             Build::Binary($builder) => $body,
             Build::LargeBinary($builder) => $body,
             Build::FixedBinary($builder, _) => $body,
@@ -348,6 +354,14 @@ impl Column {
             }
             (Build::String(builder), Value::String(text)) => builder.append_value(text),
             (Build::String(builder), value) => builder.append_value(text(value)?),
+            (Build::AnyText(builder, style, json), value) => match text(value) {
+                Ok(text) => builder.append_value(text),
+                Err(_) => {
+                    json.clear();
+                    extjson::write_value(&value, *style, json)?;
+                    builder.append_value(utf8(json)?);
+                }
+            },
             (Build::LargeString(builder), value) => builder.append_value(text(value)?),
             (Build::Json(builder, style, json), value) => {
                 json.clear();

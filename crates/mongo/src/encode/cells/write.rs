@@ -10,8 +10,6 @@ use crate::extjson::{self, object_id};
 use crate::put;
 
 const DAY_MS: i64 = 86_400_000;
-const FINE: Problem =
-    Problem::Value("the time is finer than a millisecond, which BSON cannot hold");
 const FAR: Problem = Problem::Value("the time is out of the range of 64-bit milliseconds");
 const DIGITS: Problem = Problem::Value("the number has more than the 34 digits of a Decimal128");
 
@@ -44,7 +42,7 @@ impl Cells {
             Self::Fine(values, per_milli, is_cut) => {
                 let value = values[row];
                 if !is_cut && value % per_milli != 0 {
-                    return Err(FINE);
+                    return Err(Problem::Fine);
                 }
                 put_i64(out, value.div_euclid(*per_milli));
             }
