@@ -229,7 +229,7 @@ pub(crate) enum Action {
 }
 
 /// The rows of one batch, ready to be written.
-pub(crate) struct Documents {
+pub struct Documents {
     layout: Rc<Layout>,
     id: Option<Rows>,
     ids: Vec<ArrayRef>,
@@ -238,14 +238,14 @@ pub(crate) struct Documents {
 }
 
 impl Documents {
-    /// Whether the connector makes the `_id`.
-    pub fn is_made(&self) -> bool {
-        self.layout.id_of == IdOf::Made
-    }
-
     /// Writes the element `_id` of a row into `id`, if it comes from the row, and its document into `document`, if it is
     /// not deleted. Errors: `null_key`; of the codec.
-    pub fn encode(&self, row: usize, id: &mut Vec<u8>, document: &mut Vec<u8>) -> Result<Action> {
+    pub(crate) fn encode(
+        &self,
+        row: usize,
+        id: &mut Vec<u8>,
+        document: &mut Vec<u8>,
+    ) -> Result<Action> {
         self.id(row, id)?;
         if self.is_deleted(row) {
             return Ok(Action::Delete);

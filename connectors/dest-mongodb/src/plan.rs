@@ -1,5 +1,6 @@
 //! The plan of a stream: its collection, and what each column becomes.
 
+use rapidbyte_document_store::Naming as _;
 use rapidbyte_mongo::form::{self, Native};
 use rapidbyte_mongo::{EncodeOptions, Encoder, JsonDocuments, SubMillisecond};
 use rapidbyte_sdk::prelude::*;

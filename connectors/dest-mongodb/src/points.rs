@@ -61,6 +61,8 @@ mod tests {
             let names = calls.filter_map(|call| call.split('"').next());
             reached.extend(names.filter(|name| name.contains('.')).map(str::to_owned));
         }
+        let shared = rapidbyte_document_store::POINTS;
+        reached.extend(shared.map(|point| format!("dest-mongodb.{point}")));
         let listed: BTreeSet<String> = POINTS.iter().map(|name| (*name).to_owned()).collect();
         assert_eq!(listed.len(), POINTS.len());
         assert_eq!(listed, reached);
