@@ -245,7 +245,7 @@ pub(crate) struct Written {
 }
 
 /// The rows of one batch, ready to be written.
-pub(crate) struct Rows {
+pub struct Rows {
     layout: Rc<Layout>,
     ids: Vec<Texts>,
     fields: Documents,
@@ -255,7 +255,7 @@ pub(crate) struct Rows {
 impl Rows {
     /// The row as it is written. `made` is its id if it brings none. Errors: `null_key`, `invalid_id`,
     /// `document_too_large`, `partition_key_refused`; of the formats.
-    pub fn row(&self, row: usize, made: &str, is_upsert: bool) -> Result<Written> {
+    pub(crate) fn row(&self, row: usize, made: &str, is_upsert: bool) -> Result<Written> {
         let layout = &self.layout;
         let id = match layout.id_of {
             IdOf::Made => made.to_owned(),

@@ -24,11 +24,12 @@ pub(crate) const MAX_NUMBER: u64 = (1 << 48) - 1;
 pub struct Tag([u8; TAG_BYTES]);
 
 impl Tag {
-    /// A new tag. Errors: `internal` if the system has no random numbers.
+    /// A new tag. Errors: `internal` if the system does not give random numbers.
     pub fn random() -> Result<Self> {
         let mut tag = [0; TAG_BYTES];
-        getrandom::fill(&mut tag)
-            .map_err(|error| Error::internal(format!("no random numbers: {error}")))?;
+        getrandom::fill(&mut tag).map_err(|error| {
+            Error::internal(format!("the system does not give random numbers: {error}"))
+        })?;
         Ok(Self(tag))
     }
 

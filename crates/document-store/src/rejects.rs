@@ -67,7 +67,7 @@ impl Place {
                 id: hex::decode(id)?,
             })
         });
-        place.ok_or_else(|| replay::missing(&format!("there is no reject {text:?}: it was")))
+        place.ok_or_else(|| replay::missing(&format!("the reject {text:?} does not exist: it was")))
     }
 }
 

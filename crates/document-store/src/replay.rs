@@ -5,9 +5,11 @@
 //! overtaken: one that died, and one that still writes. The commit is one change of this document, which names the rejects
 //! to remove; any later replay can repeat the removal.
 
+use std::collections::BTreeMap;
+
 use rapidbyte_sdk::prelude::*;
 
-use crate::ids::{RowId, Tag};
+use crate::ids::{IdRange, RowId, Tag};
 use crate::reach;
 use crate::rejects::Place;
 use crate::store::Store;
@@ -133,10 +135,15 @@ impl Claim {
         if !held.removing.is_empty() {
             store.delete_rejects(&key, &held.removing)?;
         }
+        let mut ranges: BTreeMap<&str, Vec<IdRange>> = BTreeMap::new();
         for (tag, of) in &held.overtaken {
-            let range = [(RowId::first(*tag, 0), RowId::first(*tag, 1))];
-            store.delete_ranges(of, &range)?;
-            store.delete_ranges(&key.to, &range)?;
+            for of in [of, &key.to] {
+                let range = (RowId::first(*tag, 0), RowId::first(*tag, 1));
+                ranges.entry(of).or_default().push(range);
+            }
+        }
+        for (of, ranges) in ranges {
+            store.delete_ranges(of, &ranges)?;
         }
         reach::<S>("replay_claimed")?;
         let claim = Self {

@@ -1,4 +1,4 @@
-//! What a database has to do for a load.
+//! The database as a load needs it.
 
 use rapidbyte_sdk::prelude::*;
 
@@ -77,7 +77,7 @@ pub trait Store: Sized + 'static {
         rejects: &[(&Place, &str)],
     ) -> Result<usize>;
 
-    /// The document that says which replay may commit. `None` if there was no replay.
+    /// The document that says which replay may commit. `None` if it does not exist.
     fn replay(&mut self, key: &ReplayKey) -> Result<Option<Replay>>;
 
     /// Changes the document `from`, and returns it. `None`: another replay has changed it, and the change did not happen.
@@ -104,10 +104,10 @@ pub struct Opening<'a> {
     pub rejects: Option<&'a str>,
 }
 
-/// What became of a row.
+/// The result for a row.
 #[derive(Debug)]
 pub enum Put {
-    /// It is on its way, with so many bytes.
+    /// It is on its way, with this number of bytes.
     Taken(u64),
     /// It cannot be written.
     Refused(Error),
