@@ -35,20 +35,21 @@ pub struct Config {
     pub collection: Option<String>,
     /// The largest number of documents in one write, 1 to 25,000 (default 2,000).
     pub bulk_rows: Option<u32>,
-    /// What becomes of NULL (default `write`).
+    /// Write a field for NULL, or omit it (default `write`).
     #[serde(default)]
     pub nulls: NullFields,
-    /// What becomes of a time that is finer than a millisecond, which MongoDB cannot hold (default `refuse`).
+    /// Refuse times that are finer than a millisecond, which MongoDB cannot hold, cut them, or write them as text (default
+    /// `refuse`).
     #[serde(default)]
     pub sub_millisecond: FineTimes,
-    /// What becomes of JSON documents (default `values`).
+    /// Write JSON documents as values, or as text (default `values`).
     #[serde(default)]
     pub json: JsonFields,
     /// The collection that has the cursor of each stream (default `_rapidbyte_checkpoint`).
     pub checkpoint_collection: Option<String>,
 }
 
-/// What becomes of NULL.
+/// The treatment of NULL.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NullFields {
@@ -59,7 +60,7 @@ pub enum NullFields {
     Omit,
 }
 
-/// What becomes of a time that is finer than a millisecond.
+/// The treatment of times that are finer than a millisecond.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FineTimes {
@@ -72,7 +73,7 @@ pub enum FineTimes {
     Text,
 }
 
-/// What becomes of JSON documents.
+/// The treatment of JSON documents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum JsonFields {

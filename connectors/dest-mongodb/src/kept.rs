@@ -8,7 +8,7 @@ use rapidbyte_sdk::prelude::*;
 
 use crate::server::Server;
 
-/// What a document of a collection of rejects says.
+/// A document of a collection of rejects.
 pub(crate) struct Kept {
     pub place: Place,
     pub version: String,

@@ -221,7 +221,7 @@ impl Layout {
     }
 }
 
-/// What becomes of a row.
+/// The write that a row becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Write,

@@ -68,8 +68,8 @@ fn find_and_modify(settings: &Settings, key: &Key) -> Builder {
     command
 }
 
-/// Changes the checkpoint if its epoch and its number of commits are still those of `from`, and returns it. `None`: a
-/// newer run has fenced, or the checkpoint is not as this run left it. Errors: `protocol_violation` if the server answers
+/// Changes the checkpoint if it still has the epoch and the number of commits of `from`, and returns it. `None`: a newer
+/// run has fenced, or the checkpoint is not as this run left it. Errors: `protocol_violation` if the server answers
 /// with another document than `to`.
 pub(crate) fn swap(
     client: &mut Client,

@@ -82,7 +82,7 @@ impl Destination for MongoDb {
         );
         items.push(match listed {
             Ok(Some(_)) => CheckItem::ok(name, "has checkpoints"),
-            Ok(None) => CheckItem::ok(name, "has no checkpoints yet"),
+            Ok(None) => CheckItem::ok(name, "does not have checkpoints yet"),
             Err(error) => CheckItem::failed(name, error),
         });
         self.idle = Some(client);

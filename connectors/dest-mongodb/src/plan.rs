@@ -12,7 +12,7 @@ use crate::layout::{IdOf, convert};
 /// The digits of a Decimal128.
 const DECIMAL_DIGITS: u8 = 34;
 
-/// What becomes of each column, in order.
+/// The type that each column gets, in order.
 pub(crate) fn columns(schema: &Schema, options: EncodeOptions) -> Vec<ColumnPlan> {
     let plan = |field: &std::sync::Arc<Field>| {
         let alone = Schema::new(vec![field.clone()]);

@@ -1,4 +1,4 @@
-//! Replays of rejects as documents: one for each pipeline and collection of rejects. What a replay does is in
+//! Replays of rejects as documents: one for each pipeline and collection of rejects. The steps of a replay are in
 //! `rapidbyte-document-store`.
 
 use std::collections::BTreeMap;
