@@ -7,12 +7,13 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rapidbyte_testkit::cosmosdb::{self, CosmosDatabase, CosmosServer, KEY};
-use rapidbyte_testkit::http::{Reply, Request, Server};
+use rapidbyte_testkit::http::{Reply, Server};
 use rapidbyte_testkit::postgres::{self, Database};
 use rapidbyte_testkit::proxy::{Break, Fault, Proxy, Way, When};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::kept_documents::{self, Documents, ran};
 use crate::support::{Ended, Folder};
 use crate::tls::authority;
 
@@ -346,28 +347,6 @@ fn a_commit_without_an_answer_counts_once() {
     }
 }
 
-/// Asks the server behind what a test answers.
-fn forward(port: u16, request: &Request) -> Reply {
-    let passed =
-        |name: &str| name.starts_with("x-ms-") || matches!(name, "if-match" | "content-type");
-    let headers = request.headers.iter().filter(|(name, _)| passed(name));
-    let headers: Vec<(String, String)> = headers.cloned().collect();
-    let (status, headers, body) = cosmosdb::exchange(
-        port,
-        &request.method,
-        &request.path,
-        &headers,
-        &request.body,
-    );
-    let body = String::from_utf8(body).expect("UTF-8");
-    let kept = headers
-        .into_iter()
-        .filter(|(name, _)| name.starts_with("x-ms-") || name == "etag");
-    kept.fold(Reply::status(status, body), |reply, (name, value)| {
-        reply.header(&name, &value)
-    })
-}
-
 #[test]
 fn a_throttled_account_is_asked_again_when_it_says_over_tls() {
     let Some(server) = cosmosdb::shared() else {
@@ -384,7 +363,7 @@ fn a_throttled_account_is_asked_again_when_it_says_over_tls() {
                 1 => Reply::status(429, "{\"message\":\"Request rate is large\"}")
                     .header("x-ms-retry-after-ms", "7"),
                 2 => Reply::status(449, "{}"),
-                _ => forward(port, request),
+                _ => cosmosdb::forward(port, request),
             },
         );
     let more = ", sslrootcert: ca.pem, requests_in_flight: 2";
@@ -416,119 +395,57 @@ fn load(
             target.name()
         ),
     );
-    let ended = folder.rapidbyte(&["run", "p.yaml", "--output", "json"]);
-    let document = serde_json::from_str(&ended.stdout);
-    let document = document.unwrap_or_else(|e| panic!("{e}: {}{}", ended.stdout, ended.stderr));
-    (document, ended.code.expect("an exit code"))
+    ran(folder)
 }
 
 const SCHEMA: &str = ", schema: { k: int64, v: string }";
 
-/// Three rejects in a container, two of which a replay can write.
-struct Kept {
-    target: CosmosDatabase<'static>,
-    folder: Folder,
-}
+impl Documents for CosmosDatabase<'static> {
+    const CONNECTOR: &'static str = "dest-cosmos";
+    const KEY: &'static str = "k";
+    const CODE: &'static str = "cosmos_conflict";
 
-const LEFT: (&str, &str) = ("cosmos_conflict", r#"{"k":6,"v":"b"}"#);
-const UNREADABLE: (&str, &str) = ("value_does_not_fit", r#""five,d""#);
-
-fn pair(k: i64, v: &str) -> (i64, String) {
-    (k, v.to_owned())
-}
-
-impl Kept {
-    fn new(server: &'static CosmosServer) -> Self {
-        let (target, folder) = (server.database(), Folder::new());
-        // No document has the partition key: all are in one partition, where each has another `v`.
-        target.make("t", "/none", Some("/v"));
-        folder.write("t.csv", "k,v\n1,a\n2,b\n3,a\n4,c\nfive,d\n6,b\n");
-        // Without rejects the first of them ends the run, and nothing of it stays.
-        let (document, code) = load(&folder, &target, (SCHEMA, "", ""), "write_mode: append");
-        assert_ne!(code, 0, "{document:#}");
-        assert_eq!(pairs(&target, "t"), []);
-        let top = "rejects: { max_rows: 10, to: bad }\n";
-        let (document, code) = load(&folder, &target, (SCHEMA, top, ""), "write_mode: append");
-        assert_eq!(code, 0, "{document:#}");
-        let kept = Self { target, folder };
-        assert_eq!(kept.rows(), [pair(1, "a"), pair(2, "b"), pair(4, "c")]);
-        kept.lists(&[("cosmos_conflict", r#"{"k":3,"v":"a"}"#), LEFT, UNREADABLE]);
-        // What is in the way of one of them goes.
-        let all = documents(&kept.target, "t");
-        let first = all.iter().find(|document| document["v"] == "a");
-        let id = first.expect("a document")["id"].as_str().expect("an id");
-        kept.target.delete("t", "[{}]", id);
-        kept
+    fn load(&self, folder: &Folder, top: &str) -> (Value, i32) {
+        load(folder, self, (SCHEMA, top, ""), "write_mode: append")
     }
 
     fn rows(&self) -> Vec<(i64, String)> {
-        pairs(&self.target, "t")
+        pairs(self, "t")
     }
 
-    fn replay(&self, fault: &str) -> Ended {
-        let arguments = ["rejects", "replay", "p.yaml", "--stream", "t"];
-        let mut command = self.folder.command(&arguments);
-        command.env("RAPIDBYTE_FAULTS", fault);
-        command.output().expect("the program starts").into()
+    fn delete_a(&self) {
+        let all = documents(self, "t");
+        let first = all.iter().find(|document| document["v"] == "a");
+        let id = first.expect("a document")["id"].as_str().expect("an id");
+        self.delete("t", "[{}]", id);
     }
+}
 
-    /// These rejects are kept, by their code and their record.
-    #[track_caller]
-    fn lists(&self, expected: &[(&str, &str)]) {
-        let arguments = ["rejects", "show", "p.yaml", "--output", "json"];
-        let ended = self.folder.rapidbyte(&arguments);
-        assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
-        let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
-        let rejects = document["rejects"].as_array().expect("rejects").iter();
-        let mut found: Vec<(String, String)> = rejects
-            .map(|reject| {
-                let code = reject["code"].as_str().unwrap_or_default();
-                (code.to_owned(), reject["record"].to_string())
-            })
-            .collect();
-        found.sort();
-        let expected = expected.iter();
-        let expected: Vec<_> = expected
-            .map(|(code, record)| ((*code).to_owned(), (*record).to_owned()))
-            .collect();
-        assert_eq!(found, expected, "{document:#}");
-    }
+/// A database for rejects. No document has the partition key: all are in one partition, where each has another `v`.
+fn unique(server: &'static CosmosServer) -> CosmosDatabase<'static> {
+    let target = server.database();
+    target.make("t", "/none", Some("/v"));
+    target
 }
 
 #[test]
 fn rows_that_the_server_refuses_are_kept_and_replayed() {
-    let Some(server) = cosmosdb::shared() else {
-        return;
-    };
-    let kept = Kept::new(server);
-    let ended = kept.replay("");
-    assert!(ended.code.is_some(), "{}{}", ended.stderr, ended.stdout);
-    assert_eq!(kept.rows(), [pair(2, "b"), pair(3, "a"), pair(4, "c")]);
-    kept.lists(&[LEFT, UNREADABLE]);
+    if let Some(server) = cosmosdb::shared() {
+        kept_documents::are_kept_and_replayed(unique(server));
+    }
 }
 
 #[test]
 fn a_replay_that_is_killed_anywhere_is_made_good_by_the_next() {
-    let Some(server) = cosmosdb::shared() else {
-        return;
-    };
-    for point in [
-        "dest-cosmos.replay_claimed",
-        "dest-cosmos.write_sent",
-        "dest-cosmos.flushed",
-        "dest-cosmos.replay_committing",
-        "dest-cosmos.replay_committed",
-    ] {
-        let kept = Kept::new(server);
-        let ended = kept.replay(&format!("{point}=kill"));
-        assert_eq!(ended.code, None, "{point}: {}", ended.stderr);
-        kept.replay("");
-        assert_eq!(
-            kept.rows(),
-            [pair(2, "b"), pair(3, "a"), pair(4, "c")],
-            "{point}"
-        );
-        kept.lists(&[LEFT, UNREADABLE]);
+    if let Some(server) = cosmosdb::shared() {
+        kept_documents::survive_kills(|| unique(server));
+    }
+}
+
+#[test]
+fn rows_of_a_replay_that_died_are_deleted_also_when_the_next_one_dies_before_it_does_so() {
+    if let Some(server) = cosmosdb::shared() {
+        kept_documents::survive_kills_in_turn(unique(server));
     }
 }
 
@@ -667,6 +584,11 @@ fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
             format!("{good}, container: _rapidbyte_checkpoint"),
             "invalid_name",
             "Rapidbyte",
+        ),
+        (
+            format!("{good}, container: \"x_{{strem}}\""),
+            "unknown_placeholder",
+            "{strem} is not",
         ),
     ] {
         folder.refuses(&pipeline(&config), code, 2, &[parts]);

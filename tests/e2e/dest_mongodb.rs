@@ -12,6 +12,7 @@ use rapidbyte_testkit::proxy::{Break, Fault, Proxy, Way, When};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::kept_documents::{self, Documents, ran};
 use crate::postgres::content;
 use crate::support::{Ended, Folder};
 use crate::tls::authority;
@@ -346,10 +347,7 @@ fn load(folder: &Folder, target: &MongoDatabase<'_>, top: &str, write: &str) -> 
             target.url()
         ),
     );
-    let ended = folder.rapidbyte(&["run", "p.yaml", "--output", "json"]);
-    let document = serde_json::from_str(&ended.stdout);
-    let document = document.unwrap_or_else(|e| panic!("{e}: {}{}", ended.stdout, ended.stderr));
-    (document, ended.code.expect("an exit code"))
+    ran(folder)
 }
 
 /// A collection that takes each value of `v` once.
@@ -370,35 +368,20 @@ fn make_unique(target: &MongoDatabase<'_>) {
     made.expect("an index");
 }
 
-/// Three rejects in a collection, two of which a replay can write.
-struct Kept {
-    target: MongoDatabase<'static>,
-    folder: Folder,
-}
+impl Documents for MongoDatabase<'static> {
+    const CONNECTOR: &'static str = "dest-mongodb";
+    const KEY: &'static str = "id";
+    const CODE: &'static str = "mongo_11000";
 
-const LEFT: (&str, &str) = ("mongo_11000", r#"{"id":6,"v":"b"}"#);
-const UNREADABLE: (&str, &str) = ("value_does_not_fit", r#""five,d""#);
+    fn load(&self, folder: &Folder, top: &str) -> (Value, i32) {
+        load(folder, self, top, "write_mode: append")
+    }
 
-fn pair(id: i64, v: &str) -> (i64, String) {
-    (id, v.to_owned())
-}
+    fn rows(&self) -> Vec<(i64, String)> {
+        pairs(self, "t")
+    }
 
-impl Kept {
-    fn new(server: &'static MongoServer) -> Self {
-        let (target, folder) = (server.database(), Folder::new());
-        make_unique(&target);
-        folder.write("t.csv", "id,v\n1,a\n2,b\n3,a\n4,c\nfive,d\n6,b\n");
-        // Without rejects the first of them ends the run, and nothing of it stays.
-        let (document, code) = load(&folder, &target, "", "write_mode: append");
-        assert_ne!(code, 0, "{document:#}");
-        assert_eq!(pairs(&target, "t"), []);
-        let top = "rejects: { max_rows: 10, to: bad }\n";
-        let (document, code) = load(&folder, &target, top, "write_mode: append");
-        assert_eq!(code, 0, "{document:#}");
-        let kept = Self { target, folder };
-        assert_eq!(kept.rows(), [pair(1, "a"), pair(2, "b"), pair(4, "c")]);
-        kept.lists(&[("mongo_11000", r#"{"id":3,"v":"a"}"#), LEFT, UNREADABLE]);
-        // What is in the way of one of them goes.
+    fn delete_a(&self) {
         let mut command = Builder::new();
         command
             .string("delete", "t")
@@ -410,100 +393,38 @@ impl Kept {
             .int32("limit", 1)
             .close()
             .close();
-        client(&kept.target)
-            .command(kept.target.name(), command)
+        client(self)
+            .command(self.name(), command)
             .expect("a delete");
-        kept
     }
+}
 
-    fn rows(&self) -> Vec<(i64, String)> {
-        pairs(&self.target, "t")
-    }
-
-    fn replay(&self, fault: &str) -> Ended {
-        let arguments = ["rejects", "replay", "p.yaml", "--stream", "t"];
-        let mut command = self.folder.command(&arguments);
-        command.env("RAPIDBYTE_FAULTS", fault);
-        command.output().expect("the program starts").into()
-    }
-
-    /// These rejects are kept, by their code and their record.
-    #[track_caller]
-    fn lists(&self, expected: &[(&str, &str)]) {
-        let arguments = ["rejects", "show", "p.yaml", "--output", "json"];
-        let ended = self.folder.rapidbyte(&arguments);
-        assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
-        let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
-        let rejects = document["rejects"].as_array().expect("rejects").iter();
-        let mut found: Vec<(String, String)> = rejects
-            .map(|reject| {
-                let code = reject["code"].as_str().unwrap_or_default();
-                (code.to_owned(), reject["record"].to_string())
-            })
-            .collect();
-        found.sort();
-        let expected = expected.iter();
-        let expected: Vec<_> = expected
-            .map(|(code, record)| ((*code).to_owned(), (*record).to_owned()))
-            .collect();
-        assert_eq!(found, expected, "{document:#}");
-    }
+/// A database for rejects.
+fn unique(server: &'static MongoServer) -> MongoDatabase<'static> {
+    let target = server.database();
+    make_unique(&target);
+    target
 }
 
 #[test]
 fn rows_that_the_server_refuses_are_kept_and_replayed() {
-    let Some(server) = mongodb::shared() else {
-        return;
-    };
-    let kept = Kept::new(server);
-    let ended = kept.replay("");
-    assert!(ended.code.is_some(), "{}{}", ended.stderr, ended.stdout);
-    assert_eq!(kept.rows(), [pair(2, "b"), pair(3, "a"), pair(4, "c")]);
-    kept.lists(&[LEFT, UNREADABLE]);
+    if let Some(server) = mongodb::shared() {
+        kept_documents::are_kept_and_replayed(unique(server));
+    }
 }
 
 #[test]
 fn a_replay_that_is_killed_anywhere_is_made_good_by_the_next() {
-    let Some(server) = mongodb::shared() else {
-        return;
-    };
-    for point in [
-        "dest-mongodb.replay_claimed",
-        "dest-mongodb.write_sent",
-        "dest-mongodb.flushed",
-        "dest-mongodb.replay_committing",
-        "dest-mongodb.replay_committed",
-    ] {
-        let kept = Kept::new(server);
-        let ended = kept.replay(&format!("{point}=kill"));
-        assert_eq!(ended.code, None, "{point}: {}", ended.stderr);
-        kept.replay("");
-        assert_eq!(
-            kept.rows(),
-            [pair(2, "b"), pair(3, "a"), pair(4, "c")],
-            "{point}"
-        );
-        kept.lists(&[LEFT, UNREADABLE]);
+    if let Some(server) = mongodb::shared() {
+        kept_documents::survive_kills(|| unique(server));
     }
 }
 
 #[test]
 fn rows_of_a_replay_that_died_are_deleted_also_when_the_next_one_dies_before_it_does_so() {
-    let Some(server) = mongodb::shared() else {
-        return;
-    };
-    let kept = Kept::new(server);
-    for point in [
-        "dest-mongodb.flushed",
-        "dest-mongodb.replay_held",
-        "dest-mongodb.replay_held",
-    ] {
-        let ended = kept.replay(&format!("{point}=kill"));
-        assert_eq!(ended.code, None, "{point}: {}", ended.stderr);
+    if let Some(server) = mongodb::shared() {
+        kept_documents::survive_kills_in_turn(unique(server));
     }
-    kept.replay("");
-    assert_eq!(kept.rows(), [pair(2, "b"), pair(3, "a"), pair(4, "c")]);
-    kept.lists(&[LEFT, UNREADABLE]);
 }
 
 #[test]
@@ -742,6 +663,11 @@ fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
             "url: \"mongodb://h/d\", collection: _rapidbyte_checkpoint",
             "invalid_name",
             "Rapidbyte",
+        ),
+        (
+            "url: \"mongodb://h/d\", collection: \"x_{strem}\"",
+            "unknown_placeholder",
+            "{strem} is not",
         ),
     ] {
         folder.refuses(&pipeline(config), code, 2, &[parts]);

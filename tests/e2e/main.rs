@@ -37,6 +37,7 @@ mod http;
 mod init;
 mod installed;
 mod interrupt;
+mod kept_documents;
 mod limits;
 mod locks;
 mod mongodb;
