@@ -4,13 +4,13 @@ use std::rc::Rc;
 
 use rapidbyte_cosmos::{Container, Param};
 use rapidbyte_document_store::{
-    Lease, Naming as _, Opening, Put, RefusedRow, Right, RowId, Source, Writer, epoch_prefix,
+    IdOf, Lease, Naming as _, Opening, Put, RefusedRow, Right, RowId, Source, Writer, epoch_prefix,
 };
 use rapidbyte_sdk::log::{self, failpoint};
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::{Decimals, Settings};
-use crate::layout::{IdOf, Layout, MARK, Rows};
+use crate::layout::{Layout, MARK, Rows, id_of};
 use crate::rejects;
 use crate::server::Server;
 use crate::writer::Writer as Requests;
@@ -70,7 +70,7 @@ impl ContainerWriter {
         }
         let is_replay = matches!(opening.right, Right::Replay(_));
         let is_replace = target.write_mode == WriteMode::Replace;
-        let id_of = IdOf::of(target, &schema)?;
+        let id_of = id_of(target, &schema)?;
         let (tag, epoch) = opening.right.marks();
         // A row that is replayed has a tag of its own, so the next run that replaces deletes it.
         let mark = (is_replace && id_of != IdOf::Made).then(|| epoch_prefix(tag, epoch));

@@ -25,7 +25,7 @@ use rapidbyte_sdk::prelude::*;
 use config::Settings;
 pub use config::{Config, Decimals, Integers, JsonFields, NullFields};
 use container::ensure_partition_key;
-use layout::IdOf;
+use layout::id_of;
 pub use points::POINTS;
 pub use server::Server;
 
@@ -85,7 +85,7 @@ impl Destination for Cosmos {
         let container = settings.own_name_of(target, &self.owners)?;
         let schema = target.arrow_schema()?;
         let rejects = settings.rejects_of(target, &container)?;
-        let id_of = IdOf::of(target, &schema)?;
+        let id_of = id_of(target, &schema)?;
         let columns = plan::columns(&schema, &settings, &id_of);
         let mut server = Server::new(&settings);
         self.ensure_one_region(&mut server)?;

@@ -1,12 +1,12 @@
 //! The plan of a stream: its container, and what each column becomes.
 
 use rapidbyte_cosmos::Container;
-use rapidbyte_document_store::Naming as _;
+use rapidbyte_document_store::{IdOf, Naming as _};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::is_json;
 
 use crate::config::{Decimals, Settings};
-use crate::layout::{ID, IdOf, MARK, refusal};
+use crate::layout::{ID, MARK, refusal};
 
 /// The type that each column gets, in order.
 pub(crate) fn columns(schema: &Schema, settings: &Settings, id_of: &IdOf) -> Vec<ColumnPlan> {

@@ -28,7 +28,7 @@ use rapidbyte_sdk::prelude::*;
 
 use config::Settings;
 pub use config::{Config, FineTimes, JsonFields, NullFields};
-use layout::{IdOf, Layout};
+use layout::{Layout, id_of};
 pub use points::POINTS;
 pub use server::Server;
 
@@ -95,7 +95,7 @@ impl Destination for MongoDb {
         let schema = target.arrow_schema()?;
         let rejects = settings.rejects_of(target, &collection)?;
         let columns = plan::columns(&schema, settings.encode);
-        let id_of = IdOf::of(target, &schema)?;
+        let id_of = id_of(target, &schema)?;
         if columns.iter().all(|column| column.fit != Fit::Refused) {
             Layout::new(target, &schema, settings.encode)?;
         }

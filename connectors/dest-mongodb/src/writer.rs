@@ -4,13 +4,13 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use rapidbyte_document_store::{Lease, Put, RefusedRow, RowId, Source, Writer};
+use rapidbyte_document_store::{IdOf, Lease, Put, RefusedRow, RowId, Source, Writer};
 use rapidbyte_sdk::log::failpoint;
 use rapidbyte_sdk::prelude::*;
 
 use crate::bulk::BulkWriter;
 use crate::catalog;
-use crate::layout::{Action, Documents, IdOf, Layout, made};
+use crate::layout::{Action, Documents, Layout, made};
 use crate::server::Server;
 
 /// The longest wait for the answer to a write that is undone.
