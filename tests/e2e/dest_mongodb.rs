@@ -1,20 +1,17 @@
 //! From PostgreSQL and files to MongoDB: every row once, whatever breaks. The server is mongo-java-server, or FerretDB where
 //! the test kit has it.
 
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::process::{Child, Stdio};
-
 use rapidbyte_mongo_client::bson::{Builder, Document, Value as Bson};
 use rapidbyte_mongo_client::{Client, Settings};
 use rapidbyte_testkit::mongodb::{self, MongoDatabase, MongoServer, MongoTls};
 use rapidbyte_testkit::postgres::{self, Database};
-use rapidbyte_testkit::proxy::{Break, Fault, Proxy, Way, When};
-use rustix::process::{Pid, Signal, kill_process};
+use rapidbyte_testkit::proxy::{Proxy, Way, When};
 use serde_json::{Value, json};
 
+use crate::copied_documents::Copies;
 use crate::kept_documents::{self, Documents, ran};
 use crate::postgres::content;
-use crate::support::{Ended, Folder};
+use crate::support::Folder;
 use crate::tls::authority;
 
 /// A pipeline into a database of its own.
@@ -100,31 +97,28 @@ impl Copied {
         )
     }
 
-    #[track_caller]
-    pub fn runs(&self) {
-        let ended = self.folder.rapidbyte(&["run", "p.yaml", "--quiet"]);
-        assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
-    }
-
-    pub fn change(&self, scenario: &Scenario) {
-        let mut client = self.source.client();
-        client.batch_execute(scenario.change).expect("a change");
-        crate::wired::wait_for_older(&mut client);
-    }
-
     /// The target has the rows of the source once, and nothing else is left.
     #[track_caller]
     pub fn is_right(&self, scenario: &Scenario, about: &str) {
-        let rows = self.source.client().query(scenario.expected, &[]);
-        let rows = rows.expect("rows").into_iter();
-        let mut expected: Vec<(i64, String)> = rows.map(|row| (row.get(0), row.get(1))).collect();
-        expected.sort();
-        let found = pairs(&self.target, "t");
-        assert_eq!(found.len(), expected.len(), "{about}");
-        assert_eq!(found, expected, "{about}");
-        let mut names = collections(&self.target);
-        names.sort();
-        assert_eq!(names, ["_rapidbyte_checkpoint", "t"], "{about}");
+        self.has(scenario.expected, about);
+    }
+}
+
+impl Copies for Copied {
+    fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    fn source(&self) -> &Database<'static> {
+        &self.source
+    }
+
+    fn rows(&self) -> Vec<(i64, String)> {
+        pairs(&self.target, "t")
+    }
+
+    fn collections(&self) -> Vec<String> {
+        collections(&self.target)
     }
 }
 
@@ -175,6 +169,7 @@ fn collections(target: &MongoDatabase<'_>) -> Vec<String> {
     each(target, command, |document| {
         names.push(text(document, "name"))
     });
+    names.sort();
     names
 }
 
@@ -188,11 +183,8 @@ fn each_mode_writes_every_row_once_and_continues() {
         copied
             .folder
             .write("p.yaml", copied.pipeline(scenario, None));
+        copied.runs_before(scenario.change);
         copied.runs();
-        if !scenario.change.is_empty() {
-            copied.change(scenario);
-            copied.runs();
-        }
         copied.is_right(scenario, &format!("scenario {at}"));
     }
 }
@@ -229,49 +221,16 @@ fn a_run_that_is_killed_anywhere_is_made_good_by_the_next() {
                 copied
                     .folder
                     .write("p.yaml", copied.pipeline(scenario, None));
-                if !scenario.change.is_empty() {
-                    copied.runs();
-                    copied.change(scenario);
-                }
+                copied.runs_before(scenario.change);
                 let fault = format!("{point}=kill@{hit}");
-                let mut command = copied.folder.command(&["run", "p.yaml", "--quiet"]);
-                let ended: Ended = command
-                    .env("RAPIDBYTE_FAULTS", &fault)
-                    .output()
-                    .expect("the program starts")
-                    .into();
-                if ended.code.is_none() {
+                if copied.is_killed(&fault) {
                     unfired.retain(|left| left != point);
-                    copied.runs();
-                } else {
-                    assert_eq!(ended.code, Some(0), "{fault}: {}", ended.stderr);
                 }
                 copied.is_right(scenario, &format!("{fault}: {}", scenario.write));
             }
         }
     }
     assert!(unfired.is_empty(), "never killed at {unfired:?}");
-}
-
-/// Starts the program, and returns when it has stopped at a failpoint.
-fn stopped(folder: &Folder, point: &str) -> Child {
-    let mut child = folder
-        .command(&["run", "p.yaml", "--output", "json"])
-        .env("RAPIDBYTE_FAULTS", format!("{point}=stop"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut lines = BufReader::new(child.stderr.take().expect("a pipe"));
-    let mut line = String::new();
-    while !line.contains("fault: ") {
-        line.clear();
-        let read = lines.read_line(&mut line).expect("UTF-8");
-        assert!(read > 0, "{point} was not reached");
-    }
-    child.stderr = Some(lines.into_inner());
-    child
 }
 
 #[test]
@@ -290,24 +249,9 @@ fn of_two_runs_at_once_the_older_one_is_fenced_and_leaves_nothing() {
         let copied = Copied::new(server);
         let pipeline = copied.pipeline(scenario, None);
         copied.folder.write("p.yaml", &pipeline);
-        if !scenario.change.is_empty() {
-            copied.runs();
-            copied.change(scenario);
-        }
-        // Folders of their own: they share no history, and so no turn.
-        let older = Folder::new();
-        older.write("p.yaml", &pipeline);
-        let mut child = stopped(&older, point);
-        copied.runs();
-        let pid = Pid::from_child(&child);
-        kill_process(pid, Signal::CONT).expect("a process");
-        let mut output = String::new();
-        let mut stdout = child.stdout.take().expect("a pipe");
-        stdout.read_to_string(&mut output).expect("UTF-8");
-        child.wait().expect("it ends");
-        let report: Value = serde_json::from_str(&output).expect("one JSON document");
+        copied.runs_before(scenario.change);
+        copied.is_fenced(point, &pipeline);
         let about = format!("{point}: {}", scenario.write);
-        assert!(output.contains("run_superseded"), "{about}: {report:#}");
         copied.is_right(scenario, &about);
     }
 }
@@ -325,13 +269,7 @@ fn a_commit_without_an_answer_counts_once() {
             let proxy = Proxy::to(server.port()).expect("a proxy");
             let pipeline = copied.pipeline(scenario, Some(proxy.port()));
             copied.folder.write("p.yaml", pipeline);
-            proxy.arm(Fault {
-                when,
-                what: Break::Reset,
-                is_everywhere: false,
-            });
-            copied.runs();
-            assert_eq!(proxy.counts().faults, 1);
+            copied.is_cut_off(&proxy, when);
             copied.is_right(scenario, &format!("{when:?}: {}", scenario.write));
         }
     }

@@ -23,7 +23,7 @@ pub(crate) trait Documents: Sized {
     fn delete_a(&self);
 }
 
-/// Three rejects, one of which a replay can write.
+/// Three rejects. A replay can write one of them.
 struct Kept<D> {
     target: D,
     folder: Folder,
@@ -140,7 +140,7 @@ pub(crate) fn survive_kills<D: Documents>(target: impl Fn() -> D) {
     }
 }
 
-/// Rows of a replay that died are deleted, also when the next one dies before it does so.
+/// Rows of a replay that died are deleted, also when the next replay dies before it deletes them.
 pub(crate) fn survive_kills_in_turn(target: impl Documents) {
     let kept = Kept::new(target);
     for point in ["flushed", "replay_held", "replay_held"] {

@@ -12,6 +12,7 @@ mod columns;
 mod compressed;
 mod conformance;
 mod connectors;
+mod copied_documents;
 #[path = "../hostile/corpus.rs"]
 mod corpus;
 mod cosmos;
