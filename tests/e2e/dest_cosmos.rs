@@ -2,18 +2,17 @@
 //! where it has it.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rapidbyte_testkit::cosmosdb::{self, CosmosDatabase, CosmosServer, KEY};
-use rapidbyte_testkit::http::{Reply, Request, Server};
+use rapidbyte_testkit::http::{Reply, Server};
 use rapidbyte_testkit::postgres::{self, Database};
-use rapidbyte_testkit::proxy::{Break, Fault, Proxy, Way, When};
-use rustix::process::{Pid, Signal, kill_process};
+use rapidbyte_testkit::proxy::{Proxy, Way, When};
 use serde_json::{Value, json};
 
-use crate::support::{Ended, Folder};
+use crate::copied_documents::Copies;
+use crate::kept_documents::{self, Documents, ran};
+use crate::support::Folder;
 use crate::tls::authority;
 
 /// A pipeline into a database of its own.
@@ -125,33 +124,28 @@ impl Copied {
         self.folder.write("p.yaml", pipeline);
     }
 
-    #[track_caller]
-    fn runs(&self) {
-        let ended = self.folder.rapidbyte(&["run", "p.yaml", "--quiet"]);
-        assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
-    }
-
-    fn change(&self, scenario: &Scenario) {
-        let mut client = self.source.client();
-        client.batch_execute(scenario.change).expect("a change");
-        crate::wired::wait_for_older(&mut client);
-    }
-
     /// The target has the rows of the source once, and nothing else is left.
     #[track_caller]
     fn is_right(&self, scenario: &Scenario, about: &str) {
-        let rows = self.source.client().query(scenario.expected, &[]);
-        let rows = rows.expect("rows").into_iter();
-        let mut expected: Vec<(i64, String)> = rows.map(|row| (row.get(0), row.get(1))).collect();
-        expected.sort();
-        let found = pairs(&self.target, "t");
-        assert_eq!(found.len(), expected.len(), "{about}");
-        assert_eq!(found, expected, "{about}");
-        assert_eq!(
-            containers(&self.target),
-            ["_rapidbyte_checkpoint", "t"],
-            "{about}"
-        );
+        self.has(scenario.expected, about);
+    }
+}
+
+impl Copies for Copied {
+    fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    fn source(&self) -> &Database<'static> {
+        &self.source
+    }
+
+    fn rows(&self) -> Vec<(i64, String)> {
+        pairs(&self.target, "t")
+    }
+
+    fn collections(&self) -> Vec<String> {
+        containers(&self.target)
     }
 }
 
@@ -193,11 +187,8 @@ fn each_mode_writes_every_row_once_and_continues() {
     for (at, scenario) in SCENARIOS.iter().enumerate() {
         let copied = Copied::new(server);
         copied.write(scenario);
+        copied.runs_before(scenario.change);
         copied.runs();
-        if !scenario.change.is_empty() {
-            copied.change(scenario);
-            copied.runs();
-        }
         copied.is_right(scenario, &format!("scenario {at}"));
     }
 }
@@ -235,49 +226,16 @@ fn a_run_that_is_killed_anywhere_is_made_good_by_the_next() {
                 };
                 let copied = Copied::new(server);
                 copied.write(scenario);
-                if !scenario.change.is_empty() {
-                    copied.runs();
-                    copied.change(scenario);
-                }
+                copied.runs_before(scenario.change);
                 let fault = format!("{point}=kill@{hit}");
-                let mut command = copied.folder.command(&["run", "p.yaml", "--quiet"]);
-                let ended: Ended = command
-                    .env("RAPIDBYTE_FAULTS", &fault)
-                    .output()
-                    .expect("the program starts")
-                    .into();
-                if ended.code.is_none() {
+                if copied.is_killed(&fault) {
                     unfired.retain(|left| left != point);
-                    copied.runs();
-                } else {
-                    assert_eq!(ended.code, Some(0), "{fault}: {}", ended.stderr);
                 }
                 copied.is_right(scenario, &format!("{fault}: {}", scenario.write));
             }
         }
     }
     assert!(unfired.is_empty(), "never killed at {unfired:?}");
-}
-
-/// Starts the program, and returns when it has stopped at a failpoint.
-fn stopped(folder: &Folder, point: &str) -> Child {
-    let mut child = folder
-        .command(&["run", "p.yaml", "--output", "json"])
-        .env("RAPIDBYTE_FAULTS", format!("{point}=stop"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut lines = BufReader::new(child.stderr.take().expect("a pipe"));
-    let mut line = String::new();
-    while !line.contains("fault: ") {
-        line.clear();
-        let read = lines.read_line(&mut line).expect("UTF-8");
-        assert!(read > 0, "{point} was not reached");
-    }
-    child.stderr = Some(lines.into_inner());
-    child
 }
 
 #[test]
@@ -298,24 +256,9 @@ fn of_two_runs_at_once_the_older_one_is_fenced_and_leaves_nothing() {
         let copied = Copied::new(server);
         let pipeline = copied.pipeline(scenario, &copied.target.endpoint(), "");
         copied.folder.write("p.yaml", &pipeline);
-        if !scenario.change.is_empty() {
-            copied.runs();
-            copied.change(scenario);
-        }
-        // Folders of their own: they share no history, and so no turn.
-        let older = Folder::new();
-        older.write("p.yaml", &pipeline);
-        let mut child = stopped(&older, point);
-        copied.runs();
-        let pid = Pid::from_child(&child);
-        kill_process(pid, Signal::CONT).expect("a process");
-        let mut output = String::new();
-        let mut stdout = child.stdout.take().expect("a pipe");
-        stdout.read_to_string(&mut output).expect("UTF-8");
-        child.wait().expect("it ends");
-        let report: Value = serde_json::from_str(&output).expect("one JSON document");
+        copied.runs_before(scenario.change);
+        copied.is_fenced(point, &pipeline);
         let about = format!("{point}: {}", scenario.write);
-        assert!(output.contains("run_superseded"), "{about}: {report:#}");
         copied.is_right(scenario, &about);
     }
 }
@@ -334,38 +277,10 @@ fn a_commit_without_an_answer_counts_once() {
             let endpoint = format!("http://127.0.0.1:{}/", proxy.port());
             let pipeline = copied.pipeline(scenario, &endpoint, "");
             copied.folder.write("p.yaml", pipeline);
-            proxy.arm(Fault {
-                when,
-                what: Break::Reset,
-                is_everywhere: false,
-            });
-            copied.runs();
-            assert_eq!(proxy.counts().faults, 1);
+            copied.is_cut_off(&proxy, when);
             copied.is_right(scenario, &format!("{when:?}: {}", scenario.write));
         }
     }
-}
-
-/// Asks the server behind what a test answers.
-fn forward(port: u16, request: &Request) -> Reply {
-    let passed =
-        |name: &str| name.starts_with("x-ms-") || matches!(name, "if-match" | "content-type");
-    let headers = request.headers.iter().filter(|(name, _)| passed(name));
-    let headers: Vec<(String, String)> = headers.cloned().collect();
-    let (status, headers, body) = cosmosdb::exchange(
-        port,
-        &request.method,
-        &request.path,
-        &headers,
-        &request.body,
-    );
-    let body = String::from_utf8(body).expect("UTF-8");
-    let kept = headers
-        .into_iter()
-        .filter(|(name, _)| name.starts_with("x-ms-") || name == "etag");
-    kept.fold(Reply::status(status, body), |reply, (name, value)| {
-        reply.header(&name, &value)
-    })
 }
 
 #[test]
@@ -384,7 +299,7 @@ fn a_throttled_account_is_asked_again_when_it_says_over_tls() {
                 1 => Reply::status(429, "{\"message\":\"Request rate is large\"}")
                     .header("x-ms-retry-after-ms", "7"),
                 2 => Reply::status(449, "{}"),
-                _ => forward(port, request),
+                _ => cosmosdb::forward(port, request),
             },
         );
     let more = ", sslrootcert: ca.pem, requests_in_flight: 2";
@@ -416,119 +331,57 @@ fn load(
             target.name()
         ),
     );
-    let ended = folder.rapidbyte(&["run", "p.yaml", "--output", "json"]);
-    let document = serde_json::from_str(&ended.stdout);
-    let document = document.unwrap_or_else(|e| panic!("{e}: {}{}", ended.stdout, ended.stderr));
-    (document, ended.code.expect("an exit code"))
+    ran(folder)
 }
 
 const SCHEMA: &str = ", schema: { k: int64, v: string }";
 
-/// Three rejects in a container, two of which a replay can write.
-struct Kept {
-    target: CosmosDatabase<'static>,
-    folder: Folder,
-}
+impl Documents for CosmosDatabase<'static> {
+    const CONNECTOR: &'static str = "dest-cosmos";
+    const KEY: &'static str = "k";
+    const CODE: &'static str = "cosmos_conflict";
 
-const LEFT: (&str, &str) = ("cosmos_conflict", r#"{"k":6,"v":"b"}"#);
-const UNREADABLE: (&str, &str) = ("value_does_not_fit", r#""five,d""#);
-
-fn pair(k: i64, v: &str) -> (i64, String) {
-    (k, v.to_owned())
-}
-
-impl Kept {
-    fn new(server: &'static CosmosServer) -> Self {
-        let (target, folder) = (server.database(), Folder::new());
-        // No document has the partition key: all are in one partition, where each has another `v`.
-        target.make("t", "/none", Some("/v"));
-        folder.write("t.csv", "k,v\n1,a\n2,b\n3,a\n4,c\nfive,d\n6,b\n");
-        // Without rejects the first of them ends the run, and nothing of it stays.
-        let (document, code) = load(&folder, &target, (SCHEMA, "", ""), "write_mode: append");
-        assert_ne!(code, 0, "{document:#}");
-        assert_eq!(pairs(&target, "t"), []);
-        let top = "rejects: { max_rows: 10, to: bad }\n";
-        let (document, code) = load(&folder, &target, (SCHEMA, top, ""), "write_mode: append");
-        assert_eq!(code, 0, "{document:#}");
-        let kept = Self { target, folder };
-        assert_eq!(kept.rows(), [pair(1, "a"), pair(2, "b"), pair(4, "c")]);
-        kept.lists(&[("cosmos_conflict", r#"{"k":3,"v":"a"}"#), LEFT, UNREADABLE]);
-        // What is in the way of one of them goes.
-        let all = documents(&kept.target, "t");
-        let first = all.iter().find(|document| document["v"] == "a");
-        let id = first.expect("a document")["id"].as_str().expect("an id");
-        kept.target.delete("t", "[{}]", id);
-        kept
+    fn load(&self, folder: &Folder, top: &str) -> (Value, i32) {
+        load(folder, self, (SCHEMA, top, ""), "write_mode: append")
     }
 
     fn rows(&self) -> Vec<(i64, String)> {
-        pairs(&self.target, "t")
+        pairs(self, "t")
     }
 
-    fn replay(&self, fault: &str) -> Ended {
-        let arguments = ["rejects", "replay", "p.yaml", "--stream", "t"];
-        let mut command = self.folder.command(&arguments);
-        command.env("RAPIDBYTE_FAULTS", fault);
-        command.output().expect("the program starts").into()
+    fn delete_a(&self) {
+        let all = documents(self, "t");
+        let first = all.iter().find(|document| document["v"] == "a");
+        let id = first.expect("a document")["id"].as_str().expect("an id");
+        self.delete("t", "[{}]", id);
     }
+}
 
-    /// These rejects are kept, by their code and their record.
-    #[track_caller]
-    fn lists(&self, expected: &[(&str, &str)]) {
-        let arguments = ["rejects", "show", "p.yaml", "--output", "json"];
-        let ended = self.folder.rapidbyte(&arguments);
-        assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
-        let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
-        let rejects = document["rejects"].as_array().expect("rejects").iter();
-        let mut found: Vec<(String, String)> = rejects
-            .map(|reject| {
-                let code = reject["code"].as_str().unwrap_or_default();
-                (code.to_owned(), reject["record"].to_string())
-            })
-            .collect();
-        found.sort();
-        let expected = expected.iter();
-        let expected: Vec<_> = expected
-            .map(|(code, record)| ((*code).to_owned(), (*record).to_owned()))
-            .collect();
-        assert_eq!(found, expected, "{document:#}");
-    }
+/// A database for rejects. No document has the partition key: all are in one partition, where each has another `v`.
+fn unique(server: &'static CosmosServer) -> CosmosDatabase<'static> {
+    let target = server.database();
+    target.make("t", "/none", Some("/v"));
+    target
 }
 
 #[test]
 fn rows_that_the_server_refuses_are_kept_and_replayed() {
-    let Some(server) = cosmosdb::shared() else {
-        return;
-    };
-    let kept = Kept::new(server);
-    let ended = kept.replay("");
-    assert!(ended.code.is_some(), "{}{}", ended.stderr, ended.stdout);
-    assert_eq!(kept.rows(), [pair(2, "b"), pair(3, "a"), pair(4, "c")]);
-    kept.lists(&[LEFT, UNREADABLE]);
+    if let Some(server) = cosmosdb::shared() {
+        kept_documents::are_kept_and_replayed(unique(server));
+    }
 }
 
 #[test]
 fn a_replay_that_is_killed_anywhere_is_made_good_by_the_next() {
-    let Some(server) = cosmosdb::shared() else {
-        return;
-    };
-    for point in [
-        "dest-cosmos.replay_claimed",
-        "dest-cosmos.write_sent",
-        "dest-cosmos.flushed",
-        "dest-cosmos.replay_committing",
-        "dest-cosmos.replay_committed",
-    ] {
-        let kept = Kept::new(server);
-        let ended = kept.replay(&format!("{point}=kill"));
-        assert_eq!(ended.code, None, "{point}: {}", ended.stderr);
-        kept.replay("");
-        assert_eq!(
-            kept.rows(),
-            [pair(2, "b"), pair(3, "a"), pair(4, "c")],
-            "{point}"
-        );
-        kept.lists(&[LEFT, UNREADABLE]);
+    if let Some(server) = cosmosdb::shared() {
+        kept_documents::survive_kills(|| unique(server));
+    }
+}
+
+#[test]
+fn rows_of_a_replay_that_died_are_deleted_also_when_the_next_one_dies_before_it_does_so() {
+    if let Some(server) = cosmosdb::shared() {
+        kept_documents::survive_kills_in_turn(unique(server));
     }
 }
 
@@ -668,6 +521,11 @@ fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
             "invalid_name",
             "Rapidbyte",
         ),
+        (
+            format!("{good}, container: \"x_{{strem}}\""),
+            "unknown_placeholder",
+            "{strem} is not",
+        ),
     ] {
         folder.refuses(&pipeline(&config), code, 2, &[parts]);
     }
@@ -695,6 +553,6 @@ fn the_destination_keeps_the_contract() {
     let clauses = document["clauses"].as_array().expect("clauses").iter();
     let failed = clauses.filter(|clause| clause["verdict"] != "pass");
     let failed: Vec<&str> = failed.filter_map(|clause| clause["id"].as_str()).collect();
-    // Cosmos DB has no transaction over partitions, and no other name for a container.
+    // Cosmos DB does not have transactions over partitions, and does not rename containers.
     assert_eq!(failed, ["staged"], "{document:#}");
 }

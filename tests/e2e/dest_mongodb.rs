@@ -1,19 +1,17 @@
 //! From PostgreSQL and files to MongoDB: every row once, whatever breaks. The server is mongo-java-server, or FerretDB where
 //! the test kit has it.
 
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::process::{Child, Stdio};
-
 use rapidbyte_mongo_client::bson::{Builder, Document, Value as Bson};
 use rapidbyte_mongo_client::{Client, Settings};
 use rapidbyte_testkit::mongodb::{self, MongoDatabase, MongoServer, MongoTls};
 use rapidbyte_testkit::postgres::{self, Database};
-use rapidbyte_testkit::proxy::{Break, Fault, Proxy, Way, When};
-use rustix::process::{Pid, Signal, kill_process};
+use rapidbyte_testkit::proxy::{Proxy, Way, When};
 use serde_json::{Value, json};
 
+use crate::copied_documents::Copies;
+use crate::kept_documents::{self, Documents, ran};
 use crate::postgres::content;
-use crate::support::{Ended, Folder};
+use crate::support::Folder;
 use crate::tls::authority;
 
 /// A pipeline into a database of its own.
@@ -99,31 +97,28 @@ impl Copied {
         )
     }
 
-    #[track_caller]
-    pub fn runs(&self) {
-        let ended = self.folder.rapidbyte(&["run", "p.yaml", "--quiet"]);
-        assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
-    }
-
-    pub fn change(&self, scenario: &Scenario) {
-        let mut client = self.source.client();
-        client.batch_execute(scenario.change).expect("a change");
-        crate::wired::wait_for_older(&mut client);
-    }
-
     /// The target has the rows of the source once, and nothing else is left.
     #[track_caller]
     pub fn is_right(&self, scenario: &Scenario, about: &str) {
-        let rows = self.source.client().query(scenario.expected, &[]);
-        let rows = rows.expect("rows").into_iter();
-        let mut expected: Vec<(i64, String)> = rows.map(|row| (row.get(0), row.get(1))).collect();
-        expected.sort();
-        let found = pairs(&self.target, "t");
-        assert_eq!(found.len(), expected.len(), "{about}");
-        assert_eq!(found, expected, "{about}");
-        let mut names = collections(&self.target);
-        names.sort();
-        assert_eq!(names, ["_rapidbyte_checkpoint", "t"], "{about}");
+        self.has(scenario.expected, about);
+    }
+}
+
+impl Copies for Copied {
+    fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    fn source(&self) -> &Database<'static> {
+        &self.source
+    }
+
+    fn rows(&self) -> Vec<(i64, String)> {
+        pairs(&self.target, "t")
+    }
+
+    fn collections(&self) -> Vec<String> {
+        collections(&self.target)
     }
 }
 
@@ -174,6 +169,7 @@ fn collections(target: &MongoDatabase<'_>) -> Vec<String> {
     each(target, command, |document| {
         names.push(text(document, "name"))
     });
+    names.sort();
     names
 }
 
@@ -187,11 +183,8 @@ fn each_mode_writes_every_row_once_and_continues() {
         copied
             .folder
             .write("p.yaml", copied.pipeline(scenario, None));
+        copied.runs_before(scenario.change);
         copied.runs();
-        if !scenario.change.is_empty() {
-            copied.change(scenario);
-            copied.runs();
-        }
         copied.is_right(scenario, &format!("scenario {at}"));
     }
 }
@@ -228,49 +221,16 @@ fn a_run_that_is_killed_anywhere_is_made_good_by_the_next() {
                 copied
                     .folder
                     .write("p.yaml", copied.pipeline(scenario, None));
-                if !scenario.change.is_empty() {
-                    copied.runs();
-                    copied.change(scenario);
-                }
+                copied.runs_before(scenario.change);
                 let fault = format!("{point}=kill@{hit}");
-                let mut command = copied.folder.command(&["run", "p.yaml", "--quiet"]);
-                let ended: Ended = command
-                    .env("RAPIDBYTE_FAULTS", &fault)
-                    .output()
-                    .expect("the program starts")
-                    .into();
-                if ended.code.is_none() {
+                if copied.is_killed(&fault) {
                     unfired.retain(|left| left != point);
-                    copied.runs();
-                } else {
-                    assert_eq!(ended.code, Some(0), "{fault}: {}", ended.stderr);
                 }
                 copied.is_right(scenario, &format!("{fault}: {}", scenario.write));
             }
         }
     }
     assert!(unfired.is_empty(), "never killed at {unfired:?}");
-}
-
-/// Starts the program, and returns when it has stopped at a failpoint.
-fn stopped(folder: &Folder, point: &str) -> Child {
-    let mut child = folder
-        .command(&["run", "p.yaml", "--output", "json"])
-        .env("RAPIDBYTE_FAULTS", format!("{point}=stop"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut lines = BufReader::new(child.stderr.take().expect("a pipe"));
-    let mut line = String::new();
-    while !line.contains("fault: ") {
-        line.clear();
-        let read = lines.read_line(&mut line).expect("UTF-8");
-        assert!(read > 0, "{point} was not reached");
-    }
-    child.stderr = Some(lines.into_inner());
-    child
 }
 
 #[test]
@@ -289,24 +249,9 @@ fn of_two_runs_at_once_the_older_one_is_fenced_and_leaves_nothing() {
         let copied = Copied::new(server);
         let pipeline = copied.pipeline(scenario, None);
         copied.folder.write("p.yaml", &pipeline);
-        if !scenario.change.is_empty() {
-            copied.runs();
-            copied.change(scenario);
-        }
-        // Folders of their own: they share no history, and so no turn.
-        let older = Folder::new();
-        older.write("p.yaml", &pipeline);
-        let mut child = stopped(&older, point);
-        copied.runs();
-        let pid = Pid::from_child(&child);
-        kill_process(pid, Signal::CONT).expect("a process");
-        let mut output = String::new();
-        let mut stdout = child.stdout.take().expect("a pipe");
-        stdout.read_to_string(&mut output).expect("UTF-8");
-        child.wait().expect("it ends");
-        let report: Value = serde_json::from_str(&output).expect("one JSON document");
+        copied.runs_before(scenario.change);
+        copied.is_fenced(point, &pipeline);
         let about = format!("{point}: {}", scenario.write);
-        assert!(output.contains("run_superseded"), "{about}: {report:#}");
         copied.is_right(scenario, &about);
     }
 }
@@ -324,13 +269,7 @@ fn a_commit_without_an_answer_counts_once() {
             let proxy = Proxy::to(server.port()).expect("a proxy");
             let pipeline = copied.pipeline(scenario, Some(proxy.port()));
             copied.folder.write("p.yaml", pipeline);
-            proxy.arm(Fault {
-                when,
-                what: Break::Reset,
-                is_everywhere: false,
-            });
-            copied.runs();
-            assert_eq!(proxy.counts().faults, 1);
+            copied.is_cut_off(&proxy, when);
             copied.is_right(scenario, &format!("{when:?}: {}", scenario.write));
         }
     }
@@ -346,10 +285,7 @@ fn load(folder: &Folder, target: &MongoDatabase<'_>, top: &str, write: &str) -> 
             target.url()
         ),
     );
-    let ended = folder.rapidbyte(&["run", "p.yaml", "--output", "json"]);
-    let document = serde_json::from_str(&ended.stdout);
-    let document = document.unwrap_or_else(|e| panic!("{e}: {}{}", ended.stdout, ended.stderr));
-    (document, ended.code.expect("an exit code"))
+    ran(folder)
 }
 
 /// A collection that takes each value of `v` once.
@@ -370,35 +306,20 @@ fn make_unique(target: &MongoDatabase<'_>) {
     made.expect("an index");
 }
 
-/// Three rejects in a collection, two of which a replay can write.
-struct Kept {
-    target: MongoDatabase<'static>,
-    folder: Folder,
-}
+impl Documents for MongoDatabase<'static> {
+    const CONNECTOR: &'static str = "dest-mongodb";
+    const KEY: &'static str = "id";
+    const CODE: &'static str = "mongo_11000";
 
-const LEFT: (&str, &str) = ("mongo_11000", r#"{"id":6,"v":"b"}"#);
-const UNREADABLE: (&str, &str) = ("value_does_not_fit", r#""five,d""#);
+    fn load(&self, folder: &Folder, top: &str) -> (Value, i32) {
+        load(folder, self, top, "write_mode: append")
+    }
 
-fn pair(id: i64, v: &str) -> (i64, String) {
-    (id, v.to_owned())
-}
+    fn rows(&self) -> Vec<(i64, String)> {
+        pairs(self, "t")
+    }
 
-impl Kept {
-    fn new(server: &'static MongoServer) -> Self {
-        let (target, folder) = (server.database(), Folder::new());
-        make_unique(&target);
-        folder.write("t.csv", "id,v\n1,a\n2,b\n3,a\n4,c\nfive,d\n6,b\n");
-        // Without rejects the first of them ends the run, and nothing of it stays.
-        let (document, code) = load(&folder, &target, "", "write_mode: append");
-        assert_ne!(code, 0, "{document:#}");
-        assert_eq!(pairs(&target, "t"), []);
-        let top = "rejects: { max_rows: 10, to: bad }\n";
-        let (document, code) = load(&folder, &target, top, "write_mode: append");
-        assert_eq!(code, 0, "{document:#}");
-        let kept = Self { target, folder };
-        assert_eq!(kept.rows(), [pair(1, "a"), pair(2, "b"), pair(4, "c")]);
-        kept.lists(&[("mongo_11000", r#"{"id":3,"v":"a"}"#), LEFT, UNREADABLE]);
-        // What is in the way of one of them goes.
+    fn delete_a(&self) {
         let mut command = Builder::new();
         command
             .string("delete", "t")
@@ -410,100 +331,38 @@ impl Kept {
             .int32("limit", 1)
             .close()
             .close();
-        client(&kept.target)
-            .command(kept.target.name(), command)
+        client(self)
+            .command(self.name(), command)
             .expect("a delete");
-        kept
     }
+}
 
-    fn rows(&self) -> Vec<(i64, String)> {
-        pairs(&self.target, "t")
-    }
-
-    fn replay(&self, fault: &str) -> Ended {
-        let arguments = ["rejects", "replay", "p.yaml", "--stream", "t"];
-        let mut command = self.folder.command(&arguments);
-        command.env("RAPIDBYTE_FAULTS", fault);
-        command.output().expect("the program starts").into()
-    }
-
-    /// These rejects are kept, by their code and their record.
-    #[track_caller]
-    fn lists(&self, expected: &[(&str, &str)]) {
-        let arguments = ["rejects", "show", "p.yaml", "--output", "json"];
-        let ended = self.folder.rapidbyte(&arguments);
-        assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);
-        let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
-        let rejects = document["rejects"].as_array().expect("rejects").iter();
-        let mut found: Vec<(String, String)> = rejects
-            .map(|reject| {
-                let code = reject["code"].as_str().unwrap_or_default();
-                (code.to_owned(), reject["record"].to_string())
-            })
-            .collect();
-        found.sort();
-        let expected = expected.iter();
-        let expected: Vec<_> = expected
-            .map(|(code, record)| ((*code).to_owned(), (*record).to_owned()))
-            .collect();
-        assert_eq!(found, expected, "{document:#}");
-    }
+/// A database for rejects.
+fn unique(server: &'static MongoServer) -> MongoDatabase<'static> {
+    let target = server.database();
+    make_unique(&target);
+    target
 }
 
 #[test]
 fn rows_that_the_server_refuses_are_kept_and_replayed() {
-    let Some(server) = mongodb::shared() else {
-        return;
-    };
-    let kept = Kept::new(server);
-    let ended = kept.replay("");
-    assert!(ended.code.is_some(), "{}{}", ended.stderr, ended.stdout);
-    assert_eq!(kept.rows(), [pair(2, "b"), pair(3, "a"), pair(4, "c")]);
-    kept.lists(&[LEFT, UNREADABLE]);
+    if let Some(server) = mongodb::shared() {
+        kept_documents::are_kept_and_replayed(unique(server));
+    }
 }
 
 #[test]
 fn a_replay_that_is_killed_anywhere_is_made_good_by_the_next() {
-    let Some(server) = mongodb::shared() else {
-        return;
-    };
-    for point in [
-        "dest-mongodb.replay_claimed",
-        "dest-mongodb.write_sent",
-        "dest-mongodb.flushed",
-        "dest-mongodb.replay_committing",
-        "dest-mongodb.replay_committed",
-    ] {
-        let kept = Kept::new(server);
-        let ended = kept.replay(&format!("{point}=kill"));
-        assert_eq!(ended.code, None, "{point}: {}", ended.stderr);
-        kept.replay("");
-        assert_eq!(
-            kept.rows(),
-            [pair(2, "b"), pair(3, "a"), pair(4, "c")],
-            "{point}"
-        );
-        kept.lists(&[LEFT, UNREADABLE]);
+    if let Some(server) = mongodb::shared() {
+        kept_documents::survive_kills(|| unique(server));
     }
 }
 
 #[test]
 fn rows_of_a_replay_that_died_are_deleted_also_when_the_next_one_dies_before_it_does_so() {
-    let Some(server) = mongodb::shared() else {
-        return;
-    };
-    let kept = Kept::new(server);
-    for point in [
-        "dest-mongodb.flushed",
-        "dest-mongodb.replay_held",
-        "dest-mongodb.replay_held",
-    ] {
-        let ended = kept.replay(&format!("{point}=kill"));
-        assert_eq!(ended.code, None, "{point}: {}", ended.stderr);
+    if let Some(server) = mongodb::shared() {
+        kept_documents::survive_kills_in_turn(unique(server));
     }
-    kept.replay("");
-    assert_eq!(kept.rows(), [pair(2, "b"), pair(3, "a"), pair(4, "c")]);
-    kept.lists(&[LEFT, UNREADABLE]);
 }
 
 #[test]
@@ -742,6 +601,11 @@ fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
             "url: \"mongodb://h/d\", collection: _rapidbyte_checkpoint",
             "invalid_name",
             "Rapidbyte",
+        ),
+        (
+            "url: \"mongodb://h/d\", collection: \"x_{strem}\"",
+            "unknown_placeholder",
+            "{strem} is not",
         ),
     ] {
         folder.refuses(&pipeline(config), code, 2, &[parts]);

@@ -12,6 +12,7 @@ mod columns;
 mod compressed;
 mod conformance;
 mod connectors;
+mod copied_documents;
 #[path = "../hostile/corpus.rs"]
 mod corpus;
 mod cosmos;
@@ -37,6 +38,7 @@ mod http;
 mod init;
 mod installed;
 mod interrupt;
+mod kept_documents;
 mod limits;
 mod locks;
 mod mongodb;

@@ -7,6 +7,7 @@ use rapidbyte_mongo_client::bson::{Builder, Document, Value as Bson};
 use rapidbyte_testkit::mongodb;
 use rapidbyte_testkit::numbers::Numbers;
 
+use crate::copied_documents::Copies as _;
 use crate::dest_mongodb::{Copied, SCENARIOS, Scenario, client, each, find};
 
 /// Kills in each test; `RAPIDBYTE_KILLS` for a longer run.
@@ -104,7 +105,7 @@ fn runs_that_are_killed_at_random_leave_every_document_once() {
         if is_second {
             copied.runs();
             add_rows(&copied, "2026-03-01", 10_000, 14_000);
-            copied.change(scenario);
+            copied.change(scenario.change);
         } else {
             let ended = copied.folder.rapidbyte(&["check", "p.yaml"]);
             assert_eq!(ended.code, Some(0), "{}{}", ended.stderr, ended.stdout);

@@ -3,15 +3,13 @@
 use std::rc::Rc;
 
 use rapidbyte_cosmos::{Account, Client, MAX_IN_FLIGHT, PartitionKey, check_name};
+use rapidbyte_document_store::{Naming, Pattern};
 use rapidbyte_formats::DocumentOptions;
 use rapidbyte_sdk::http::Retry;
-use rapidbyte_sdk::name;
 use rapidbyte_sdk::prelude::*;
 use schemars::JsonSchema;
 
 const CHECKPOINT_CONTAINER: &str = "_rapidbyte_checkpoint";
-const STREAM: &str = "{stream}";
-const SCHEMA: &str = "{schema}";
 /// Requests on their way at the same time, unless the operator says otherwise.
 const IN_FLIGHT: u32 = 8;
 /// Retries of a request that is throttled.
@@ -39,41 +37,41 @@ pub struct Config {
     /// The path of the partition key of containers that do not exist yet, such as `/tenant` (default `/id`). Containers
     /// that exist must have the same, if it is set.
     pub partition_key: Option<String>,
-    /// The request units per second of containers that do not exist yet (default: those of the database, or the server's
-    /// default).
+    /// The request units per second of containers that do not exist yet (default: the throughput of the database, or the
+    /// server's default).
     pub throughput: Option<u32>,
     /// The largest number of requests at the same time, 1 to 32 (default 8).
     pub requests_in_flight: Option<u32>,
     /// How often to retry a request that the server throttles, 0 to 100 (default 9).
     pub max_retries: Option<u32>,
-    /// What becomes of 64-bit integers: Cosmos DB makes a float64 of each number (default `refuse`).
+    /// Refuse rows with 64-bit integers that a float64 does not hold, or write 64-bit integers as text (default `refuse`).
     #[serde(default)]
     pub integers: Integers,
-    /// What becomes of decimals (default `refuse`).
+    /// Refuse columns of decimals, or write them as text (default `refuse`).
     #[serde(default)]
     pub decimals: Decimals,
-    /// What becomes of NULL (default `write`).
+    /// Write a field for NULL, or omit it (default `write`).
     #[serde(default)]
     pub nulls: NullFields,
-    /// What becomes of JSON documents (default `values`).
+    /// Write JSON documents as values, or as text (default `values`).
     #[serde(default)]
     pub json: JsonFields,
     /// The container that has the cursor of each stream (default `_rapidbyte_checkpoint`).
     pub checkpoint_container: Option<String>,
 }
 
-/// What becomes of 64-bit integers.
+/// The treatment of 64-bit integers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Integers {
-    /// They are numbers. A row with one beyond ±(2^53 - 1) is refused.
+    /// They are numbers, which are float64 in Cosmos DB. A row with a value beyond ±(2^53 - 1) is refused.
     #[default]
     Refuse,
     /// All of them are strings.
     Text,
 }
 
-/// What becomes of decimals.
+/// The treatment of decimals.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Decimals {
@@ -84,7 +82,7 @@ pub enum Decimals {
     Text,
 }
 
-/// What becomes of NULL.
+/// The treatment of NULL.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NullFields {
@@ -95,7 +93,7 @@ pub enum NullFields {
     Omit,
 }
 
-/// What becomes of JSON documents.
+/// The treatment of JSON documents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum JsonFields {
@@ -110,7 +108,7 @@ pub enum JsonFields {
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub account: Rc<Account>,
-    container: String,
+    container: Pattern,
     pub partition_key: Option<PartitionKey>,
     pub throughput: Option<u32>,
     pub documents: DocumentOptions,
@@ -142,9 +140,13 @@ impl Config {
             .unwrap_or_else(|| CHECKPOINT_CONTAINER.into());
         check_name(&checkpoint_container, "container")
             .map_err(|error| error.at("config.checkpoint_container"))?;
+        let container = self.container.as_deref().map(Pattern::parse);
+        let container = container
+            .transpose()
+            .map_err(|error| error.at("config.container"))?;
         Ok(Settings {
             account: Rc::new(account),
-            container: self.container.unwrap_or_else(|| STREAM.into()),
+            container: container.unwrap_or_default(),
             partition_key,
             throughput: self.throughput,
             documents: DocumentOptions {
@@ -163,37 +165,6 @@ impl Settings {
         Client::new(&self.account)
     }
 
-    /// The container of a stream. The operator's choice for the stream comes first. Errors: `invalid_name`.
-    pub(crate) fn container_of(&self, target: &Target) -> Result<String> {
-        let (schema, stream) = parts_of(&target.stream);
-        let pattern = target.name.as_ref().unwrap_or(&self.container);
-        // Each placeholder once, so that a name may contain one.
-        let parts = pattern.split(STREAM);
-        let parts: Vec<String> = parts.map(|part| part.replace(SCHEMA, &schema)).collect();
-        let container = parts.join(&stream);
-        let checked = check_name(&container, "container").and_then(|()| {
-            match container == self.checkpoint_container {
-                false => Ok(()),
-                true => Err(Error::config(
-                    "invalid_name",
-                    format!("{container:?} is a container of Rapidbyte itself"),
-                )),
-            }
-        });
-        checked.map_err(|error| {
-            error
-                .hint("name another with `container:`, or with `target:` of the stream")
-                .in_stream(&target.stream)
-                .at("config.container")
-        })?;
-        Ok(container)
-    }
-
-    /// `database.container`, for people and for the key of a checkpoint.
-    pub(crate) fn namespace(&self, container: &str) -> String {
-        self.account.namespace(container)
-    }
-
     /// The partition key of a container that is to be made.
     pub(crate) fn new_partition_key(&self) -> Result<PartitionKey> {
         match &self.partition_key {
@@ -203,24 +174,22 @@ impl Settings {
     }
 }
 
-/// Schema and name of a stream. All behind the first part of a name with more parts than two is the name.
-fn parts_of(stream: &str) -> (String, String) {
-    if let Some(mut parts) = name::parts(stream)
-        && parts.iter().all(|part| !part.is_empty())
-    {
-        match parts.len() {
-            1 => return (String::new(), parts.concat()),
-            2 => {
-                let name = parts.pop().unwrap_or_default();
-                return (parts.concat(), name);
-            }
-            _ => {}
-        }
+impl Naming for Settings {
+    const KIND: &'static str = "container";
+
+    fn pattern(&self) -> &Pattern {
+        &self.container
     }
-    match stream.split_once('.') {
-        Some((schema, name)) if !schema.is_empty() && !name.is_empty() => {
-            (schema.to_owned(), name.to_owned())
-        }
-        _ => (String::new(), stream.to_owned()),
+
+    fn check(&self, name: &str) -> Result<()> {
+        check_name(name, "container")
+    }
+
+    fn is_own(&self, name: &str) -> bool {
+        name == self.checkpoint_container
+    }
+
+    fn namespace(&self, name: &str) -> String {
+        self.account.namespace(name)
     }
 }

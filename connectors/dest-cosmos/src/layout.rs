@@ -3,8 +3,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use arrow_array::{Array as _, ArrayRef};
+use arrow_array::ArrayRef;
 use rapidbyte_cosmos::{Container, MAX_DOCUMENT_BYTES, Operation, SYSTEM_FIELDS, check_id};
+use rapidbyte_document_store::{IdOf, ensure_one_text, is_deleted, null_key};
 use rapidbyte_formats::{
     DocumentOptions, Documents, FormatError, KeyTexts, Owner, Texts, shortest_number, write_string,
 };
@@ -17,17 +18,6 @@ pub(crate) const ID: &str = "id";
 pub(crate) const MARK: &str = "_rapidbyte";
 /// Between the values of several key columns in an id.
 const SEPARATOR: char = '|';
-
-/// Where the id of a document comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum IdOf {
-    /// The column `id` of the stream.
-    Column(usize),
-    /// The key columns.
-    Keys(Vec<usize>),
-    /// The connector makes it.
-    Made,
-}
 
 /// How the rows of one stream become documents.
 pub(crate) struct Layout {
@@ -66,61 +56,24 @@ pub(crate) fn convert(error: FormatError) -> Error {
     converted
 }
 
-impl IdOf {
-    /// Errors: `key_differs`, `key_refused`, `key_missing`.
-    pub fn of(target: &Target, schema: &Schema) -> Result<Self> {
-        let is_upsert = target.write_mode == WriteMode::Upsert;
-        if let Ok(column) = schema.index_of(ID) {
-            let is_key = target.primary_key.is_empty() || target.primary_key == [ID];
-            if is_upsert && !is_key {
-                let text = format!(
-                    "the stream has a column {ID}, and the key is {}",
-                    target.primary_key.join(", ")
-                );
-                return Err(Error::schema("key_differs", text)
-                    .hint("set primary_key: [id], or leave the column out with `columns:`"));
-            }
-            refuse(schema.field(column))?;
-            // An id that comes twice in one run would silently be one document.
-            if target.write_mode == WriteMode::Replace && target.primary_key.is_empty() {
-                let text = format!("replace needs a key that says that each row has another {ID}");
-                return Err(Error::schema("key_missing", text)
-                    .hint("set primary_key: [id] of the stream, or leave the column out with `columns:`")
-                    .in_column(ID));
-            }
-            return Ok(Self::Column(column));
-        }
-        let places = target.primary_key.iter().map(|name| {
-            let place = schema.index_of(name)?;
-            refuse(schema.field(place))?;
-            Ok(place)
-        });
-        let places = places.collect::<Result<Vec<usize>>>()?;
-        // Rows of an attempt that failed can be told apart only by an id that says whose they are.
-        if target.write_mode == WriteMode::Append {
-            return Ok(Self::Made);
-        }
-        match places.as_slice() {
-            [] if is_upsert => Err(Error::schema("key_missing", "upsert needs a key")
-                .hint("set primary_key of the stream")),
-            [] => Ok(Self::Made),
-            _ => Ok(Self::Keys(places)),
-        }
+/// Where the id of a document comes from. Errors: `key_differs`, `key_refused`, `key_missing`.
+pub(crate) fn id_of(target: &Target, schema: &Schema) -> Result<IdOf> {
+    let id_of = IdOf::of(target, schema, ID, refuse)?;
+    let is_column = matches!(id_of, IdOf::Column(_));
+    // An id that comes twice in one run would silently be one document.
+    if is_column && target.write_mode == WriteMode::Replace && target.primary_key.is_empty() {
+        let text = format!("replace needs a key that says that each row has another {ID}");
+        return Err(Error::schema("key_missing", text)
+            .hint("set primary_key: [id] of the stream, or leave the column out with `columns:`")
+            .in_column(ID));
     }
+    Ok(id_of)
 }
 
 /// Types without a text that says which value it is.
 fn refuse(field: &Field) -> Result<()> {
     use DataType::*;
-    if let KeyTexts::Several(name) = KeyTexts::of(field) {
-        let text = format!(
-            "the column {:?} is {name} in the source, whose equal values may have different texts",
-            field.name()
-        );
-        return Err(Error::schema("key_refused", text)
-            .hint("choose another key, or cast the column in a `query`")
-            .in_column(field.name()));
-    }
+    ensure_one_text(field)?;
     let is_key = match field.data_type() {
         Boolean | Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 => true,
         Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..) => true,
@@ -179,7 +132,7 @@ fn has_decimals(ty: &DataType) -> bool {
 }
 
 impl Layout {
-    /// `mark` is written into each document. Errors: of [`IdOf::of`] and [`refusal`].
+    /// `mark` is written into each document. Errors: of [`id_of`] and [`refusal`].
     pub fn new(
         target: &Target,
         schema: &SchemaRef,
@@ -188,7 +141,7 @@ impl Layout {
         container: Container,
         mark: Option<String>,
     ) -> Result<Self> {
-        let id_of = IdOf::of(target, schema)?;
+        let id_of = id_of(target, schema)?;
         let field_columns: Vec<usize> = (0..schema.fields().len())
             .filter(|place| id_of != IdOf::Column(*place))
             .collect();
@@ -217,12 +170,7 @@ impl Layout {
     /// The rows of a batch.
     pub fn rows(self: &Rc<Self>, batch: &RecordBatch) -> Result<Rows> {
         let fields = batch.project(&self.field_columns)?;
-        let id_columns: &[usize] = match &self.id_of {
-            IdOf::Column(column) => std::slice::from_ref(column),
-            IdOf::Keys(columns) => columns,
-            IdOf::Made => &[],
-        };
-        let ids = id_columns.iter().map(|place| {
+        let ids = self.id_of.columns().iter().map(|place| {
             let field = &self.schema.fields()[*place];
             Texts::new(field, batch.column(*place)).map_err(convert)
         });
@@ -245,7 +193,7 @@ pub(crate) struct Written {
 }
 
 /// The rows of one batch, ready to be written.
-pub(crate) struct Rows {
+pub struct Rows {
     layout: Rc<Layout>,
     ids: Vec<Texts>,
     fields: Documents,
@@ -255,7 +203,7 @@ pub(crate) struct Rows {
 impl Rows {
     /// The row as it is written. `made` is its id if it brings none. Errors: `null_key`, `invalid_id`,
     /// `document_too_large`, `partition_key_refused`; of the formats.
-    pub fn row(&self, row: usize, made: &str, is_upsert: bool) -> Result<Written> {
+    pub(crate) fn row(&self, row: usize, made: &str, is_upsert: bool) -> Result<Written> {
         let layout = &self.layout;
         let id = match layout.id_of {
             IdOf::Made => made.to_owned(),
@@ -276,7 +224,7 @@ impl Rows {
                 .of_value(Some(&serde_json::Value::from(id.as_str()).to_string()))?,
             false => layout.container.partition.of_document(&document)?,
         };
-        if self.is_deleted(row) {
+        if is_deleted(self.deleted.as_ref(), row) {
             return Ok(Written {
                 operation: Operation::Delete {
                     id: id.clone(),
@@ -308,29 +256,14 @@ impl Rows {
         })
     }
 
-    fn is_deleted(&self, row: usize) -> bool {
-        let Some(column) = &self.deleted else {
-            return false;
-        };
-        let flags = column.as_any().downcast_ref::<arrow_array::BooleanArray>();
-        column.is_valid(row) && flags.is_none_or(|flags| flags.value(row))
-    }
-
     fn id(&self, row: usize) -> Result<String> {
         let layout = &self.layout;
-        let columns: &[usize] = match &layout.id_of {
-            IdOf::Column(column) => std::slice::from_ref(column),
-            IdOf::Keys(columns) => columns,
-            IdOf::Made => &[],
-        };
+        let columns = layout.id_of.columns();
         let mut id = String::new();
         for (place, (texts, column)) in self.ids.iter().zip(columns).enumerate() {
             let name = layout.schema.field(*column).name();
             if texts.is_null(row) {
-                let text = format!("the key column {name:?} is NULL");
-                return Err(Error::data("null_key", text)
-                    .hint("leave such rows out, or choose another key")
-                    .in_column(name));
+                return Err(null_key(name));
             }
             let mut text = Vec::new();
             texts.write(row, &mut text).map_err(convert)?;

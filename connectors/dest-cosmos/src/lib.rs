@@ -5,10 +5,9 @@
 //! travel is the crate `rapidbyte-cosmos`, how values become JSON `rapidbyte-formats`.
 
 mod config;
-mod ids;
+mod container;
 mod layout;
 mod ledger;
-mod load;
 mod plan;
 mod points;
 mod rejects;
@@ -18,20 +17,17 @@ mod writer;
 
 use std::rc::Rc;
 
+use rapidbyte_document_store::{Destined, DocumentLoad, Naming as _};
 use rapidbyte_sdk::destination::Owners;
 use rapidbyte_sdk::log::failpoint;
 use rapidbyte_sdk::prelude::*;
 
 use config::Settings;
 pub use config::{Config, Decimals, Integers, JsonFields, NullFields};
-use layout::IdOf;
-use ledger::Key;
-pub use load::ContainerLoad;
-use load::{Right, ensure_partition_key};
+use container::ensure_partition_key;
+use layout::id_of;
 pub use points::POINTS;
-use rejects::Keeper;
-use replay::Claim;
-use server::Server;
+pub use server::Server;
 
 /// The connector, opened with one configuration.
 pub struct Cosmos {
@@ -44,7 +40,7 @@ pub struct Cosmos {
 
 impl Destination for Cosmos {
     type Config = Config;
-    type Load = ContainerLoad;
+    type Load = DocumentLoad<Server>;
     const NAME: &str = "dest-cosmos";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     const DESCRIPTION: &str = "Writes to containers of Azure Cosmos DB";
@@ -77,7 +73,7 @@ impl Destination for Cosmos {
         items.push(
             match server.container(&self.settings.checkpoint_container) {
                 Ok(Some(_)) => CheckItem::ok(name, "has checkpoints"),
-                Ok(None) => CheckItem::ok(name, "has no checkpoints yet"),
+                Ok(None) => CheckItem::ok(name, "does not have checkpoints yet"),
                 Err(error) => CheckItem::failed(name, error),
             },
         );
@@ -86,10 +82,10 @@ impl Destination for Cosmos {
 
     fn plan(&mut self, target: &Target) -> Result<Plan> {
         let settings = self.settings.clone();
-        let container = self.own(target)?;
+        let container = settings.own_name_of(target, &self.owners)?;
         let schema = target.arrow_schema()?;
-        let rejects = rejects::container(&settings, target, &container)?;
-        let id_of = IdOf::of(target, &schema)?;
+        let rejects = settings.rejects_of(target, &container)?;
+        let id_of = id_of(target, &schema)?;
         let columns = plan::columns(&schema, &settings, &id_of);
         let mut server = Server::new(&settings);
         self.ensure_one_region(&mut server)?;
@@ -129,7 +125,7 @@ impl Destination for Cosmos {
 
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
         failpoint("dest-cosmos.asked")?;
-        let key = self.key(target, pipeline)?;
+        let key = self.settings.key_of(target, pipeline)?;
         let mut server = Server::new(&self.settings);
         if server
             .container(&self.settings.checkpoint_container)?
@@ -137,7 +133,7 @@ impl Destination for Cosmos {
         {
             return Ok(None);
         }
-        let found = key.look(&mut server.client, &self.settings)?;
+        let found = ledger::look(&mut server.client, &self.settings, &key)?;
         Ok(found.map(|found| found.progress(None)))
     }
 
@@ -149,40 +145,20 @@ impl Destination for Cosmos {
         with_data: bool,
     ) -> Result<Vec<KeptReject>> {
         let mut server = Server::new(&self.settings);
-        rejects::page(
-            &mut server,
-            &self.settings,
-            (to, pipeline),
-            after,
-            with_data,
-        )
+        rejects::page(&mut server, (to, pipeline), after, with_data)
     }
 
-    fn begin(&mut self, target: &Target, run: &Run) -> Result<(ContainerLoad, Progress)> {
+    fn begin(&mut self, target: &Target, run: &Run) -> Result<(Self::Load, Progress)> {
         let settings = self.settings.clone();
-        let container = self.own(target)?;
-        let key = self.key(target, &run.pipeline)?;
-        let to = rejects::container(&settings, target, &container)?;
+        let container = settings.own_name_of(target, &self.owners)?;
+        let to = Destined {
+            key: settings.key_of(target, &run.pipeline)?,
+            rejects: settings.rejects_of(target, &container)?,
+            collection: container,
+        };
         let mut server = Server::new(&settings);
         self.ensure_one_region(&mut server)?;
-        let claim = Claim::take(&mut server, &settings, target, &run.pipeline, &container)?;
-        let (right, progress, first) = match claim {
-            Some(claim) => {
-                let first = claim.places.iter().map(|place| place.first.clone());
-                let first = first.collect();
-                (Right::Replay(claim), Progress::unfenced(&run.id), first)
-            }
-            None => {
-                let (lease, progress) = ledger::fence(&mut server, &settings, key, run)?;
-                (Right::Lease(lease), progress, Vec::new())
-            }
-        };
-        let namespace = settings.namespace(&container);
-        let marks = right.marks();
-        let keeper = to.map(|to| Keeper::new(to, run, &target.stream, namespace, marks, first));
-        let mut load = ContainerLoad::new(&settings, server, target, container, right, keeper);
-        load.clean()?;
-        Ok((load, progress))
+        DocumentLoad::begin(server, target, run, to)
     }
 }
 
@@ -200,29 +176,6 @@ impl Cosmos {
         }
         self.is_one_region = true;
         Ok(())
-    }
-
-    /// The container of a stream. Errors: `invalid_name`, `shared_target`.
-    fn own(&self, target: &Target) -> Result<String> {
-        let container = self.settings.container_of(target)?;
-        let shown = self.settings.namespace(&container);
-        self.owners
-            .take(container.clone(), &target.stream, shown)
-            .map_err(|error| {
-                error
-                    .hint("put {stream} into `container:`, or give one of them another name with `target:`")
-                    .at("config.container")
-            })?;
-        Ok(container)
-    }
-
-    fn key(&self, target: &Target, pipeline: &str) -> Result<Key> {
-        let container = self.settings.container_of(target)?;
-        Ok(Key {
-            pipeline: pipeline.to_owned(),
-            stream: target.stream.clone(),
-            target: self.settings.namespace(&container),
-        })
     }
 }
 

@@ -1,13 +1,14 @@
 //! The plan of a stream: its container, and what each column becomes.
 
 use rapidbyte_cosmos::Container;
+use rapidbyte_document_store::{IdOf, Naming as _};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::is_json;
 
 use crate::config::{Decimals, Settings};
-use crate::layout::{ID, IdOf, MARK, refusal};
+use crate::layout::{ID, MARK, refusal};
 
-/// What becomes of each column, in order.
+/// The type that each column gets, in order.
 pub(crate) fn columns(schema: &Schema, settings: &Settings, id_of: &IdOf) -> Vec<ColumnPlan> {
     let allows_decimals = settings.decimals == Decimals::Text;
     let plan = |(place, field): (usize, &std::sync::Arc<Field>)| {
@@ -83,7 +84,9 @@ pub(crate) fn ensure_partition_column(schema: &Schema, settings: &Settings) -> R
     if column == ID || schema.index_of(column).is_ok() {
         return Ok(());
     }
-    let text = format!("the stream has no column {column:?}, which the partition key {key} needs");
+    let text = format!(
+        "the stream does not have the column {column:?}, which the partition key {key} needs"
+    );
     Err(Error::schema("partition_key_missing", text)
         .hint("name a column of the stream: Azure cannot change the partition key of a container later")
         .at("config.partition_key"))

@@ -2,14 +2,14 @@
 //! tests end the process there ([`rapidbyte_sdk::log::failpoint`]).
 
 /// Every name that is reached in this connector.
-pub const POINTS: [&str; 18] = [
+pub const POINTS: [&str; 19] = [
     // A run asks how far a stream is. It changes nothing.
     "dest-cosmos.asked",
     // Nothing of the fence is sent yet.
     "dest-cosmos.fencing",
     // The epoch is ours.
     "dest-cosmos.fenced",
-    // What earlier attempts have left is deleted.
+    // Rows that earlier attempts have left are deleted.
     "dest-cosmos.cleaned",
     // Rows are about to be sent.
     "dest-cosmos.writing",
@@ -27,11 +27,13 @@ pub const POINTS: [&str; 18] = [
     "dest-cosmos.checkpointing",
     // The answer has come, or has not.
     "dest-cosmos.checkpoint_sent",
-    // The answer did not come: what became of the commit is about to be asked.
+    // The answer did not come: the run is about to ask for the outcome of the commit.
     "dest-cosmos.settling",
-    // It is known what became of it.
+    // The outcome is known.
     "dest-cosmos.settled",
-    // A replay has taken the right to commit, and what an older one has left is deleted.
+    // A replay has taken the right to commit, and the rows of older ones are still there.
+    "dest-cosmos.replay_held",
+    // A replay has taken the right to commit, and the rows of older ones are deleted.
     "dest-cosmos.replay_claimed",
     // A replay is about to be committed.
     "dest-cosmos.replay_committing",
@@ -57,6 +59,8 @@ mod tests {
             let names = calls.filter_map(|call| call.split('"').next());
             reached.extend(names.filter(|name| name.contains('.')).map(str::to_owned));
         }
+        let shared = rapidbyte_document_store::POINTS;
+        reached.extend(shared.map(|point| format!("dest-cosmos.{point}")));
         let listed: BTreeSet<String> = POINTS.iter().map(|name| (*name).to_owned()).collect();
         assert_eq!(listed.len(), POINTS.len());
         assert_eq!(listed, reached);

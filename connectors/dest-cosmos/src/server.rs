@@ -1,8 +1,12 @@
-//! What a load asks the account: containers, which are remembered, and documents that are deleted in ranges.
+//! The account as a load uses it: containers, which are remembered, and deletes of documents by a condition.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use rapidbyte_cosmos::{Call, Client, Container, Operation, Outcome, Param, PartitionKey};
+use rapidbyte_document_store::{
+    Checkpoint, IdRange, Key, Opening, Place, Record, Replay, ReplayChange, ReplayKey, Store,
+};
 use rapidbyte_sdk::log;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -10,13 +14,16 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::config::Settings;
+use crate::container::ContainerWriter;
+use crate::{ledger, rejects, replay};
 
 /// Documents of a page of those that are deleted.
 const PAGE_ITEMS: u32 = 1000;
 
 /// The account, and the containers that it was asked for.
-pub(crate) struct Server {
-    pub client: Client,
+pub struct Server {
+    pub(crate) client: Client,
+    pub(crate) settings: Rc<Settings>,
     known: BTreeMap<String, Container>,
 }
 
@@ -29,15 +36,16 @@ struct Doomed {
 }
 
 impl Server {
-    pub fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &Rc<Settings>) -> Self {
         Self {
             client: settings.client(),
+            settings: settings.clone(),
             known: BTreeMap::new(),
         }
     }
 
     /// The container, if it exists.
-    pub fn container(&mut self, name: &str) -> Result<Option<Container>> {
+    pub(crate) fn container(&mut self, name: &str) -> Result<Option<Container>> {
         if let Some(known) = self.known.get(name) {
             return Ok(Some(known.clone()));
         }
@@ -50,7 +58,7 @@ impl Server {
     }
 
     /// The container, made if it does not exist.
-    pub fn make(
+    pub(crate) fn make(
         &mut self,
         name: &str,
         partition: &PartitionKey,
@@ -69,8 +77,8 @@ impl Server {
         })
     }
 
-    /// Whether a container has no document.
-    pub fn is_empty(&mut self, name: &str) -> Result<bool> {
+    /// Whether a container is empty.
+    pub(crate) fn is_empty(&mut self, name: &str) -> Result<bool> {
         let _phase = phase::enter(Kind::Query);
         let mut continuation: Option<String> = None;
         loop {
@@ -89,27 +97,13 @@ impl Server {
         }
     }
 
-    /// Deletes the documents with an id in one of these ranges, the second end of which is outside.
-    pub fn delete_ranges(&mut self, name: &str, ranges: &[(String, String)]) -> Result<()> {
-        let mut deleted = 0;
-        for (begin, end) in ranges {
-            let condition = "c.id >= @begin AND c.id < @end";
-            let params = [
-                Param::new("@begin", begin.as_str()),
-                Param::new("@end", end.as_str()),
-            ];
-            deleted += self.delete_where(name, condition, &params)?;
-        }
-        if deleted > 0 {
-            log::info(format!(
-                "{deleted} documents of an attempt that was not committed were deleted"
-            ));
-        }
-        Ok(())
-    }
-
     /// Deletes the documents that a condition finds, unless somebody writes them meanwhile. Their number.
-    pub fn delete_where(&mut self, name: &str, condition: &str, params: &[Param]) -> Result<u64> {
+    pub(crate) fn delete_where(
+        &mut self,
+        name: &str,
+        condition: &str,
+        params: &[Param],
+    ) -> Result<u64> {
         let Some(container) = self.container(name)? else {
             return Ok(0);
         };
@@ -154,5 +148,103 @@ impl Server {
                 return Ok(deleted);
             }
         }
+    }
+}
+
+impl Store for Server {
+    const NAME: &'static str = "dest-cosmos";
+    const REPLACES_COLLECTIONS: bool = false;
+    const MAX_REPLAYED: usize = 40_000;
+    type Writer = ContainerWriter;
+
+    fn was_refused(error: &Error) -> bool {
+        !matches!(error.kind, ErrorKind::Connection | ErrorKind::Transient)
+    }
+
+    fn fence(&mut self, key: &Key, run: &Run) -> Result<Checkpoint> {
+        let settings = self.settings.clone();
+        ledger::fence(self, &settings, key, run)
+    }
+
+    fn checkpoint(&mut self, key: &Key) -> Result<Option<Checkpoint>> {
+        ledger::look(&mut self.client, &self.settings, key)
+    }
+
+    fn checkpoints(&mut self, pipeline: &str) -> Result<Vec<Checkpoint>> {
+        let settings = self.settings.clone();
+        match self.container(&settings.checkpoint_container)? {
+            Some(_) => ledger::of_pipeline(&mut self.client, &settings, pipeline),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn swap(
+        &mut self,
+        key: &Key,
+        from: &Checkpoint,
+        to: &Checkpoint,
+    ) -> Result<Option<Checkpoint>> {
+        // The version says which checkpoint `from` is.
+        debug_assert_eq!(from.version, to.version);
+        ledger::store(&mut self.client, &self.settings, key, to)
+    }
+
+    fn delete_ranges(&mut self, container: &str, ranges: &[IdRange]) -> Result<()> {
+        let mut deleted = 0;
+        for (begin, end) in ranges {
+            let (begin, end) = (begin.to_string(), end.to_string());
+            let condition = "c.id >= @begin AND c.id < @end";
+            let params = [
+                Param::new("@begin", begin.as_str()),
+                Param::new("@end", end.as_str()),
+            ];
+            deleted += self.delete_where(container, condition, &params)?;
+        }
+        if deleted > 0 {
+            log::info(format!(
+                "{deleted} documents of an attempt that was not committed were deleted"
+            ));
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, opening: &Opening<'_>) -> Result<ContainerWriter> {
+        ContainerWriter::open(self, opening)
+    }
+
+    fn encode_reject(record: &Record<'_>) -> Result<Vec<u8>> {
+        rejects::encode(record)
+    }
+
+    fn add_rejects(&mut self, to: &ReplayKey, documents: Vec<Vec<u8>>) -> Result<()> {
+        rejects::add(self, to, documents)
+    }
+
+    fn delete_rejects(&mut self, from: &ReplayKey, ids: &[Vec<u8>]) -> Result<()> {
+        rejects::remove(self, from, ids)
+    }
+
+    fn count_unchanged(
+        &mut self,
+        of: &ReplayKey,
+        stream: &str,
+        rejects: &[(&Place, &str)],
+    ) -> Result<usize> {
+        rejects::count_unchanged(self, of, stream, rejects)
+    }
+
+    fn replay(&mut self, key: &ReplayKey) -> Result<Option<Replay>> {
+        let settings = self.settings.clone();
+        replay::look(self, &settings, key)
+    }
+
+    fn change_replay(
+        &mut self,
+        key: &ReplayKey,
+        from: &Replay,
+        change: &ReplayChange<'_>,
+    ) -> Result<Option<Replay>> {
+        let settings = self.settings.clone();
+        replay::change(self, &settings, key, (from, change))
     }
 }

@@ -1,12 +1,12 @@
-//! Documents on their way to a container: those of one partition together in a transactional batch, several requests at
-//! the same time.
+//! Documents on their way to a container. Documents of one partition travel together in a transactional batch. Several
+//! requests travel at the same time.
 
 use std::collections::{BTreeMap, HashSet};
-use std::rc::Rc;
 
 use rapidbyte_cosmos::{
     Call, Client, MAX_BATCH_BYTES, MAX_BATCH_OPERATIONS, Operation, Outcome, is_same,
 };
+use rapidbyte_document_store::{RefusedRow, Source};
 use rapidbyte_sdk::log::failpoint;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -16,21 +16,6 @@ use crate::layout::Written;
 /// Documents and bytes that are held before they go out.
 const HELD_ROWS: usize = 2000;
 const HELD_BYTES: usize = 4 << 20;
-
-/// A row of a stream.
-#[derive(Debug, Clone)]
-pub(crate) struct Source {
-    pub batch: Rc<RecordBatch>,
-    pub row: usize,
-    /// From 1.
-    pub number: u64,
-}
-
-/// A row that the server refuses.
-pub(crate) struct RefusedRow {
-    pub source: Source,
-    pub error: Error,
-}
 
 struct Held {
     written: Written,
@@ -128,7 +113,7 @@ impl Writer {
         }
     }
 
-    /// What becomes of a row that was sent alone.
+    /// Judges the answer to a row that was sent alone.
     fn judge(&mut self, client: &mut Client, held: &Held, outcome: Outcome) -> Result<()> {
         let Outcome::Refused { status, error } = outcome else {
             return Ok(());
@@ -206,7 +191,7 @@ mod tests {
                 },
             },
             source: Source {
-                batch: Rc::new(batch),
+                batch: std::rc::Rc::new(batch),
                 row: 0,
                 number: 1,
             },

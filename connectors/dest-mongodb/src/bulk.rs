@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use rapidbyte_bson::{Builder, Document};
+use rapidbyte_document_store::{RefusedRow, Source};
 use rapidbyte_mongo_client::{Client, WriteError, Written, protocol};
 use rapidbyte_sdk::log::failpoint;
 use rapidbyte_sdk::phase::{self, Kind};
@@ -28,21 +29,6 @@ pub(crate) enum Verb {
     /// The document replaces the one with its `_id`, or is inserted.
     Upsert,
     Delete,
-}
-
-/// A row of a stream.
-#[derive(Debug, Clone)]
-pub(crate) struct Source {
-    pub batch: Rc<RecordBatch>,
-    pub row: usize,
-    /// From 1.
-    pub number: u64,
-}
-
-/// A row that the server refuses.
-pub(crate) struct RefusedRow {
-    pub source: Source,
-    pub error: Error,
 }
 
 /// The limits of a server for one write.
@@ -121,7 +107,7 @@ pub(crate) fn rows_missing(text: String) -> Error {
 }
 
 /// Writes to one collection. Rows go out in their order where they have the same `_id`.
-pub(crate) struct Writer {
+pub(crate) struct BulkWriter {
     settings: Rc<Settings>,
     collection: String,
     limits: Limits,
@@ -136,7 +122,7 @@ pub(crate) struct Writer {
     refused: Vec<RefusedRow>,
 }
 
-impl Writer {
+impl BulkWriter {
     pub fn new(
         settings: &Rc<Settings>,
         client: &Client,

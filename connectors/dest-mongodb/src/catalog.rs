@@ -1,11 +1,11 @@
 //! Collections: what is there, and collections that are filled before they replace a target.
 
 use rapidbyte_bson::{Builder, Document, Value};
+use rapidbyte_document_store::{Naming as _, Tag};
 use rapidbyte_mongo_client::{Client, number_of};
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::{STAGING, Settings};
-use crate::ids::Tag;
 
 /// NamespaceNotFound.
 const MISSING: i32 = 26;
@@ -117,7 +117,6 @@ pub(crate) fn staging_name(tag: Tag, epoch: u32) -> String {
 }
 
 fn staging_prefix(tag: Tag) -> String {
-    let tag: String = tag.iter().map(|byte| format!("{byte:02x}")).collect();
     // Without dots: FerretDB does not rename a collection if its name has one.
     format!("{STAGING}_{tag}_")
 }

@@ -1,71 +1,49 @@
 //! Checkpoints as documents: one for each stream of a pipeline and its target.
 
 use rapidbyte_bson::{BsonError, Builder, Document, Value};
+use rapidbyte_document_store::{Checkpoint, Committed, Epochs, Key, Naming as _, Tag};
 use rapidbyte_mongo_client::Client;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::Settings;
-use crate::ids::{Committed, Epochs, Tag};
 
 /// More commits than any stream has.
 const MAX_SEQ: u64 = 1 << 62;
 
-/// The document of a stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Key {
-    pub pipeline: String,
-    pub stream: String,
-    /// `database.collection`
-    pub target: String,
+/// The `_id` of a checkpoint.
+pub(crate) fn add_id(key: &Key, builder: &mut Builder) {
+    builder
+        .open_document("_id")
+        .string("pipeline", &key.pipeline)
+        .string("stream", &key.stream)
+        .string("target", &key.target)
+        .close();
 }
 
-/// A checkpoint as it was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
-    pub tag: Tag,
-    pub epoch: u32,
-    pub seq: u64,
-    pub cursor: Option<String>,
-    pub run_id: String,
-    /// The run that has committed everything.
-    pub complete_run: Option<String>,
-    /// The rows with ids that the connector made.
-    pub epochs: Epochs,
-    /// The rejects.
-    pub reject_epochs: Epochs,
+/// The checkpoint. `None` if no run has fenced.
+pub(crate) fn look(
+    client: &mut Client,
+    settings: &Settings,
+    key: &Key,
+) -> Result<Option<Checkpoint>> {
+    let found = one(client, settings, |filter| add_id(key, filter))?;
+    let found = found.as_deref().map(Document::parse).transpose();
+    let found = found.map_err(Error::internal)?;
+    found.map(|found| parse(found, settings)).transpose()
 }
 
-impl Key {
-    pub fn add_to(&self, builder: &mut Builder) {
-        builder
-            .open_document("_id")
-            .string("pipeline", &self.pipeline)
-            .string("stream", &self.stream)
-            .string("target", &self.target)
-            .close();
-    }
-
-    /// The checkpoint. `None` if no run has fenced.
-    pub fn look(&self, client: &mut Client, settings: &Settings) -> Result<Option<Found>> {
-        let found = one(client, settings, |filter| self.add_to(filter))?;
-        let found = found.as_deref().map(Document::parse).transpose();
-        let found = found.map_err(Error::internal)?;
-        found.map(|found| self.read(found, settings)).transpose()
-    }
-
-    pub fn read(&self, document: Document<'_>, settings: &Settings) -> Result<Found> {
-        let found = read(document).map_err(|error| error.to_string());
-        let found = found.and_then(|found| {
-            found.ok_or_else(|| "a field is missing or has another type".to_owned())
-        });
-        found.map_err(|what| {
-            let collection = settings.namespace(&settings.checkpoint_collection);
-            let text = format!("{collection} has a checkpoint that is not Rapidbyte's: {what}");
-            Error::schema("checkpoint_differs", text)
-                .hint("name another collection with `checkpoint_collection:`")
-        })
-    }
+/// The checkpoint that is this document. Errors: `checkpoint_differs`.
+pub(crate) fn parse(document: Document<'_>, settings: &Settings) -> Result<Checkpoint> {
+    let found = read(document).map_err(|error| error.to_string());
+    let found = found
+        .and_then(|found| found.ok_or_else(|| "a field is missing or has another type".to_owned()));
+    found.map_err(|what| {
+        let collection = settings.namespace(&settings.checkpoint_collection);
+        let text = format!("{collection} has a checkpoint that is not Rapidbyte's: {what}");
+        Error::schema("checkpoint_differs", text)
+            .hint("name another collection with `checkpoint_collection:`")
+    })
 }
 
 /// The document of the collection of checkpoints with the `_id` that `add_id` writes. `None` if it does not exist.
@@ -92,7 +70,7 @@ pub(crate) fn one(
     Ok(found.map(|found| found.as_bytes().to_vec()))
 }
 
-fn read(document: Document<'_>) -> Result<Option<Found>, BsonError> {
+fn read(document: Document<'_>) -> Result<Option<Checkpoint>, BsonError> {
     let text = |name: &str| -> Result<Option<String>, BsonError> {
         Ok(match document.get(name)? {
             Some(Value::String(text)) => Some(text.to_owned()),
@@ -100,7 +78,7 @@ fn read(document: Document<'_>) -> Result<Option<Found>, BsonError> {
         })
     };
     let tag = match document.get("tag")? {
-        Some(Value::Binary { bytes, .. }) => Tag::try_from(bytes).ok(),
+        Some(Value::Binary { bytes, .. }) => Tag::from_bytes(bytes),
         _ => None,
     };
     let epoch = whole(document, "epoch")?.and_then(|epoch| u32::try_from(epoch).ok());
@@ -113,7 +91,7 @@ fn read(document: Document<'_>) -> Result<Option<Found>, BsonError> {
     let (Some(epochs), Some(reject_epochs), Some(seq)) = (epochs, reject_epochs, seq) else {
         return Ok(None);
     };
-    Ok(Some(Found {
+    Ok(Some(Checkpoint {
         tag,
         epoch,
         seq,
@@ -122,16 +100,14 @@ fn read(document: Document<'_>) -> Result<Option<Found>, BsonError> {
         complete_run: text("complete_run")?,
         epochs,
         reject_epochs,
+        version: String::new(),
     }))
 }
 
 /// The epochs in an array of a checkpoint.
 fn read_epochs(document: Document<'_>, name: &str) -> Result<Option<Epochs>, BsonError> {
     let cut = document.get(&format!("{name}_cut"))?;
-    let mut epochs = Epochs {
-        known: Vec::new(),
-        is_cut: cut.is_some_and(|cut| cut.is_true()),
-    };
+    let mut known = Vec::new();
     if let Some(Value::Array(found)) = document.get(name)? {
         for element in found.elements() {
             let (_, Value::Document(element)) = element? else {
@@ -143,28 +119,21 @@ fn read_epochs(document: Document<'_>, name: &str) -> Result<Option<Epochs>, Bso
                 return Ok(None);
             };
             let from = whole(element, "complete_from")?;
-            epochs.known.push(Committed {
+            known.push(Committed {
                 epoch,
                 rows,
                 complete_from: from.and_then(|from| u32::try_from(from).ok()),
             });
         }
     }
-    // Rows between two epochs are deleted: a checkpoint that was mixed up would cost committed rows.
-    if !epochs
-        .known
-        .is_sorted_by(|one, next| one.epoch < next.epoch)
-    {
-        return Ok(None);
-    }
-    Ok(Some(epochs))
+    Ok(Epochs::new(known, cut.is_some_and(|cut| cut.is_true())))
 }
 
 pub(crate) fn add_epochs(builder: &mut Builder, name: &str, epochs: &Epochs) -> Result<()> {
     builder
-        .boolean(&format!("{name}_cut"), epochs.is_cut)
+        .boolean(&format!("{name}_cut"), epochs.is_cut())
         .open_array(name);
-    for (at, known) in epochs.known.iter().enumerate() {
+    for (at, known) in epochs.known().iter().enumerate() {
         builder
             .open_document(&at.to_string())
             .int64("epoch", known.epoch.into())
@@ -188,7 +157,7 @@ pub(crate) fn of_pipeline(
     client: &mut Client,
     settings: &Settings,
     pipeline: &str,
-) -> Result<Vec<Found>> {
+) -> Result<Vec<Checkpoint>> {
     let mut command = Builder::new();
     command
         .string("find", &settings.checkpoint_collection)
@@ -203,21 +172,6 @@ pub(crate) fn of_pipeline(
         }
     }
     Ok(all)
-}
-
-impl Found {
-    /// For the host: `run_id` is the run that asks, or nobody.
-    pub fn progress(&self, run_id: Option<&str>) -> Progress {
-        let run_id = run_id.unwrap_or(&self.run_id);
-        Progress {
-            epoch: self.epoch.into(),
-            seq: self.seq,
-            cursor: self.cursor.clone(),
-            run_id: run_id.to_owned(),
-            complete: self.complete_run.as_deref() == Some(run_id),
-            lost_rows: None,
-        }
-    }
 }
 
 /// A number as BSON has it. Errors: `internal` above 2^63.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use rapidbyte_bson::Builder;
+use rapidbyte_document_store::{Naming, Pattern};
 use rapidbyte_mongo::{EncodeOptions, JsonDocuments, Nulls, SubMillisecond};
 use rapidbyte_mongo_client::{Client, ReadPreference, Settings as Server, W, WriteConcern};
-use rapidbyte_sdk::name;
 use rapidbyte_sdk::prelude::*;
 use schemars::JsonSchema;
 
@@ -16,8 +16,6 @@ const BULK_ROWS: u32 = 2_000;
 const CHECKPOINT_COLLECTION: &str = "_rapidbyte_checkpoint";
 /// Starts the names of collections that are filled before they replace a target.
 pub(crate) const STAGING: &str = "_rapidbyte_staging";
-const STREAM: &str = "{stream}";
-const SCHEMA: &str = "{schema}";
 /// Of a namespace, a database and a collection with a point between (MongoDB manual, "MongoDB Limits and Thresholds").
 const MAX_NAMESPACE_BYTES: usize = 255;
 /// A server that does not answer a write for so long is lost.
@@ -37,20 +35,21 @@ pub struct Config {
     pub collection: Option<String>,
     /// The largest number of documents in one write, 1 to 25,000 (default 2,000).
     pub bulk_rows: Option<u32>,
-    /// What becomes of NULL (default `write`).
+    /// Write a field for NULL, or omit it (default `write`).
     #[serde(default)]
     pub nulls: NullFields,
-    /// What becomes of a time that is finer than a millisecond, which MongoDB cannot hold (default `refuse`).
+    /// Refuse times that are finer than a millisecond, which MongoDB cannot hold, cut them, or write them as text (default
+    /// `refuse`).
     #[serde(default)]
     pub sub_millisecond: FineTimes,
-    /// What becomes of JSON documents (default `values`).
+    /// Write JSON documents as values, or as text (default `values`).
     #[serde(default)]
     pub json: JsonFields,
     /// The collection that has the cursor of each stream (default `_rapidbyte_checkpoint`).
     pub checkpoint_collection: Option<String>,
 }
 
-/// What becomes of NULL.
+/// The treatment of NULL.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NullFields {
@@ -61,7 +60,7 @@ pub enum NullFields {
     Omit,
 }
 
-/// What becomes of a time that is finer than a millisecond.
+/// The treatment of times that are finer than a millisecond.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FineTimes {
@@ -74,7 +73,7 @@ pub enum FineTimes {
     Text,
 }
 
-/// What becomes of JSON documents.
+/// The treatment of JSON documents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum JsonFields {
@@ -90,7 +89,7 @@ pub enum JsonFields {
 pub(crate) struct Settings {
     pub server: Server,
     pub database: String,
-    collection: String,
+    collection: Pattern,
     pub bulk_rows: usize,
     pub encode: EncodeOptions,
     pub checkpoint_collection: String,
@@ -124,6 +123,10 @@ impl Config {
             .unwrap_or_else(|| CHECKPOINT_COLLECTION.into());
         check_collection(&database, &checkpoint_collection)
             .map_err(|error| error.at("config.checkpoint_collection"))?;
+        let collection = self.collection.as_deref().map(Pattern::parse);
+        let collection = collection
+            .transpose()
+            .map_err(|error| error.at("config.collection"))?;
         let encode = EncodeOptions {
             nulls: match self.nulls {
                 NullFields::Write => Nulls::Write,
@@ -142,7 +145,7 @@ impl Config {
         Ok(Settings {
             server,
             database,
-            collection: self.collection.unwrap_or_else(|| STREAM.into()),
+            collection: collection.unwrap_or_default(),
             bulk_rows: bulk_rows as usize,
             encode,
             checkpoint_collection,
@@ -155,44 +158,6 @@ impl Settings {
         let mut client = Client::connect(&self.server)?;
         client.set_reply_timeout(self.server.reply_timeout.min(WRITE_TIMEOUT));
         Ok(client)
-    }
-
-    /// The collection of a stream. The operator's choice for the stream comes first. Errors: `invalid_name`.
-    pub(crate) fn collection_of(&self, target: &Target) -> Result<String> {
-        let (schema, stream) = parts_of(&target.stream);
-        let pattern = target.name.as_ref().unwrap_or(&self.collection);
-        // Each placeholder once, so that a name may contain one.
-        let parts = pattern.split(STREAM);
-        let parts: Vec<String> = parts.map(|part| part.replace(SCHEMA, &schema)).collect();
-        let collection = parts.join(&stream);
-        let checked = check_collection(&self.database, &collection).and_then(|()| {
-            let is_own =
-                collection == self.checkpoint_collection || collection.starts_with(STAGING);
-            match is_own {
-                false => Ok(()),
-                true => Err(Error::config(
-                    "invalid_name",
-                    format!("{collection:?} is a collection of Rapidbyte itself"),
-                )),
-            }
-        });
-        checked.map_err(|error| {
-            error
-                .hint("name another with `collection:`, or with `target:` of the stream")
-                .in_stream(&target.stream)
-                .at("config.collection")
-        })?;
-        Ok(collection)
-    }
-
-    /// Whether it is a collection for checkpoints, or one that is being filled.
-    pub(crate) fn is_own(&self, collection: &str) -> bool {
-        collection == self.checkpoint_collection || collection.starts_with(STAGING)
-    }
-
-    /// `database.collection`, for people and for the key of a checkpoint.
-    pub(crate) fn namespace(&self, collection: &str) -> String {
-        format!("{}.{collection}", self.database)
     }
 
     /// Adds the write concern of the URL: without one, the majority of the members, with their journals.
@@ -216,25 +181,24 @@ impl Settings {
     }
 }
 
-/// Schema and name of a stream. All behind the first part of a name with more parts than two is the name.
-fn parts_of(stream: &str) -> (String, String) {
-    if let Some(mut parts) = name::parts(stream)
-        && parts.iter().all(|part| !part.is_empty())
-    {
-        match parts.len() {
-            1 => return (String::new(), parts.concat()),
-            2 => {
-                let name = parts.pop().unwrap_or_default();
-                return (parts.concat(), name);
-            }
-            _ => {}
-        }
+impl Naming for Settings {
+    const KIND: &'static str = "collection";
+
+    fn pattern(&self) -> &Pattern {
+        &self.collection
     }
-    match stream.split_once('.') {
-        Some((schema, name)) if !schema.is_empty() && !name.is_empty() => {
-            (schema.to_owned(), name.to_owned())
-        }
-        _ => (String::new(), stream.to_owned()),
+
+    fn check(&self, name: &str) -> Result<()> {
+        check_collection(&self.database, name)
+    }
+
+    /// A collection for checkpoints, or one that is being filled.
+    fn is_own(&self, name: &str) -> bool {
+        name == self.checkpoint_collection || name.starts_with(STAGING)
+    }
+
+    fn namespace(&self, name: &str) -> String {
+        format!("{}.{name}", self.database)
     }
 }
 
@@ -250,7 +214,7 @@ fn check_database(database: &str) -> Result<()> {
 }
 
 /// Errors: `invalid_name`.
-pub(crate) fn check_collection(database: &str, collection: &str) -> Result<()> {
+fn check_collection(database: &str, collection: &str) -> Result<()> {
     let refused = |what: &str| {
         let text = format!("{collection:?} is not a name of a collection: {what}");
         Err(Error::config("invalid_name", text))

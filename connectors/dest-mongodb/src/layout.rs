@@ -5,23 +5,11 @@ use std::sync::Arc;
 
 use arrow_array::{Array as _, ArrayRef, StringArray};
 use rapidbyte_bson::Kind;
+use rapidbyte_document_store::{IdOf, ensure_one_text, is_deleted, null_key};
 use rapidbyte_formats::{KeyTexts, shortest_number};
 use rapidbyte_mongo::form::{self, ID, Native};
 use rapidbyte_mongo::{EncodeOptions, Encoder, MongoError, Nulls, Owner, Rows};
 use rapidbyte_sdk::prelude::*;
-
-/// Where the `_id` of a document comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum IdOf {
-    /// The column `_id` of the stream.
-    Column(usize),
-    /// One key column: its value.
-    Key(usize),
-    /// Several key columns: a document of their values.
-    Keys(Vec<usize>),
-    /// The connector makes it.
-    Made,
-}
 
 /// The encoders of one stream.
 pub(crate) struct Layout {
@@ -53,42 +41,9 @@ pub(crate) fn convert(error: MongoError) -> Error {
     converted
 }
 
-impl IdOf {
-    /// Errors: `key_differs`, `key_refused`, `key_missing`.
-    pub fn of(target: &Target, schema: &Schema) -> Result<Self> {
-        let column = schema.index_of(ID).ok();
-        let is_upsert = target.write_mode == WriteMode::Upsert;
-        if let Some(column) = column {
-            let is_key = target.primary_key.is_empty() || target.primary_key == [ID];
-            if is_upsert && !is_key {
-                let text = format!(
-                    "the stream has a column {ID}, and the key is {}",
-                    target.primary_key.join(", ")
-                );
-                return Err(Error::schema("key_differs", text)
-                    .hint("set primary_key: [_id], or leave the column out with `columns:`"));
-            }
-            refuse(schema.field(column))?;
-            return Ok(Self::Column(column));
-        }
-        // Rows of an attempt that failed can be told apart only by an `_id` that says whose they are.
-        if target.write_mode == WriteMode::Append {
-            return Ok(Self::Made);
-        }
-        let places = target.primary_key.iter().map(|name| {
-            let place = schema.index_of(name)?;
-            refuse(schema.field(place))?;
-            Ok(place)
-        });
-        let places = places.collect::<Result<Vec<usize>>>()?;
-        match places.as_slice() {
-            [] if is_upsert => Err(Error::schema("key_missing", "upsert needs a key")
-                .hint("set primary_key of the stream")),
-            [] => Ok(Self::Made),
-            [one] => Ok(Self::Key(*one)),
-            _ => Ok(Self::Keys(places)),
-        }
-    }
+/// Where the `_id` of a document comes from. Errors: `key_differs`, `key_refused`, `key_missing`.
+pub(crate) fn id_of(target: &Target, schema: &Schema) -> Result<IdOf> {
+    IdOf::of(target, schema, ID, refuse)
 }
 
 /// Types that MongoDB does not take as an `_id`.
@@ -104,22 +59,8 @@ fn refuse(field: &Field) -> Result<()> {
                 .hint("choose another key")
                 .in_column(field.name()))
         }
-        _ => refuse_text(field),
+        _ => ensure_one_text(field),
     }
-}
-
-/// Texts of equal keys that differ would become two documents.
-fn refuse_text(field: &Field) -> Result<()> {
-    let KeyTexts::Several(name) = KeyTexts::of(field) else {
-        return Ok(());
-    };
-    let text = format!(
-        "the column {:?} is {name} in the source, whose equal values may have different texts",
-        field.name()
-    );
-    Err(Error::schema("key_refused", text)
-        .hint("choose another key, or cast the column in a `query`")
-        .in_column(field.name()))
 }
 
 /// The shortest text of each number.
@@ -132,26 +73,22 @@ fn shortest(numbers: &ArrayRef) -> ArrayRef {
 }
 
 impl Layout {
-    /// Errors: of [`IdOf::of`]; `type_refused`, `invalid_name`.
+    /// Errors: of [`id_of`]; `type_refused`, `invalid_name`.
     pub fn new(target: &Target, schema: &Schema, options: EncodeOptions) -> Result<Self> {
-        let id_of = IdOf::of(target, schema)?;
-        let id_columns = match &id_of {
-            IdOf::Column(column) | IdOf::Key(column) => vec![*column],
-            IdOf::Keys(columns) => columns.clone(),
-            IdOf::Made => Vec::new(),
-        };
+        let id_of = id_of(target, schema)?;
+        let id_columns = id_of.columns().to_vec();
         // A key that is NULL is refused, and never left out.
         let of_id = EncodeOptions {
             nulls: Nulls::Write,
             ..options
         };
-        let id = match &id_of {
-            IdOf::Made => None,
-            IdOf::Column(column) | IdOf::Key(column) => {
-                let field = schema.field(*column).clone().with_name(ID);
+        let id = match *id_of.columns() {
+            [] => None,
+            [column] => {
+                let field = schema.field(column).clone().with_name(ID);
                 Some(Encoder::new(&Schema::new(vec![field]), of_id).map_err(convert)?)
             }
-            IdOf::Keys(columns) => {
+            ref columns => {
                 let fields = schema.project(columns)?;
                 Some(Encoder::new(&fields, of_id).map_err(convert)?)
             }
@@ -221,7 +158,7 @@ impl Layout {
     }
 }
 
-/// What becomes of a row.
+/// The write that a row becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Write,
@@ -229,7 +166,7 @@ pub(crate) enum Action {
 }
 
 /// The rows of one batch, ready to be written.
-pub(crate) struct Documents {
+pub struct Documents {
     layout: Rc<Layout>,
     id: Option<Rows>,
     ids: Vec<ArrayRef>,
@@ -238,28 +175,20 @@ pub(crate) struct Documents {
 }
 
 impl Documents {
-    /// Whether the connector makes the `_id`.
-    pub fn is_made(&self) -> bool {
-        self.layout.id_of == IdOf::Made
-    }
-
     /// Writes the element `_id` of a row into `id`, if it comes from the row, and its document into `document`, if it is
     /// not deleted. Errors: `null_key`; of the codec.
-    pub fn encode(&self, row: usize, id: &mut Vec<u8>, document: &mut Vec<u8>) -> Result<Action> {
+    pub(crate) fn encode(
+        &self,
+        row: usize,
+        id: &mut Vec<u8>,
+        document: &mut Vec<u8>,
+    ) -> Result<Action> {
         self.id(row, id)?;
-        if self.is_deleted(row) {
+        if is_deleted(self.deleted.as_ref(), row) {
             return Ok(Action::Delete);
         }
         self.document(row, id, document)?;
         Ok(Action::Write)
-    }
-
-    fn is_deleted(&self, row: usize) -> bool {
-        let Some(column) = &self.deleted else {
-            return false;
-        };
-        let flags = column.as_any().downcast_ref::<arrow_array::BooleanArray>();
-        column.is_valid(row) && flags.is_none_or(|flags| flags.value(row))
     }
 
     fn id(&self, row: usize, out: &mut Vec<u8>) -> Result<()> {
@@ -268,15 +197,11 @@ impl Documents {
         };
         for (place, column) in self.ids.iter().enumerate() {
             if column.is_null(row) {
-                let column = &self.layout.id_names[place];
-                let text = format!("the key column {column:?} is NULL");
-                return Err(Error::data("null_key", text)
-                    .hint("leave such rows out, or choose another key")
-                    .in_column(column));
+                return Err(null_key(&self.layout.id_names[place]));
             }
         }
-        match &self.layout.id_of {
-            IdOf::Keys(_) => {
+        match self.ids.len() {
+            2.. => {
                 out.push(Kind::Document.byte());
                 out.extend_from_slice(b"_id\0");
                 id.document(row, out).map_err(convert)

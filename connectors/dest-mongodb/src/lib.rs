@@ -8,33 +8,29 @@ mod bulk;
 mod catalog;
 mod checkpoint;
 mod config;
-mod ids;
 mod kept;
 mod layout;
 mod ledger;
-mod leftovers;
-mod load;
 mod plan;
 mod points;
 mod rejects;
 mod replay;
+mod server;
+mod writer;
 
 use std::rc::Rc;
 
+use rapidbyte_document_store::{Destined, DocumentLoad, Naming as _};
 use rapidbyte_mongo_client::Client;
 use rapidbyte_sdk::destination::Owners;
 use rapidbyte_sdk::log::failpoint;
 use rapidbyte_sdk::prelude::*;
 
-use checkpoint::Key;
 use config::Settings;
 pub use config::{Config, FineTimes, JsonFields, NullFields};
-use layout::{IdOf, Layout};
-pub use load::CollectionLoad;
-use load::Right;
+use layout::{Layout, id_of};
 pub use points::POINTS;
-use rejects::Keeper;
-use replay::Claim;
+pub use server::Server;
 
 /// The connector, opened with one configuration.
 pub struct MongoDb {
@@ -47,7 +43,7 @@ pub struct MongoDb {
 
 impl Destination for MongoDb {
     type Config = Config;
-    type Load = CollectionLoad;
+    type Load = DocumentLoad<Server>;
     const NAME: &str = "dest-mongodb";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     const DESCRIPTION: &str = "Writes to collections of MongoDB";
@@ -86,7 +82,7 @@ impl Destination for MongoDb {
         );
         items.push(match listed {
             Ok(Some(_)) => CheckItem::ok(name, "has checkpoints"),
-            Ok(None) => CheckItem::ok(name, "has no checkpoints yet"),
+            Ok(None) => CheckItem::ok(name, "does not have checkpoints yet"),
             Err(error) => CheckItem::failed(name, error),
         });
         self.idle = Some(client);
@@ -95,11 +91,11 @@ impl Destination for MongoDb {
 
     fn plan(&mut self, target: &Target) -> Result<Plan> {
         let settings = self.settings.clone();
-        let collection = self.own(target)?;
+        let collection = settings.own_name_of(target, &self.owners)?;
         let schema = target.arrow_schema()?;
-        let rejects = rejects::collection(&settings, target, &collection)?;
+        let rejects = settings.rejects_of(target, &collection)?;
         let columns = plan::columns(&schema, settings.encode);
-        let id_of = IdOf::of(target, &schema)?;
+        let id_of = id_of(target, &schema)?;
         if columns.iter().all(|column| column.fit != Fit::Refused) {
             Layout::new(target, &schema, settings.encode)?;
         }
@@ -133,9 +129,9 @@ impl Destination for MongoDb {
 
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
         failpoint("dest-mongodb.asked")?;
-        let key = self.key(target, pipeline)?;
+        let key = self.settings.key_of(target, pipeline)?;
         let mut client = self.client()?;
-        let found = key.look(&mut client, &self.settings)?;
+        let found = checkpoint::look(&mut client, &self.settings, &key)?;
         self.idle = Some(client);
         Ok(found.map(|found| found.progress(None)))
     }
@@ -147,43 +143,22 @@ impl Destination for MongoDb {
         after: Option<&str>,
         with_data: bool,
     ) -> Result<Vec<KeptReject>> {
-        let mut client = self.client()?;
-        let page = kept::page(
-            &mut client,
-            &self.settings,
-            (to, pipeline),
-            after,
-            with_data,
-        )?;
-        self.idle = Some(client);
+        let mut server = Server::new(self.client()?, &self.settings);
+        let page = kept::page(&mut server, (to, pipeline), after, with_data)?;
+        self.idle = Some(server.client);
         Ok(page)
     }
 
-    fn begin(&mut self, target: &Target, run: &Run) -> Result<(CollectionLoad, Progress)> {
+    fn begin(&mut self, target: &Target, run: &Run) -> Result<(Self::Load, Progress)> {
         let settings = self.settings.clone();
-        let collection = self.own(target)?;
-        let key = self.key(target, &run.pipeline)?;
-        let to = rejects::collection(&settings, target, &collection)?;
-        let mut client = self.client()?;
-        let claim = Claim::take(&mut client, &settings, target, &run.pipeline, &collection)?;
-        let (right, progress, first) = match claim {
-            Some(claim) => {
-                let first = claim.places.iter().map(|place| place.first.clone());
-                let first = first.collect();
-                (Right::Replay(claim), Progress::unfenced(&run.id), first)
-            }
-            None => {
-                let (lease, progress) = ledger::fence(&mut client, &settings, key, run)?;
-                (Right::Lease(lease), progress, Vec::new())
-            }
+        let collection = settings.own_name_of(target, &self.owners)?;
+        let to = Destined {
+            key: settings.key_of(target, &run.pipeline)?,
+            rejects: settings.rejects_of(target, &collection)?,
+            collection,
         };
-        let namespace = settings.namespace(&collection);
-        let marks = right.marks();
-        let keeper = to.map(|to| Keeper::new(to, run, &target.stream, namespace, marks, first));
-        let mut load = CollectionLoad::new(&settings, client, target, collection, right, keeper);
-        let is_replaced = target.write_mode == WriteMode::Replace && progress.cursor.is_none();
-        load.clean(is_replaced)?;
-        Ok((load, progress))
+        let server = Server::new(self.client()?, &settings);
+        DocumentLoad::begin(server, target, run, to)
     }
 }
 
@@ -193,29 +168,6 @@ impl MongoDb {
             Some(client) => Ok(client),
             None => self.settings.connect(),
         }
-    }
-
-    /// The collection of a stream. Errors: `invalid_name`, `shared_target`.
-    fn own(&self, target: &Target) -> Result<String> {
-        let collection = self.settings.collection_of(target)?;
-        let shown = self.settings.namespace(&collection);
-        self.owners
-            .take(collection.clone(), &target.stream, shown)
-            .map_err(|error| {
-                error
-                    .hint("put {stream} into `collection:`, or give one of them another name with `target:`")
-                    .at("config.collection")
-            })?;
-        Ok(collection)
-    }
-
-    fn key(&self, target: &Target, pipeline: &str) -> Result<Key> {
-        let collection = self.settings.collection_of(target)?;
-        Ok(Key {
-            pipeline: pipeline.to_owned(),
-            stream: target.stream.clone(),
-            target: self.settings.namespace(&collection),
-        })
     }
 }
 

@@ -1,17 +1,18 @@
 //! The plan of a stream: its collection, and what each column becomes.
 
+use rapidbyte_document_store::{IdOf, Naming as _};
 use rapidbyte_mongo::form::{self, Native};
 use rapidbyte_mongo::{EncodeOptions, Encoder, JsonDocuments, SubMillisecond};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::{is_json, is_uuid};
 
 use crate::config::Settings;
-use crate::layout::{IdOf, convert};
+use crate::layout::convert;
 
 /// The digits of a Decimal128.
 const DECIMAL_DIGITS: u8 = 34;
 
-/// What becomes of each column, in order.
+/// The type that each column gets, in order.
 pub(crate) fn columns(schema: &Schema, options: EncodeOptions) -> Vec<ColumnPlan> {
     let plan = |field: &std::sync::Arc<Field>| {
         let alone = Schema::new(vec![field.clone()]);
@@ -108,7 +109,9 @@ pub(crate) fn notes(
 ) -> Vec<String> {
     let mut notes = vec![match id_of {
         IdOf::Column(_) => "the column _id is the _id of each document".to_owned(),
-        IdOf::Key(_) => format!("_id is the value of {}", target.primary_key.concat()),
+        IdOf::Keys(keys) if keys.len() == 1 => {
+            format!("_id is the value of {}", target.primary_key.concat())
+        }
         IdOf::Keys(_) => format!("_id is a document of {}", target.primary_key.join(", ")),
         IdOf::Made => "the connector makes the _id of each document".to_owned(),
     }];

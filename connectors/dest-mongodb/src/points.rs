@@ -9,7 +9,7 @@ pub const POINTS: [&str; 20] = [
     "dest-mongodb.fencing",
     // The epoch is ours.
     "dest-mongodb.fenced",
-    // What earlier attempts have left is deleted.
+    // Rows that earlier attempts have left are deleted.
     "dest-mongodb.cleaned",
     // Replace: the collection that will be filled is there.
     "dest-mongodb.staging_made",
@@ -29,13 +29,13 @@ pub const POINTS: [&str; 20] = [
     "dest-mongodb.checkpointing",
     // The answer has come, or has not.
     "dest-mongodb.checkpoint_sent",
-    // The answer did not come: what became of the commit is about to be asked.
+    // The answer did not come: the run is about to ask for the outcome of the commit.
     "dest-mongodb.settling",
-    // It is known what became of it.
+    // The outcome is known.
     "dest-mongodb.settled",
-    // A replay has taken the right to commit, and what older ones have left is still there.
+    // A replay has taken the right to commit, and the rows of older ones are still there.
     "dest-mongodb.replay_held",
-    // A replay has taken the right to commit, and what an older one has left is deleted.
+    // A replay has taken the right to commit, and the rows of older ones are deleted.
     "dest-mongodb.replay_claimed",
     // A replay is about to be committed.
     "dest-mongodb.replay_committing",
@@ -61,6 +61,8 @@ mod tests {
             let names = calls.filter_map(|call| call.split('"').next());
             reached.extend(names.filter(|name| name.contains('.')).map(str::to_owned));
         }
+        let shared = rapidbyte_document_store::POINTS;
+        reached.extend(shared.map(|point| format!("dest-mongodb.{point}")));
         let listed: BTreeSet<String> = POINTS.iter().map(|name| (*name).to_owned()).collect();
         assert_eq!(listed.len(), POINTS.len());
         assert_eq!(listed, reached);

@@ -11,13 +11,14 @@ mod read;
 use std::collections::HashMap;
 
 use rapidbyte_cosmos::Client;
-use rapidbyte_formats::{Decoder, Format, FormatError, Limits};
+use rapidbyte_formats::Limits;
+use rapidbyte_json_columns::Known;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{counted, ipc};
 
 pub use config::{Config, Nested, StreamConfig};
 use config::{Settings, Settled};
-use known::Known;
+use known::{columns, know};
 use pages::Pages;
 pub use read::Rows;
 
@@ -86,7 +87,7 @@ impl Source for Cosmos {
             let mut found = Stream::new(&name, &known.schema)?;
             found.source_types = vec![JSON_VALUE.into(); known.schema.fields().len()];
             if known.inferred {
-                found.inferred = known::inferred_names(&stream, &known.schema);
+                found.inferred = columns(&stream).inferred_names(&known.schema);
             }
             found.notes = known.notes;
             Ok(found)
@@ -123,7 +124,7 @@ impl Source for Cosmos {
         };
         let filter = filter_of(&stream, request.filter.as_deref())?;
         let pages = self.pages(&stream, filter);
-        let decoder = decoder(&stream, known, request.columns.as_deref(), limits);
+        let decoder = columns(&stream).decoder(known, request.columns.as_deref(), limits);
         let decoder = decoder
             .map_err(|error| read::refuse(error, &pages, &stream).in_stream(&stream.name))?;
         let decoder = match request.keeps_rejects {
@@ -159,7 +160,7 @@ impl Cosmos {
             return known.clone();
         }
         let pages = self.pages(stream, None);
-        let known = known::know(pages, stream, self.settings.sample_documents);
+        let known = know(pages, stream, self.settings.sample_documents);
         let known = known.map_err(|error| error.in_stream(&stream.name));
         self.known.insert(stream.name.clone(), known.clone());
         known
@@ -189,25 +190,6 @@ fn filter_of<'a>(stream: &Settled, filter: Option<&'a str>) -> Result<Option<&'a
 fn is_of_stream(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::Data | ErrorKind::Schema)
         || matches!(error.code.as_str(), "cosmos_not_found")
-}
-
-/// Makes rows of a stream's documents.
-fn decoder(
-    stream: &Settled,
-    known: Known,
-    wanted: Option<&[String]>,
-    limits: Limits,
-) -> std::result::Result<Decoder, FormatError> {
-    let decoder = Format::Jsonl.decoder(known.schema, wanted, limits)?;
-    let decoder = match (known.inferred, &stream.types) {
-        (false, _) => decoder,
-        (true, None) => decoder.inferred(),
-        (true, Some(types)) => {
-            let names = types.fields().iter().map(|field| field.name().clone());
-            decoder.inferred_except(&names.collect::<Vec<_>>())
-        }
-    };
-    decoder.unknown_keys(stream.unknown_keys)
 }
 
 rapidbyte_sdk::export_source!(Cosmos);

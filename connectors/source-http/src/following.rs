@@ -2,10 +2,11 @@
 
 use rapidbyte_formats::jsonl::{Sampler, UnknownKeys};
 use rapidbyte_formats::{Follows, FormatError, Rejected};
+use rapidbyte_json_columns::Known;
 use rapidbyte_sdk::prelude::*;
 
 use crate::JSON_VALUE;
-use crate::known::{Known, columns_seen, inferred_names};
+use crate::known::columns;
 use crate::settings::Settled;
 
 /// Columns that the records of a page may add to the known ones.
@@ -53,13 +54,13 @@ impl Following {
             return Ok(None);
         }
         let inferred = sampler.finish().map_err(Error::internal)?;
-        let found = columns_seen(&self.stream, &inferred)?;
+        let found = columns(&self.stream).seen(&inferred)?;
         let Some(found) = self.follows.merge(&self.schema, &found) else {
             return Ok(None);
         };
         let mut described = Stream::new(&self.stream.name, &found)?;
         described.source_types = vec![JSON_VALUE.into(); found.fields().len()];
-        described.inferred = inferred_names(&self.stream, &found);
+        described.inferred = columns(&self.stream).inferred_names(&found);
         described.primary_key = self.stream.primary_key;
         let cursor = self.stream.incremental.map(|cursor| cursor.field);
         described.cursor_fields = cursor.into_iter().collect();

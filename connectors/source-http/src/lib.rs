@@ -19,7 +19,8 @@ mod walk;
 
 use std::collections::HashMap;
 
-use rapidbyte_formats::{Decoder, Format, FormatError, Limits};
+use rapidbyte_formats::Limits;
+use rapidbyte_json_columns::{Known, Sample};
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{counted, ipc};
 
@@ -27,9 +28,9 @@ use client::Client;
 pub use config::Config;
 use cursor::Tracker;
 use following::Following;
-use known::Known;
+use known::columns;
 pub use read::Rows;
-use settings::{Sample, Settled};
+use settings::Settled;
 use walk::Walk;
 
 /// The connector, opened with one configuration.
@@ -93,7 +94,7 @@ impl Source for Api {
             let mut found = Stream::new(&stream.name, &known.schema)?;
             found.source_types = vec![JSON_VALUE.into(); known.schema.fields().len()];
             if known.inferred {
-                found.inferred = known::inferred_names(&stream, &known.schema);
+                found.inferred = columns(&stream).inferred_names(&known.schema);
             }
             found.notes = known.notes;
             found.primary_key = stream.primary_key;
@@ -132,7 +133,8 @@ impl Source for Api {
         let following = Following::new(&stream, &known, request);
         let walk =
             Walk::new(self.client.clone(), stream, tracker).with_columns(known.schema.clone());
-        let decoder = decoder(walk.settled(), known, request.columns.as_deref(), limits);
+        let columns = columns(walk.settled());
+        let decoder = columns.decoder(known, request.columns.as_deref(), limits);
         let decoder = decoder.map_err(|error| walk.refuse(error))?;
         let decoder = match request.keeps_rejects {
             true => decoder.keep_rejects(),
@@ -178,7 +180,8 @@ impl Api {
         if let Some(known) = self.known.get(&stream.name) {
             return known.clone();
         }
-        let known = known::know(&self.client, stream, self.sample);
+        let mut walk = Walk::new(self.client.clone(), stream.clone(), None);
+        let known = columns(stream).know(&mut walk, self.sample);
         let known = known.map_err(|error| error.in_stream(&stream.name));
         self.known.insert(stream.name.clone(), known.clone());
         known
@@ -198,25 +201,6 @@ fn is_of_stream(error: &Error) -> bool {
         ErrorKind::Data | ErrorKind::Schema => true,
         _ => false,
     }
-}
-
-/// Makes rows of a stream's records.
-fn decoder(
-    stream: &Settled,
-    known: Known,
-    wanted: Option<&[String]>,
-    limits: Limits,
-) -> std::result::Result<Decoder, FormatError> {
-    let decoder = Format::Jsonl.decoder(known.schema, wanted, limits)?;
-    let decoder = match (known.inferred, &stream.types) {
-        (false, _) => decoder,
-        (true, None) => decoder.inferred(),
-        (true, Some(types)) => {
-            let names = types.fields().iter().map(|field| field.name().clone());
-            decoder.inferred_except(&names.collect::<Vec<_>>())
-        }
-    };
-    decoder.unknown_keys(stream.unknown_keys)
 }
 
 /// Follows an incremental stream; nothing for a full refresh.

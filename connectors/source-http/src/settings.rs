@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rapidbyte_formats::jsonl::{REST, UnknownKeys};
+use rapidbyte_json_columns::Sample;
 use rapidbyte_sdk::http::{Retry, Url};
 use rapidbyte_sdk::prelude::*;
 
@@ -115,13 +116,6 @@ const MAX_RESPONSE_BYTES: u64 = 16 << 20;
 const SAMPLE_RECORDS: u64 = 1000;
 /// Pages of a sample whose size nobody chose.
 const SAMPLE_PAGES: u64 = 10;
-
-/// How much of a stream its types are inferred from, at most.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sample {
-    pub records: u64,
-    pub pages: u64,
-}
 
 fn invalid(message: impl std::fmt::Display, at: impl Into<String>) -> Error {
     Error::config("invalid_config", message).at(at)

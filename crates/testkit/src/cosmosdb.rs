@@ -11,6 +11,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::http::{Reply, Request};
+
 /// Names the folder with its packages; `cargo xtask test --with cosmos` sets it where it could be fetched.
 pub const COSMOSDB: &str = "RAPIDBYTE_COSMOSDB";
 /// Names the folder of node, unless it is in PATH.
@@ -228,6 +230,31 @@ pub fn exchange(
     let mut said = Vec::new();
     reader.take(length).read_to_end(&mut said).expect("a body");
     (status, found, said)
+}
+
+/// Passes a request on to the server, for a test that answers other requests itself.
+///
+/// # Panics
+/// As [`ask`].
+pub fn forward(port: u16, request: &Request) -> Reply {
+    let passed =
+        |name: &str| name.starts_with("x-ms-") || matches!(name, "if-match" | "content-type");
+    let headers = request.headers.iter().filter(|(name, _)| passed(name));
+    let headers: Vec<(String, String)> = headers.cloned().collect();
+    let (status, headers, body) = exchange(
+        port,
+        &request.method,
+        &request.path,
+        &headers,
+        &request.body,
+    );
+    let body = String::from_utf8(body).expect("UTF-8");
+    let kept = headers
+        .into_iter()
+        .filter(|(name, _)| name.starts_with("x-ms-") || name == "etag");
+    kept.fold(Reply::status(status, body), |reply, (name, value)| {
+        reply.header(&name, &value)
+    })
 }
 
 /// The server that all tests of this process share, started by the first that asks. `None`, and a line that says so,

@@ -25,17 +25,13 @@
 //! Threads of the standard library alone, two for each connection. A flood ends with its connection, or
 //! after 1 GiB.
 
+mod between;
 mod talk;
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The server is on this machine.
-const CONNECT: Duration = Duration::from_secs(5);
+pub(crate) use between::{Between, Talk, flood};
 
 /// One lie, told on every connection that comes to it, or on the first one alone.
 #[derive(Debug, Clone)]
@@ -92,19 +88,12 @@ impl Says {
 
 /// A lying server; dropped, it ends every connection.
 #[derive(Debug)]
-pub struct Liar {
-    port: u16,
-    shared: Arc<Shared>,
-    accepting: Option<JoinHandle<()>>,
-}
+pub struct Liar(Between<Told>);
 
 #[derive(Debug)]
-struct Shared {
+struct Told {
     lie: Lie,
-    server_port: u16,
-    has_ended: AtomicBool,
     told: AtomicU64,
-    open: Mutex<Vec<TcpStream>>,
 }
 
 impl Liar {
@@ -113,79 +102,22 @@ impl Liar {
     /// # Errors
     /// Of the system, when no port is free to listen at.
     pub fn in_front_of(server_port: u16, lie: Lie) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let port = listener.local_addr()?.port();
-        let shared = Arc::new(Shared {
-            lie,
-            server_port,
-            has_ended: AtomicBool::new(false),
-            told: AtomicU64::new(0),
-            open: Mutex::new(Vec::new()),
-        });
-        let known = Arc::clone(&shared);
-        let accepting = std::thread::spawn(move || known.accept(&listener));
-        Ok(Self {
-            port,
-            shared,
-            accepting: Some(accepting),
-        })
+        let told = AtomicU64::new(0);
+        Between::new(server_port, Told { lie, told }).map(Self)
     }
 
     /// Where it listens, on 127.0.0.1.
     pub fn port(&self) -> u16 {
-        self.port
+        self.0.port()
     }
 
     /// How often it has lied.
     pub fn lies_told(&self) -> u64 {
-        self.shared.told.load(Ordering::SeqCst)
+        self.0.talk().told.load(Ordering::SeqCst)
     }
 }
 
-impl Drop for Liar {
-    fn drop(&mut self) {
-        self.shared.has_ended.store(true, Ordering::SeqCst);
-        self.shared.close_all();
-        // Wakes the listener; failing, it has ended.
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
-        let _ = TcpStream::connect_timeout(&address, CONNECT);
-        if let Some(accepting) = self.accepting.take() {
-            // It cannot panic.
-            let _ = accepting.join();
-        }
-    }
-}
-
-impl Shared {
-    fn accept(self: Arc<Self>, listener: &TcpListener) {
-        loop {
-            let accepted = listener.accept();
-            if self.has_ended.load(Ordering::SeqCst) {
-                self.close_all();
-                return;
-            }
-            if let Ok((client, _)) = accepted {
-                // A server that does not answer is the end of that connection alone.
-                let _ = talk::begin(&self, client);
-            }
-        }
-    }
-
-    fn close_all(&self) {
-        let open = self.open.lock();
-        for socket in open.unwrap_or_else(PoisonError::into_inner).drain(..) {
-            // Failing, it is closed.
-            let _ = socket.shutdown(std::net::Shutdown::Both);
-        }
-    }
-
-    fn keep(&self, socket: &TcpStream) -> io::Result<()> {
-        let socket = socket.try_clone()?;
-        let open = self.open.lock();
-        open.unwrap_or_else(PoisonError::into_inner).push(socket);
-        Ok(())
-    }
-
+impl Told {
     /// True for the connection that may lie now.
     fn may_lie(&self) -> bool {
         let before = self.told.fetch_add(1, Ordering::SeqCst);

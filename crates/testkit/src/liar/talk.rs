@@ -1,18 +1,16 @@
 //! One connection through a liar: a thread for what the client says, one for what it hears.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{CONNECT, Says, Shared};
+use super::{Says, Talk, Told, flood};
 
 /// Read at a time.
 const CHUNK_BYTES: usize = 32 << 10;
 /// The last bytes that the client sent: more than any lie waits for.
 const KEPT_BYTES: usize = 256 << 10;
-/// The most bytes of a flood, if nobody ends it.
-const MAX_FLOOD_BYTES: usize = 1 << 30;
 /// Tag and length.
 const HEAD_BYTES: usize = 5;
 /// How long a dialogue waits for the client.
@@ -32,32 +30,21 @@ struct Heard {
     changed: Condvar,
 }
 
-/// Passes a connection on until one end closes it.
-pub(super) fn begin(shared: &Arc<Shared>, client: TcpStream) -> io::Result<()> {
-    let address = (Ipv4Addr::LOCALHOST, shared.server_port).into();
-    let server = TcpStream::connect_timeout(&address, CONNECT)?;
-    for socket in [&client, &server] {
-        socket.set_nodelay(true)?;
-        shared.keep(socket)?;
+impl Talk for Told {
+    fn talk(self: &Arc<Self>, client: &TcpStream, server: &TcpStream) -> io::Result<()> {
+        let heard = Arc::new(Heard {
+            said: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let (from, to, hears) = (client.try_clone()?, server.try_clone()?, Arc::clone(&heard));
+        std::thread::spawn(move || {
+            // However it ends, the server hears of it.
+            let _ = hears.pass_on(&from, &to);
+            let _ = to.shutdown(Shutdown::Both);
+            hears.end();
+        });
+        tell(self, &heard, server, client)
     }
-    let heard = Arc::new(Heard {
-        said: Mutex::default(),
-        changed: Condvar::new(),
-    });
-    let (from, to, hears) = (client.try_clone()?, server.try_clone()?, Arc::clone(&heard));
-    std::thread::spawn(move || {
-        // However it ends, both ends hear of it.
-        let _ = hears.pass_on(&from, &to);
-        let _ = to.shutdown(Shutdown::Both);
-        hears.end();
-    });
-    let shared = Arc::clone(shared);
-    std::thread::spawn(move || {
-        let _ = tell(&shared, &heard, &server, &client);
-        let _ = client.shutdown(Shutdown::Both);
-        let _ = server.shutdown(Shutdown::Both);
-    });
-    Ok(())
 }
 
 impl Heard {
@@ -117,12 +104,12 @@ impl Heard {
 
 /// Passes whole messages on to the client, but one.
 fn tell(
-    shared: &Shared,
+    told: &Told,
     heard: &Heard,
     mut server: &TcpStream,
     mut client: &TcpStream,
 ) -> io::Result<()> {
-    let lie = &shared.lie;
+    let lie = &told.lie;
     let (mut input, mut chunk) = (Vec::new(), vec![0; CHUNK_BYTES]);
     let (mut seen, mut has_lied) = (0, false);
     loop {
@@ -131,7 +118,7 @@ fn tell(
             let is_it =
                 !has_lied && (lie.at == 0 || lie.at == message[0]) && heard.has_said(lie.after);
             seen += usize::from(is_it);
-            if !is_it || seen < lie.nth || !shared.may_lie() {
+            if !is_it || seen < lie.nth || !told.may_lie() {
                 client.write_all(&message)?;
                 continue;
             }
@@ -176,10 +163,7 @@ fn say(says: &Says, heard: &Heard, message: &[u8], mut client: &TcpStream) -> io
             return Ok(false);
         }
         Says::ForEver(bytes) => {
-            let many = bytes.repeat((CHUNK_BYTES / bytes.len().max(1)).max(1));
-            for _ in 0..MAX_FLOOD_BYTES / many.len() {
-                client.write_all(&many)?;
-            }
+            flood(client, bytes)?;
             return Ok(false);
         }
         Says::Dialogue(lines) => {

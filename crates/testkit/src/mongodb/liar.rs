@@ -22,22 +22,18 @@
 //! One thread of the standard library for each connection. A flood ends with its connection, or after 1 GiB.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use rapidbyte_bson::{Builder, Document};
 
-/// The server is on this machine.
-const CONNECT: Duration = Duration::from_secs(5);
+use crate::liar::{Between, Talk, flood};
+
 /// Length, number of the message, number of the question, kind.
 const HEADER_BYTES: usize = 16;
 /// More than any client or server of MongoDB sends.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
-/// The most bytes of a flood, if nobody ends it.
-const MAX_FLOOD_BYTES: usize = 1 << 30;
 /// Flags, and the kind of the section with the command.
 const COMMAND_AT: usize = HEADER_BYTES + 5;
 /// The kind of a message with sections.
@@ -148,21 +144,14 @@ pub enum Says {
 
 /// A lying server; dropped, it ends every connection.
 #[derive(Debug)]
-pub struct Liar {
-    port: u16,
-    shared: Arc<Shared>,
-    accepting: Option<JoinHandle<()>>,
-}
+pub struct Liar(Between<Told>);
 
 #[derive(Debug)]
-struct Shared {
+struct Told {
     lie: Lie,
-    server_port: u16,
-    has_ended: AtomicBool,
     /// Answers to the command of the lie.
     answers: AtomicUsize,
     told: AtomicU64,
-    open: Mutex<Vec<TcpStream>>,
 }
 
 impl Liar {
@@ -171,90 +160,30 @@ impl Liar {
     /// # Errors
     /// Of the system, when no port is free to listen at.
     pub fn in_front_of(server_port: u16, lie: Lie) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let port = listener.local_addr()?.port();
-        let shared = Arc::new(Shared {
+        let told = Told {
             lie,
-            server_port,
-            has_ended: AtomicBool::new(false),
             answers: AtomicUsize::new(0),
             told: AtomicU64::new(0),
-            open: Mutex::default(),
-        });
-        let known = Arc::clone(&shared);
-        let accepting = std::thread::spawn(move || known.accept(&listener));
-        Ok(Self {
-            port,
-            shared,
-            accepting: Some(accepting),
-        })
+        };
+        Between::new(server_port, told).map(Self)
     }
 
     /// Its port on 127.0.0.1.
     pub fn port(&self) -> u16 {
-        self.port
+        self.0.port()
     }
 
     /// How often it has lied.
     pub fn lies_told(&self) -> u64 {
-        self.shared.told.load(Ordering::SeqCst)
+        self.0.talk().told.load(Ordering::SeqCst)
     }
 }
 
-impl Drop for Liar {
-    fn drop(&mut self) {
-        self.shared.has_ended.store(true, Ordering::SeqCst);
-        self.shared.close_all();
-        // Wakes the listener; failing, it has ended.
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
-        let _ = TcpStream::connect_timeout(&address, CONNECT);
-        if let Some(accepting) = self.accepting.take() {
-            // It cannot panic.
-            let _ = accepting.join();
-        }
-    }
-}
-
-impl Shared {
-    fn accept(self: Arc<Self>, listener: &TcpListener) {
-        loop {
-            let accepted = listener.accept();
-            if self.has_ended.load(Ordering::SeqCst) {
-                self.close_all();
-                return;
-            }
-            let Ok((client, _)) = accepted else {
-                continue;
-            };
-            let shared = Arc::clone(&self);
-            std::thread::spawn(move || {
-                // However it ends, the client hears of it.
-                let _ = shared.talk(&client);
-                let _ = client.shutdown(Shutdown::Both);
-            });
-        }
-    }
-
-    fn close_all(&self) {
-        let open = self.open.lock();
-        for socket in open.unwrap_or_else(PoisonError::into_inner).drain(..) {
-            // Failing, it is closed.
-            let _ = socket.shutdown(Shutdown::Both);
-        }
-    }
-
-    fn talk(&self, mut client: &TcpStream) -> io::Result<()> {
-        let address = (Ipv4Addr::LOCALHOST, self.server_port).into();
-        let mut server = TcpStream::connect_timeout(&address, CONNECT)?;
-        for socket in [client, &server] {
-            socket.set_nodelay(true)?;
-            let socket = socket.try_clone()?;
-            let open = self.open.lock();
-            open.unwrap_or_else(PoisonError::into_inner).push(socket);
-        }
+impl Talk for Told {
+    fn talk(self: &Arc<Self>, mut client: &TcpStream, mut server: &TcpStream) -> io::Result<()> {
         while let Some(question) = next(client)? {
             server.write_all(&question)?;
-            let Some(truth) = next(&server)? else {
+            let Some(truth) = next(server)? else {
                 return Ok(());
             };
             if !self.lies_about(&question) {
@@ -276,18 +205,14 @@ impl Shared {
                     io::copy(&mut client, &mut io::sink())?;
                     return Ok(());
                 }
-                Says::ForEver(bytes) => {
-                    let many = bytes.repeat(((32 << 10) / bytes.len().max(1)).max(1));
-                    for _ in 0..MAX_FLOOD_BYTES / many.len() {
-                        client.write_all(&many)?;
-                    }
-                    return Ok(());
-                }
+                Says::ForEver(bytes) => return flood(client, &bytes),
             }
         }
         Ok(())
     }
+}
 
+impl Told {
     fn lies_about(&self, question: &[u8]) -> bool {
         let first = command_of(question).and_then(|command| command.elements().next()?.ok());
         let Some((name, _)) = first else {
@@ -337,6 +262,8 @@ fn next(mut from: &TcpStream) -> io::Result<Option<Vec<u8>>> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     fn ask(liar: &Liar, command: &str) -> Vec<u8> {

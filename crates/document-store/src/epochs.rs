@@ -1,73 +1,77 @@
-//! The `_id` of rows that bring none: 18 bytes that say which commit the row belongs to.
-//!
-//! Eight bytes of the stream's tag, a random number that its checkpoint keeps; four bytes of the epoch of the run; six
-//! bytes of the row's number in the epoch. All are big endian, so that the rows of a run are one range. A row of an
-//! attempt that failed has an epoch, or a number, that no commit has: the next run finds these rows and deletes them.
+//! Which rows of a stream are committed.
 
-use rapidbyte_bson::{Builder, Value};
-use rapidbyte_sdk::{Error, Result};
+use rapidbyte_sdk::Result;
+use serde::{Deserialize, Serialize};
 
-/// The random part of a stream's ids.
-pub(crate) type Tag = [u8; 8];
+use crate::ids::{IdRange, RowId, Tag};
 
-/// The bytes of an id.
-pub(crate) const ID_BYTES: usize = 18;
-/// Rows of a run that get an id.
-const MAX_NUMBER: u64 = (1 << 48) - 1;
 /// A checkpoint knows the rows of this many epochs. The connection of a run that failed before them has ended long ago.
 const MAX_EPOCHS: usize = 32;
 
-/// A new tag.
-pub(crate) fn tag() -> Result<Tag> {
-    let mut tag = Tag::default();
-    getrandom::fill(&mut tag)
-        .map_err(|error| Error::internal(format!("no random numbers: {error}")))?;
-    Ok(tag)
-}
-
-/// The id of a row.
-pub(crate) fn id(tag: Tag, epoch: u32, number: u64) -> Result<[u8; ID_BYTES]> {
-    if number > MAX_NUMBER {
-        return Err(Error::internal("more rows in a run than 48 bits count"));
-    }
-    let mut id = [0; ID_BYTES];
-    id[..8].copy_from_slice(&tag);
-    id[8..12].copy_from_slice(&epoch.to_be_bytes());
-    id[12..].copy_from_slice(&number.to_be_bytes()[2..]);
-    Ok(id)
-}
-
-/// The tag, the epoch and the number of an id.
-pub(crate) fn parts(id: &[u8; ID_BYTES]) -> (Tag, u32, u64) {
-    let [a, b, c, d, e, f, g, h, i, j, k, l, number @ ..] = *id;
-    let [m, n, o, p, q, r] = number;
-    (
-        [a, b, c, d, e, f, g, h],
-        u32::from_be_bytes([i, j, k, l]),
-        u64::from_be_bytes([0, 0, m, n, o, p, q, r]),
-    )
-}
-
 /// The rows that an epoch has committed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Committed {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Committed {
+    /// The epoch.
     pub epoch: u32,
+    /// Rows with ids that it has committed.
     pub rows: u64,
     /// The epochs from this one to `epoch` are complete: each has committed all rows that it has written, and writes no
     /// more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub complete_from: Option<u32>,
 }
 
+impl Committed {
+    /// The first epoch of the entry.
+    fn first(&self) -> u32 {
+        self.complete_from.unwrap_or(self.epoch)
+    }
+}
+
 /// The epochs of a stream that have committed rows, oldest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Epochs {
-    pub known: Vec<Committed>,
-    /// Older ones were forgotten.
-    pub is_cut: bool,
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Stored")]
+pub struct Epochs {
+    known: Vec<Committed>,
+    is_cut: bool,
+}
+
+/// Epochs as a document has them.
+#[derive(Deserialize)]
+struct Stored {
+    known: Vec<Committed>,
+    is_cut: bool,
+}
+
+impl TryFrom<Stored> for Epochs {
+    type Error = &'static str;
+
+    fn try_from(stored: Stored) -> Result<Self, Self::Error> {
+        Self::new(stored.known, stored.is_cut).ok_or("the epochs are not in their order")
+    }
 }
 
 impl Epochs {
+    /// Epochs as a checkpoint has them. `is_cut`: it has forgotten older ones. `None` if they are not in their order: rows
+    /// between two epochs are deleted, so a checkpoint that was mixed up would cost committed rows.
+    pub fn new(known: Vec<Committed>, is_cut: bool) -> Option<Self> {
+        let is_ordered = known.is_sorted_by(|one, next| one.epoch < next.first())
+            && known.iter().all(|known| known.first() <= known.epoch);
+        is_ordered.then_some(Self { known, is_cut })
+    }
+
+    /// The entries, oldest first.
+    pub fn known(&self) -> &[Committed] {
+        &self.known
+    }
+
+    /// Older ones were forgotten.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
     /// The same, where `epoch`, which is the last one, has committed this many rows. `is_complete`: it writes no more.
+    #[must_use]
     pub fn with(&self, epoch: u32, rows: u64, is_complete: bool) -> Self {
         let mut epochs = self.clone();
         epochs.known.retain(|known| known.epoch != epoch);
@@ -99,9 +103,7 @@ impl Epochs {
 
     /// Whether a commit has this row.
     pub fn has(&self, epoch: u32, number: u64) -> bool {
-        let holds = |known: &&Committed| {
-            (known.complete_from.unwrap_or(known.epoch)..=known.epoch).contains(&epoch)
-        };
+        let holds = |known: &&Committed| (known.first()..=known.epoch).contains(&epoch);
         match self.known.iter().find(holds) {
             Some(known) => known.complete_from.is_some() || number < known.rows,
             // Of a forgotten epoch.
@@ -109,8 +111,9 @@ impl Epochs {
         }
     }
 
-    /// The same after the collection has been replaced: no row of an epoch before is there any more. Rows that an epoch may
-    /// still write are uncommitted.
+    /// The same after the rows of all epochs before were deleted, such as by a collection that replaced theirs. Rows that
+    /// an epoch may still write are uncommitted.
+    #[must_use]
     pub fn of_new_collection(&self) -> Self {
         let mut epochs = self.clone();
         epochs.known.retain(|known| known.complete_from.is_some());
@@ -118,43 +121,31 @@ impl Epochs {
         epochs
     }
 
-    /// The ranges of ids below `end` that no commit has, and where rows may be: from the first, up to the second, which is
-    /// outside. Empty if each run was complete.
-    pub fn uncommitted(&self, tag: Tag, end: u32) -> Result<Vec<([u8; ID_BYTES], [u8; ID_BYTES])>> {
+    /// The ranges of ids below the epoch `end` that no commit has, and where rows may be. Empty if each run was complete.
+    pub fn uncommitted(&self, tag: Tag, end: u32) -> Result<Vec<IdRange>> {
         let mut ranges = Vec::new();
         // Where the next range begins, and the first epoch in it that may have written. The first epoch is 1.
         let mut next = match self.is_cut {
-            false => Some((id(tag, 0, 0)?, 1)),
+            false => Some((RowId::first(tag, 0), 1)),
             true => None,
         };
         for known in &self.known {
-            let first = known.complete_from.unwrap_or(known.epoch);
-            if let Some((begin, _)) = next.filter(|(_, open)| *open < first) {
-                ranges.push((begin, id(tag, first, 0)?));
+            if let Some((begin, _)) = next.filter(|(_, open)| *open < known.first()) {
+                ranges.push((begin, RowId::first(tag, known.first())));
             }
             next = Some(match known.complete_from {
                 Some(_) => {
                     let behind = known.epoch.saturating_add(1);
-                    (id(tag, behind, 0)?, behind)
+                    (RowId::first(tag, behind), behind)
                 }
-                None => (id(tag, known.epoch, known.rows)?, known.epoch),
+                None => (RowId::new(tag, known.epoch, known.rows)?, known.epoch),
             });
         }
         if let Some((begin, _)) = next.filter(|(_, open)| *open < end) {
-            ranges.push((begin, id(tag, end, 0)?));
+            ranges.push((begin, RowId::first(tag, end)));
         }
         Ok(ranges)
     }
-}
-
-/// A condition for documents whose `_id` is in a range.
-pub(crate) fn within(builder: &mut Builder, begin: &[u8], end: &[u8]) {
-    let binary = |bytes| Value::Binary { subtype: 0, bytes };
-    builder
-        .open_document("_id")
-        .value("$gte", &binary(begin))
-        .value("$lt", &binary(end))
-        .close();
 }
 
 #[cfg(test)]
@@ -162,21 +153,20 @@ pub(crate) fn within(builder: &mut Builder, begin: &[u8], end: &[u8]) {
 mod tests {
     use super::*;
 
-    const TAG: Tag = *b"12345678";
+    fn tag() -> Tag {
+        Tag::from_bytes(b"12345678").unwrap()
+    }
 
-    #[test]
-    fn ids_are_in_the_order_of_epochs_and_rows() {
-        let ids = [(1, 0), (1, 1), (1, 256), (1, MAX_NUMBER), (2, 0), (256, 5)];
-        let ids = ids.map(|(epoch, number)| id(TAG, epoch, number).unwrap());
-        assert!(ids.is_sorted_by(|a, b| a < b));
-        assert!(id(TAG, 1, MAX_NUMBER + 1).is_err());
-        assert_eq!(parts(&ids[3]), (TAG, 1, MAX_NUMBER));
+    fn at(epoch: u32, number: u64) -> RowId {
+        RowId::new(tag(), epoch, number).unwrap()
+    }
+
+    fn ranges(epochs: &Epochs, end: u32) -> Vec<IdRange> {
+        epochs.uncommitted(tag(), end).unwrap()
     }
 
     #[test]
     fn what_no_commit_has_is_between_the_commits() {
-        let at = |epoch, number| id(TAG, epoch, number).unwrap();
-        let ranges = |epochs: &Epochs, end| epochs.uncommitted(TAG, end).unwrap();
         let none = Epochs::default();
         assert_eq!(ranges(&none, 3), [(at(0, 0), at(3, 0))]);
         let some = none.with(2, 10, false).with(4, 7, false);
@@ -194,8 +184,6 @@ mod tests {
 
     #[test]
     fn complete_epochs_have_no_uncommitted_rows() {
-        let at = |epoch, number| id(TAG, epoch, number).unwrap();
-        let ranges = |epochs: &Epochs, end| epochs.uncommitted(TAG, end).unwrap();
         let mut epochs = Epochs::default();
         for epoch in 1..=40 {
             epochs = epochs.with(epoch, u64::from(epoch % 3), true);
@@ -226,10 +214,36 @@ mod tests {
             epochs = epochs.with(epoch, 5, false);
         }
         assert_eq!(epochs.known.len(), MAX_EPOCHS);
-        let ranges = epochs.uncommitted(TAG, 41).unwrap();
-        assert_eq!(ranges[0].0, id(TAG, 9, 5).unwrap());
+        let ranges = ranges(&epochs, 41);
+        assert_eq!(ranges[0].0, at(9, 5));
         assert_eq!(ranges.len(), MAX_EPOCHS);
         assert!(epochs.has(3, 100) && epochs.has(40, 4) && !epochs.has(40, 5));
         assert!(!epochs.has(41, 0));
+    }
+
+    #[test]
+    fn epochs_without_complete_runs_are_read_and_go_on() {
+        // As dest-cosmos wrote them before it merged complete runs.
+        let old = r#"{"known":[{"epoch":1,"rows":4},{"epoch":3,"rows":2}],"is_cut":false}"#;
+        let epochs: Epochs = serde_json::from_str(old).unwrap();
+        assert_eq!(serde_json::to_string(&epochs).unwrap(), old);
+        assert_eq!(
+            ranges(&epochs, 4),
+            [(at(1, 4), at(3, 0)), (at(3, 2), at(4, 0))]
+        );
+        let next = epochs.with(4, 1, true).with(5, 1, true);
+        assert_eq!(next.known.len(), 3);
+        assert!(next.has(1, 3) && !next.has(1, 4) && !next.has(2, 0) && next.has(4, 0));
+        assert_eq!(
+            serde_json::to_string(&next.known[2]).unwrap(),
+            r#"{"epoch":5,"rows":1,"complete_from":4}"#
+        );
+        for mixed_up in [
+            r#"{"known":[{"epoch":3,"rows":4},{"epoch":1,"rows":2}],"is_cut":false}"#,
+            r#"{"known":[{"epoch":3,"rows":4,"complete_from":4}],"is_cut":false}"#,
+            r#"{"known":[{"epoch":3,"rows":4},{"epoch":5,"rows":4,"complete_from":2}],"is_cut":false}"#,
+        ] {
+            assert!(serde_json::from_str::<Epochs>(mixed_up).is_err());
+        }
     }
 }

@@ -1,0 +1,216 @@
+//! The database as a load uses it: one connection.
+
+use std::rc::Rc;
+
+use rapidbyte_bson::{Builder, Value};
+use rapidbyte_document_store::{
+    Checkpoint, IdRange, Key, Lease, Naming as _, Opening, Place, Record, Replay, ReplayChange,
+    ReplayKey, Right, Store,
+};
+use rapidbyte_mongo_client::Client;
+use rapidbyte_sdk::log;
+use rapidbyte_sdk::log::failpoint;
+use rapidbyte_sdk::phase::{self, Kind};
+use rapidbyte_sdk::prelude::*;
+
+use crate::catalog::{self, Collection};
+use crate::config::Settings;
+use crate::layout::Layout;
+use crate::writer::CollectionWriter;
+use crate::{checkpoint, ledger, rejects, replay};
+
+/// A connection, and what the load knows of the target.
+pub struct Server {
+    pub(crate) client: Client,
+    pub(crate) settings: Rc<Settings>,
+    /// The target when the load began, if the load has asked for it. Inside, `None`: it did not exist.
+    found: Option<Option<Collection>>,
+}
+
+impl Server {
+    pub(crate) fn new(client: Client, settings: &Rc<Settings>) -> Self {
+        Self {
+            client,
+            settings: settings.clone(),
+            found: None,
+        }
+    }
+}
+
+fn id(bytes: &[u8]) -> Value<'_> {
+    Value::Binary { subtype: 0, bytes }
+}
+
+impl Store for Server {
+    const NAME: &'static str = "dest-mongodb";
+    const REPLACES_COLLECTIONS: bool = true;
+    // The host's own limit is smaller.
+    const MAX_REPLAYED: usize = usize::MAX;
+    type Writer = CollectionWriter;
+
+    fn reconnect(&mut self) -> Result<()> {
+        self.client = self.settings.connect()?;
+        Ok(())
+    }
+
+    fn fence(&mut self, key: &Key, run: &Run) -> Result<Checkpoint> {
+        ledger::fence(&mut self.client, &self.settings, key, run)
+    }
+
+    fn checkpoint(&mut self, key: &Key) -> Result<Option<Checkpoint>> {
+        checkpoint::look(&mut self.client, &self.settings, key)
+    }
+
+    fn checkpoints(&mut self, pipeline: &str) -> Result<Vec<Checkpoint>> {
+        checkpoint::of_pipeline(&mut self.client, &self.settings, pipeline)
+    }
+
+    fn swap(
+        &mut self,
+        key: &Key,
+        from: &Checkpoint,
+        to: &Checkpoint,
+    ) -> Result<Option<Checkpoint>> {
+        ledger::swap(&mut self.client, &self.settings, key, (from, to))
+    }
+
+    fn delete_ranges(&mut self, collection: &str, ranges: &[IdRange]) -> Result<()> {
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        let _phase = phase::enter(Kind::Query);
+        let mut deletes = Vec::new();
+        for (begin, end) in ranges {
+            let (begin, end) = (begin.bytes(), end.bytes());
+            let mut entry = Builder::onto(deletes);
+            entry
+                .open_document("q")
+                .open_document("_id")
+                .value("$gte", &id(&begin))
+                .value("$lt", &id(&end))
+                .close()
+                .close()
+                .int32("limit", 0);
+            deletes = entry.finish().map_err(Error::internal)?;
+        }
+        let mut command = Builder::new();
+        command
+            .string("delete", collection)
+            .boolean("ordered", false);
+        self.settings.add_write_concern(&mut command);
+        let database = &self.settings.database;
+        let written = self.client.write(database, command, "deletes", &deletes)?;
+        let count = ledger::ensure_deleted(written)?;
+        if count > 0 {
+            log::info(format!(
+                "{count} rows of an attempt that was not committed were deleted"
+            ));
+        }
+        Ok(())
+    }
+
+    fn clean(&mut self, collection: &str, lease: &Lease) -> Result<()> {
+        let tag = lease.checkpoint.tag;
+        let (client, settings) = (&mut self.client, &self.settings);
+        self.found = Some(catalog::drop_staging(client, settings, tag, collection)?);
+        Ok(())
+    }
+
+    fn open(&mut self, opening: &Opening<'_>) -> Result<CollectionWriter> {
+        let Opening {
+            target,
+            collection,
+            cursor,
+            right,
+            rejects,
+        } = *opening;
+        let schema = target.arrow_schema()?;
+        let layout = Layout::new(target, &schema, self.settings.encode)?;
+        let (client, settings) = (&mut self.client, &self.settings);
+        let found = match self.found.take() {
+            Some(found) => found,
+            None => catalog::look(client, settings, collection)?,
+        };
+        let namespace = settings.namespace(collection);
+        match &found {
+            Some(found) => found.ensure_writable(&namespace, target.write_mode)?,
+            None if cursor.is_some() => {
+                let text = format!("{namespace} does not exist, and the stream has a cursor");
+                return Err(Error::schema("target_missing", text)
+                    .hint("reset the stream's cursor to read all rows again"));
+            }
+            None => {}
+        }
+        if let Some(to) = rejects {
+            rejects::make(client, settings, to)?;
+        }
+        // A replay adds to the rows that are there.
+        let lease = match right {
+            Right::Lease(lease) => Some(&lease.checkpoint),
+            Right::Replay(_) => None,
+        };
+        let replaces = target.write_mode == WriteMode::Replace && cursor.is_none();
+        // Nothing is visible before the commit where no other document can be in the way.
+        let stages = replaces || found.is_none();
+        let staging = match lease.filter(|_| stages) {
+            None => None,
+            Some(lease) => {
+                let name = catalog::staging_name(lease.tag, lease.epoch);
+                catalog::make_staging(client, settings, &name, (collection, found.as_ref()))?;
+                failpoint("dest-mongodb.staging_made")?;
+                Some((name, replaces))
+            }
+        };
+        // A replay writes to the collection itself.
+        if found.is_none() && staging.is_none() {
+            let mut command = Builder::new();
+            command.string("create", collection);
+            settings.add_write_concern(&mut command);
+            if let Err(error) = client.command(&settings.database, command)
+                && catalog::look(client, settings, collection)?.is_none()
+            {
+                return Err(error);
+            }
+        }
+        Ok(CollectionWriter::new(
+            self,
+            (collection, target.write_mode),
+            layout,
+            staging,
+        ))
+    }
+
+    fn encode_reject(record: &Record<'_>) -> Result<Vec<u8>> {
+        rejects::encode(record)
+    }
+
+    fn add_rejects(&mut self, to: &ReplayKey, documents: Vec<Vec<u8>>) -> Result<()> {
+        rejects::add(&mut self.client, &self.settings, &to.to, &documents)
+    }
+
+    fn delete_rejects(&mut self, from: &ReplayKey, ids: &[Vec<u8>]) -> Result<()> {
+        replay::remove(&mut self.client, &self.settings, from, ids)
+    }
+
+    fn count_unchanged(
+        &mut self,
+        of: &ReplayKey,
+        stream: &str,
+        rejects: &[(&Place, &str)],
+    ) -> Result<usize> {
+        replay::count_unchanged(&mut self.client, &self.settings, (&of.to, stream), rejects)
+    }
+
+    fn replay(&mut self, key: &ReplayKey) -> Result<Option<Replay>> {
+        replay::look(&mut self.client, &self.settings, key)
+    }
+
+    fn change_replay(
+        &mut self,
+        key: &ReplayKey,
+        from: &Replay,
+        change: &ReplayChange<'_>,
+    ) -> Result<Option<Replay>> {
+        replay::change(&mut self.client, &self.settings, key, (from, change))
+    }
+}
