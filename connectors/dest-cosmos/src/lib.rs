@@ -40,6 +40,8 @@ pub struct Cosmos {
     owners: Owners,
     /// Writes go to one region, so that their conditions hold.
     is_one_region: bool,
+    /// The account, while no load asks it: containers that were found are not looked for again.
+    idle: Option<Server>,
 }
 
 impl Destination for Cosmos {
@@ -58,6 +60,7 @@ impl Destination for Cosmos {
             settings: Rc::new(config.settle()?),
             owners: Owners::default(),
             is_one_region: false,
+            idle: None,
         })
     }
 
@@ -91,7 +94,7 @@ impl Destination for Cosmos {
         let rejects = rejects::container(&settings, target, &container)?;
         let id_of = IdOf::of(target, &schema)?;
         let columns = plan::columns(&schema, &settings, &id_of);
-        let mut server = Server::new(&settings);
+        let mut server = self.server();
         self.ensure_one_region(&mut server)?;
         let found = server.container(&container)?;
         match &found {
@@ -117,12 +120,14 @@ impl Destination for Cosmos {
         if server.container(checkpoints)?.is_none() {
             statements.push(format!("create {}", settings.namespace(checkpoints)));
         }
+        let is_new = found.is_none() || server.is_empty(&container)?;
+        self.idle = Some(server);
         Ok(Plan {
             location: namespace,
             columns,
             statements,
             notes,
-            is_new: found.is_none() || server.is_empty(&container)?,
+            is_new,
             new_columns: Vec::new(),
         })
     }
@@ -130,14 +135,13 @@ impl Destination for Cosmos {
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
         failpoint("dest-cosmos.asked")?;
         let key = self.key(target, pipeline)?;
-        let mut server = Server::new(&self.settings);
-        if server
-            .container(&self.settings.checkpoint_container)?
-            .is_none()
-        {
-            return Ok(None);
-        }
-        let found = key.look(&mut server.client, &self.settings)?;
+        let mut server = self.server();
+        let checkpoints = server.container(&self.settings.checkpoint_container)?;
+        let found = match checkpoints {
+            Some(_) => key.look(&mut server.client, &self.settings)?,
+            None => None,
+        };
+        self.idle = Some(server);
         Ok(found.map(|found| found.progress(None)))
     }
 
@@ -163,7 +167,7 @@ impl Destination for Cosmos {
         let container = self.own(target)?;
         let key = self.key(target, &run.pipeline)?;
         let to = rejects::container(&settings, target, &container)?;
-        let mut server = Server::new(&settings);
+        let mut server = self.server();
         self.ensure_one_region(&mut server)?;
         let claim = Claim::take(&mut server, &settings, target, &run.pipeline, &container)?;
         let (right, progress, first) = match claim {
@@ -187,6 +191,11 @@ impl Destination for Cosmos {
 }
 
 impl Cosmos {
+    fn server(&mut self) -> Server {
+        let settings = &self.settings;
+        self.idle.take().unwrap_or_else(|| Server::new(settings))
+    }
+
     /// Errors: `cosmos_multi_write`.
     fn ensure_one_region(&mut self, server: &mut Server) -> Result<()> {
         if self.is_one_region {
