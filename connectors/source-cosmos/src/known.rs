@@ -20,14 +20,14 @@ pub(crate) struct Known {
 }
 
 /// The declared columns; without a declaration the inferred ones.
-pub(crate) fn know(mut pages: Pages, stream: &Settled, documents: u32) -> Result<Known> {
+pub(crate) fn know(pages: &mut Pages, stream: &Settled, documents: u32) -> Result<Known> {
     let mut known = match &stream.schema {
         Some(schema) => Known {
             schema: schema.clone(),
             notes: Vec::new(),
             inferred: false,
         },
-        None => infer(&mut pages, stream, documents)?,
+        None => infer(pages, stream, documents)?,
     };
     if stream.unknown_keys == UnknownKeys::Collect {
         let rest = parse_field(REST, "json", true).map_err(Error::internal)?;
@@ -54,6 +54,7 @@ fn infer(pages: &mut Pages, stream: &Settled, documents: u32) -> Result<Known> {
             false => sampler.end_of_file(),
         });
         pushed.map_err(|error| refuse(error, pages, stream))?;
+        pages.keep(lines);
         if sampler.is_done() {
             break;
         }
