@@ -54,7 +54,6 @@ fn infer(pages: &mut Pages, stream: &Settled, documents: u32) -> Result<Known> {
             false => sampler.end_of_file(),
         });
         pushed.map_err(|error| refuse(error, pages, stream))?;
-        pages.keep(lines);
         if sampler.is_done() {
             break;
         }

@@ -171,7 +171,7 @@ impl Cosmos {
         if let Some(known) = self.known.get(&stream.name) {
             return known.clone();
         }
-        let mut pages = self.pages(stream, None);
+        let mut pages = self.pages(stream, None).keeping();
         let known = known::know(&mut pages, stream, self.settings.sample_documents);
         let known = known.map_err(|error| error.in_stream(&stream.name));
         let held: usize = self.sampled.values().map(Pages::kept_bytes).sum();

@@ -31,7 +31,8 @@ pub(crate) struct Pages {
     has_ended: bool,
     /// Of the page that was read last, from 1.
     number: u64,
-    /// The pages so far, where somebody keeps them.
+    /// Whether it keeps the pages that it reads.
+    keeps: bool,
     kept: VecDeque<Vec<u8>>,
     kept_bytes: usize,
     begun: Instant,
@@ -59,6 +60,7 @@ impl Pages {
             continuation: None,
             has_ended: false,
             number: 0,
+            keeps: false,
             kept: VecDeque::new(),
             kept_bytes: 0,
             begun: Instant::now(),
@@ -66,16 +68,23 @@ impl Pages {
         }
     }
 
-    /// Keeps the page that was read last. If the pages become too large, none is kept.
-    pub fn keep(&mut self, lines: Vec<u8>) {
-        self.kept_bytes += lines.len();
-        match self.kept_bytes > MAX_KEPT_BYTES {
-            true => self.kept.clear(),
-            false => self.kept.push_back(lines),
+    /// The same, which keep what they read, for [`Pages::again`]. If it becomes too large, nothing is kept.
+    pub fn keeping(self) -> Self {
+        Self {
+            keeps: true,
+            ..self
         }
     }
 
-    /// The bytes of the pages that were given to keep.
+    fn keep(&mut self, lines: &[u8]) {
+        self.kept_bytes += lines.len();
+        match self.kept_bytes > MAX_KEPT_BYTES {
+            true => self.kept.clear(),
+            false => self.kept.push_back(lines.to_vec()),
+        }
+    }
+
+    /// The bytes of the pages that were read to be kept.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }
@@ -89,6 +98,7 @@ impl Pages {
     pub fn again(self) -> Option<Self> {
         (self.number > 0 && self.kept.len() as u64 == self.number).then(|| Self {
             number: 0,
+            keeps: false,
             kept: VecDeque::new(),
             again: self.kept,
             ..self
@@ -125,6 +135,9 @@ impl Pages {
                 false => push_own(document, &mut lines)
                     .map_err(|error| Error::data("jsonl_broken_line", error))?,
             }
+        }
+        if self.keeps {
+            self.keep(&lines);
         }
         Ok(Some(lines))
     }
