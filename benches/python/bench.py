@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "python" / "tests"))
 
+import cosmos  # noqa: E402
 import documents  # noqa: E402
 import mongodb  # noqa: E402
 import small  # noqa: E402
@@ -29,6 +30,7 @@ GROUPS: dict[str, Callable[[Bench], None]] = {
     "threads": documents.threads,
     "small": small.small,
     "mongodb": mongodb.mongodb,
+    "cosmos": cosmos.cosmos,
 }
 
 

@@ -236,18 +236,19 @@ def write(
     ``rows`` is a list or an iterator of dicts, dataclasses, Pydantic models or mappings; JSON text or a file of it; Arrow
     data (of pyarrow, polars, pandas, DuckDB); or a function that returns one of these, so that a transient error can be
     retried. ``to`` is a URL of PostgreSQL or MongoDB, with ``table``, or the path of a file (``.parquet``, ``.csv``,
-    ``.jsonl``, ``.arrow``). ``mode`` is ``append``, ``replace`` or ``upsert``, which needs ``key``. ``config`` has further
-    keys of the connector, such as ``{"bulk_rows": 5000}``, and ``settings`` are further keys of the pipeline, such as
+    ``.jsonl``, ``.arrow``). ``mode`` is ``append``, ``replace`` or ``upsert``, which needs ``key``; for documents of MongoDB
+    and Azure Cosmos DB also ``delete``, whose rows need the columns of ``key`` alone. ``config`` has further keys of the
+    connector, such as ``{"bulk_rows": 5000}``, and ``settings`` are further keys of the pipeline, such as
     ``resources={"memory": "256mb"}``.
 
-    Without rows and without ``schema`` nothing is known about the columns: then ``append`` and ``upsert`` do nothing, and
-    ``replace`` is refused.
+    Without rows and without ``schema`` nothing is known about the columns: then ``replace`` is refused, and the other modes
+    do nothing.
     """
     document, params, name = _load(to, table, mode, key, config, settings)
     if not callable(rows):
         document.setdefault("retry", {"max_attempts": 1})
     given = _made(document, params)
-    parts = _parts({name: Input(rows, schema=schema, key=key)}, None, None, _places.is_mongodb(to))
+    parts = _parts({name: Input(rows, schema=schema, key=key)}, None, None, _places.is_mongodb(to), _mark(mode))
     try:
         with _turn(to, table):
             done = _engine.run(given, parts, _choice((), (), None, False), False, _watch(on_progress, cancel))
@@ -323,7 +324,7 @@ def sink(
     document, params, name = _load(to, table, mode, key, config, settings)
     document.setdefault("retry", {"max_attempts": 1})
     given = _made(document, params)
-    inner = _engine.Sink(given, name, _names(key), _columns(schema), _places.is_mongodb(to))
+    inner = _engine.Sink(given, name, _names(key), _columns(schema), _places.is_mongodb(to), _mark(mode))
     return Sink(inner, document["pipeline"], mode)
 
 
@@ -378,12 +379,15 @@ def _without_retries(document: dict[str, Any], inputs: Any, output: Any) -> dict
     return document
 
 
-def _parts(inputs: Any, output: Any, transforms: Any, extended: bool = False) -> dict[str, Any]:
+def _parts(
+    inputs: Any, output: Any, transforms: Any, extended: bool = False, mark: str | None = None
+) -> dict[str, Any]:
     streams = []
     for name, rows in (inputs or {}).items():
         one = rows if isinstance(rows, Input) else Input(rows)
         schema = _columns(one.schema)
-        streams.append({"name": name, "rows": one.rows, "schema": schema, "key": one.key, "extended": extended})
+        stream = {"name": name, "rows": one.rows, "schema": schema, "key": one.key, "extended": extended, "mark": mark}
+        streams.append(stream)
     return {"inputs": streams, "output": output, "transforms": list((transforms or {}).items())}
 
 
@@ -405,14 +409,27 @@ def _watch(on_progress: Any, cancel: Cancel | None) -> dict[str, Any]:
     return {"on_progress": on_progress, "cancel": cancel}
 
 
-_MODES = ("append", "replace", "upsert")
+_MODES = ("append", "replace", "upsert", "delete")
+#: The column that says that a row is deleted, with `mode="delete"`.
+_MARK = "_rapidbyte_deleted"
 
 
-def _checked_mode(mode: str, key: str | Sequence[str]) -> str:
+def _mark(mode: str) -> str | None:
+    return _MARK if mode == "delete" else None
+
+
+def _checked_mode(mode: str, key: str | Sequence[str], use: str) -> str:
+    if mode == "create" and use == "dest-cosmos":
+        # An id that is taken is refused by an append, too.
+        return "append"
     if mode not in _MODES:
         raise ConfigError(f"mode={mode!r}", code="invalid_argument", hint=f"give one of {', '.join(_MODES)}")
-    if mode == "upsert" and not _names(key):
-        raise ConfigError("mode='upsert' needs key=", code="invalid_argument", hint="name the columns of the key")
+    if mode in ("upsert", "delete") and not _names(key):
+        raise ConfigError(f"mode={mode!r} needs key=", code="invalid_argument", hint="name the columns of the key")
+    if mode == "delete" and use not in ("dest-cosmos", "dest-mongodb"):
+        text = "mode='delete' is for documents of MongoDB and Azure Cosmos DB"
+        hint = "run a pipeline with deleted_field, whose rows have all columns, or delete with the database's own client"
+        raise ConfigError(text, code="invalid_argument", hint=hint)
     return mode
 
 
@@ -437,8 +454,11 @@ def _load(
     """The pipeline that writes, its variables, and the name of its stream."""
     place = _places.target(to, table, config)
     stream: dict[str, Any] = {"name": _places.literal(place.stream)}
-    if _checked_mode(mode, key) == "upsert":
+    mode = _checked_mode(mode, key, place.use)
+    if mode in ("upsert", "delete"):
         stream["primary_key"] = [_places.literal(column) for column in _names(key)]
+    if mode == "delete":
+        mode, stream["deleted_field"] = "upsert", _MARK
     document = {
         "version": 1,
         "pipeline": _pipeline_name("write", place.stream),

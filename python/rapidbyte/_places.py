@@ -111,6 +111,8 @@ def origin(
             raise ConfigError("a database needs table=", code="no_table", hint='name it, such as table="users"')
         _refuse_pattern(table, "rename the container, or read all of them with rapidbyte.run")
         made, key = _account(text, config)
+        # Other containers are not sampled then.
+        made["containers"] = [literal(table)] if query is None else []
         if query is None:
             return _place("source-cosmos", made, config, literal(table), key)
         made["streams"] = {"query": {"container": literal(table), "query": literal(query)}}

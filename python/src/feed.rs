@@ -5,12 +5,12 @@ use arrow_schema::{Field, Schema, SchemaRef};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyString, PyTuple};
+use pyo3::types::{PyDict, PyIterator, PyList, PyString, PyTuple};
 use rapidbyte::Cancel;
 use rapidbyte_wire::types::parse_field;
 
 use crate::arrow::{self, Stream};
-use crate::json::{Json, Text, bytes_of, is_text};
+use crate::json::{Json, Text, is_text, unchanging};
 use crate::refusal::{Refusal, Result};
 use crate::rows::Rows;
 use crate::value::{Documents, Known, fields};
@@ -94,12 +94,7 @@ impl Form {
     ) -> Result<Self> {
         let py = value.py();
         if is_text(value) {
-            let whole = match bytes_of(value)? {
-                Some(_) => value.clone(),
-                // The caller may change it while it is read.
-                None => py.get_type::<PyBytes>().call1((value,))?,
-            };
-            let text = Text::Whole(whole.unbind(), 0);
+            let text = Text::Whole(unchanging(value)?.unbind(), 0);
             return Ok(Self::Json(Box::new(Json::new(text, schema)?)));
         }
         if let Some(stream) = Stream::of(value, schema.as_ref(), known.documents)? {

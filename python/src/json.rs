@@ -63,6 +63,14 @@ pub fn is_text(value: &Bound<'_, PyAny>) -> bool {
         || value.is_instance_of::<PyMemoryView>()
 }
 
+/// The text as a string or as bytes: the caller may change a buffer while it is read.
+pub fn unchanging<'py>(value: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    match value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>() {
+        true => Ok(value.clone()),
+        false => Ok(value.py().get_type::<PyBytes>().call1((value,))?),
+    }
+}
+
 impl Json {
     /// Rows of a text, in columns that are inferred or in these.
     pub fn new(text: Text, schema: Option<SchemaRef>) -> Result<Self> {
@@ -170,11 +178,15 @@ impl Json {
                     self.is_at_end = true;
                     return Ok(());
                 };
-                let bytes = bytes_of(&item)?.ok_or_else(|| {
-                    let text = "an iterator of JSON text gave a value that is not text";
-                    Refusal::data("mixed_rows", text).hint("give rows of one form")
-                })?;
-                split(bytes)?;
+                if !is_text(&item) {
+                    let name = item.get_type().name()?;
+                    let text = format!("an iterator of JSON text gave a {name}, which is not text");
+                    return Err(Refusal::data("mixed_rows", text)
+                        .at_row(self.splitter.row())
+                        .hint("give rows of one form: texts of JSON, or dicts"));
+                }
+                let item = unchanging(&item)?;
+                split(bytes_of(&item)?.unwrap_or_default())?;
                 self.splitter.end()?;
             }
         }
@@ -191,11 +203,13 @@ fn begun(mut decoder: Decoder) -> Decoder {
 }
 
 fn with_hint(error: rapidbyte_formats::FormatError) -> Refusal {
+    // Its own hint names keys of a pipeline.
+    let is_of_columns = matches!(error.code, "value_does_not_fit" | "jsonl_unknown_field");
     let has_hint = error.hint.is_some();
     let refusal = Refusal::from(error);
-    match has_hint {
-        true => refusal,
-        false => refusal.hint("declare the columns with schema="),
+    match is_of_columns || !has_hint {
+        true => refusal.hint("declare the columns with schema="),
+        false => refusal,
     }
 }
 

@@ -7,6 +7,7 @@
 //!   json     JSON text to columns (split: text to records)
 //!   arrow    Arrow data of other libraries, in and out: the only unsafe code (documents: its structs as JSON)
 //!   stored   the types of the table that rows go to
+//!   marked   rows that are deleted
 //! run      run, plan, check, discover, verify
 //!   desk     serves a run on the caller's thread
 //! sink     a run that takes rows as they come
@@ -31,6 +32,7 @@ mod engine;
 mod extended;
 mod feed;
 mod json;
+mod marked;
 mod objects;
 mod reader;
 mod refusal;

@@ -17,6 +17,7 @@ use crate::batch::Batch;
 use crate::desk::{Answer, Calls, Desk, State};
 use crate::engine::{Choice, Given, engine};
 use crate::feed::{Feed, declared, is_function};
+use crate::marked;
 use crate::refusal::{Refusal, of_failure};
 use crate::stored::converter;
 use crate::value::Documents;
@@ -62,6 +63,9 @@ pub struct Source {
     /// Whether nested values are Extended JSON, for MongoDB.
     #[pyo3(item)]
     extended: bool,
+    /// A column that is added, and says that all rows are deleted.
+    #[pyo3(item)]
+    mark: Option<String>,
 }
 
 /// The parts of a pipeline that the caller runs.
@@ -160,23 +164,33 @@ impl Source {
                 .hint("name columns that the rows have")
                 .into());
         }
+        let columns = Arc::clone(&schema);
+        let schema = match &self.mark {
+            Some(mark) => marked::columns(&schema, mark)?,
+            None => schema,
+        };
+        let (is_marked, with_mark) = (self.mark.is_some(), Arc::clone(&schema));
+        let marked = move |batches: Batches| match is_marked {
+            true => marked::batches(batches, &with_mark),
+            false => batches,
+        };
         let number = state.feeds.len();
         if !can_repeat && let Some(stream) = feed.take_stream() {
             state.feeds.push(None);
-            let input = input.once(&self.name, schema, &key, arrow_batches(stream));
+            let batches = marked(arrow_batches(stream));
+            let input = input.once(&self.name, schema, &key, batches);
             return Ok(inferred(input, declared.as_ref()));
         }
         state.feeds.push(Some(feed));
         let calls = calls.clone();
         if !can_repeat {
-            let batches = Pulled::new(calls, number);
-            let input = input.once(&self.name, schema, &key, Box::new(batches));
+            let batches = marked(Box::new(Pulled::new(calls, number)));
+            let input = input.once(&self.name, schema, &key, batches);
             return Ok(inferred(input, declared.as_ref()));
         }
         let function = Arc::new(self.rows);
         // The first read takes the rows whose columns were looked at.
         let is_open = std::sync::atomic::AtomicBool::new(true);
-        let columns = Arc::clone(&schema);
         let input = input.again(&self.name, schema, &key, move || {
             if !is_open.swap(false, std::sync::atomic::Ordering::SeqCst) {
                 let (function, columns) = (Arc::clone(&function), Arc::clone(&columns));
@@ -188,7 +202,7 @@ impl Source {
                     Ok(())
                 })?;
             }
-            Ok(Box::new(Pulled::new(calls.clone(), number)) as Batches)
+            Ok(marked(Box::new(Pulled::new(calls.clone(), number))))
         });
         Ok(inferred(input, declared.as_ref()))
     }

@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::desk::{Running, SIGNAL_PAUSE, TAKEN_BACK_WITHIN, is_main_thread};
 use crate::engine::{Given, engine};
 use crate::feed::{Feed, declared};
+use crate::marked;
 use crate::refusal::{Refusal, of_failure};
 use crate::run::{NAME, inferred};
 use crate::value::Documents;
@@ -49,6 +50,8 @@ struct Plan {
     table: String,
     key: Vec<String>,
     schema: Option<SchemaRef>,
+    /// A column that is added, and says that all rows are deleted.
+    mark: Option<String>,
 }
 
 struct Open {
@@ -78,6 +81,7 @@ impl Plan {
             table,
             key,
             schema: declared,
+            mark,
         } = self;
         // One batch waits while the engine works on the one before it.
         let (rows, taken) = bounded(1);
@@ -89,11 +93,18 @@ impl Plan {
             // One message is enough.
             let _ = of_cancel.try_send(());
         });
-        let columns = schema.clone();
+        let columns = match &mark {
+            Some(mark) => marked::columns(&schema, mark)?,
+            None => schema.clone(),
+        };
         let running = Running::start(move || {
             let key: Vec<&str> = key.iter().map(String::as_str).collect();
             let _woken = woken;
-            let input = Input::new().once(&table, columns, &key, given(taken, told));
+            let batches = match mark {
+                Some(_) => marked::batches(given(taken, told), &columns),
+                None => given(taken, told),
+            };
+            let input = Input::new().once(&table, columns, &key, batches);
             let input = inferred(input, declared.as_ref());
             let engine = engine()?.with_connectors([input.source(NAME)]);
             let options = RunOptions {
@@ -295,12 +306,14 @@ impl Sink {
         key: Vec<String>,
         schema: Option<&Bound<'_, PyAny>>,
         extended: bool,
+        mark: Option<String>,
     ) -> PyResult<Self> {
         let plan = Plan {
             pipeline,
             table,
             key,
             schema: schema.map(declared).transpose()?,
+            mark,
         };
         Ok(Self {
             documents: Documents::of(extended),

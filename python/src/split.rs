@@ -16,6 +16,7 @@ pub struct Splitter {
     depth: usize,
     in_string: bool,
     is_escaped: bool,
+    /// Those of earlier texts, too: the number of the next one is its row.
     records: u64,
 }
 
@@ -102,7 +103,7 @@ impl Splitter {
         true
     }
 
-    /// The end of the text.
+    /// The end of a text. Another one may follow.
     pub fn end(&mut self) -> Result<()> {
         let is_complete = match self.place {
             Place::Start | Place::End => true,
@@ -111,7 +112,10 @@ impl Splitter {
         };
         match is_complete {
             true => {
-                *self = Self::default();
+                *self = Self {
+                    records: self.records,
+                    ..Self::default()
+                };
                 Ok(())
             }
             false => Err(
@@ -120,6 +124,11 @@ impl Splitter {
                     .hint("send whole documents"),
             ),
         }
+    }
+
+    /// The row that begins where the text has got to.
+    pub fn row(&self) -> u64 {
+        self.records
     }
 
     /// Whether a record is longer than any may be.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import json
 from decimal import Decimal
 from typing import Any
 
@@ -49,6 +50,43 @@ class Cosmos(Folder):
                 sink.write([{"n": n}])
         numbers = sorted(row["n"] for row in self.rows("events"))
         self.assertEqual(numbers, list(range(300)))
+
+    def test_create_takes_new_documents_and_delete_removes_them(self) -> None:
+        config = {**self.config, "partition_key": "/tenant"}
+        rows = [{"id": str(n), "tenant": f"t{n % 2}", "n": n} for n in range(6)]
+        texts = [json.dumps(row) for row in rows]
+        with rb.sink(self.account, table="orders", mode="create", config=config) as sink:
+            sink.write(texts[:3])
+            sink.write(rows[3:])
+        self.assertEqual([row["n"] for row in self.rows("orders")], list(range(6)))
+        with self.assertRaises(rb.DataError) as raised:
+            rb.write([{"id": "1", "tenant": "t1", "n": 7}], self.account, table="orders", mode="create", config=config)
+        self.assertEqual(raised.exception.code, "cosmos_conflict")
+        gone = [{"id": "1", "tenant": "t1"}, {"id": "2", "tenant": "t0"}, {"id": "9", "tenant": "t1"}]
+        with rb.sink(self.account, table="orders", mode="delete", key="id", config=config) as sink:
+            sink.write(gone)
+        self.assertEqual([row["id"] for row in self.rows("orders")], ["0", "3", "4", "5"])
+        # In another partition there is no such document.
+        elsewhere = lambda: iter([{"id": "3", "tenant": "t0"}])  # noqa: E731
+        rb.write(elsewhere, self.account, table="orders", mode="delete", key="id", config=config)
+        rb.write('{"id": "4", "tenant": "t0"}', self.account, table="orders", mode="delete", key="id", config=config)
+        self.assertEqual([row["id"] for row in self.rows("orders")], ["0", "3", "5"])
+
+    def test_a_text_that_is_not_json_is_named_by_its_row(self) -> None:
+        with self.assertRaises(rb.DataError) as raised:
+            rb.write(['{"id": "1"}', '{"id": "2"'], self.account, table="texts", config=self.config)
+        self.assertEqual((raised.exception.row, raised.exception.code), (1, "jsonl_broken_line"))
+
+    def test_a_read_looks_at_its_container_alone(self) -> None:
+        rb.write([{"id": str(n), "v": n} for n in range(7)], self.account, table="many", config=self.config)
+        # Pages of the sample are not read twice, and none is left out.
+        config = {**self.config, "page_items": 2, "sample_documents": 3}
+        with rb.read(self.account, table="many", config=config) as reader:
+            found = [row["v"] for batch in reader for row in batch.to_pylist()]
+        self.assertEqual(sorted(found), list(range(7)))
+        with self.assertRaises(rb.Error) as raised:
+            self.rows("nowhere")
+        self.assertEqual(raised.exception.code, "cosmos_not_found")
 
     def test_what_json_does_not_hold_is_refused_by_name(self) -> None:
         for value, code in [(2**53 + 1, "value_not_exact"), (Decimal("1.10"), "column_refused")]:

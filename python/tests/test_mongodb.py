@@ -30,6 +30,23 @@ class MongoDb(Folder):
             found = [row["document"] for batch in reader for row in batch.to_pylist()]
         return sorted(found, key=lambda document: int(next(iter(document.get("n", {"": 0}).values()))))
 
+    def test_documents_are_deleted_by_their_key(self) -> None:
+        rb.write([{"n": n, "v": str(n)} for n in range(5)], self.url, table="keyed", mode="upsert", key="n")
+        with rb.sink(self.url, table="keyed", mode="delete", key="n") as sink:
+            sink.write([{"n": 1}, {"n": 9}])
+            sink.write('{"n": 3}')
+        self.assertEqual([document["v"] for document in self.documents("keyed")], ["0", "2", "4"])
+        for rows, key, code in [([{"n": 0}], (), "invalid_argument"), ([{"_rapidbyte_deleted": 1}], "n", "invalid_name")]:
+            with self.assertRaises(rb.ConfigError) as raised:
+                rb.write([{"n": 0, **rows[0]}], self.url, table="keyed", mode="delete", key=key)
+            self.assertEqual(raised.exception.code, code)
+        for place in ["out/t.parquet", "postgres://h/d"]:
+            table = None if place.endswith("parquet") else "t"
+            for mode in ["delete", "create"]:
+                with self.assertRaises(rb.ConfigError) as raised:
+                    rb.write([{"n": 0}], place, table=table, mode=mode, key="n")
+                self.assertEqual(raised.exception.code, "invalid_argument")
+
     def test_values_have_their_types_in_columns_and_in_documents(self) -> None:
         moment = dt.datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
         one = uuid.UUID("12345678-1234-5678-1234-567812345678")

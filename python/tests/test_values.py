@@ -135,6 +135,12 @@ class Values(Folder):
             sink.write([{"a": "x"}])
             sink.write(pd.DataFrame({"a": ["y"]}))
         self.assertEqual(back("out/sink.jsonl"), [{"a": "x"}, {"a": "y"}])
+        texts = ['{"a": 1}', b'{"a": 2}', bytearray(b'{"a": 3}'), memoryview(b'{"a": 4}')]
+        rb.write(iter(texts), "out/texts.parquet")
+        self.assertEqual(back("out/texts.parquet"), [{"a": n} for n in range(1, 5)])
+        with rb.sink("out/texts.jsonl") as sink:
+            self.assertEqual(sum(sink.write([text]) for text in texts), 4)
+        self.assertEqual(back("out/texts.jsonl"), [{"a": n} for n in range(1, 5)])
         rb.write('{"a": {"n": 12345678901234567890.123, "m": 0.1}}', "out/numbers.parquet")
         [row] = back("out/numbers.parquet")
         self.assertEqual(row["a"], {"n": Decimal("12345678901234567890.123"), "m": 0.1})
@@ -458,7 +464,10 @@ class Values(Folder):
             ([{"a": {"b": float("nan")}}], 0, "a", "value_does_not_fit"),
             ([{"a": Decimal("NaN")}], 0, "a", "value_does_not_fit"),
             ([{"a": 10**80}], None, "a", "value_does_not_fit"),
-            (['{"a": 1}', '{"a": '], 0, None, "jsonl_broken_line"),
+            (['{"a": 1}', '{"a": '], 1, None, "jsonl_broken_line"),
+            (['{"a": 1}', b'{"a": 2}', "x"], 2, None, "jsonl_broken_line"),
+            (['[{"a": 1}, {"a": 2}]', '{"a": 3}', '{"a": 4]'], 3, None, "jsonl_broken_line"),
+            (['{"a": 1}', {"a": 2}], 1, None, "mixed_rows"),
             ('[{"a": 1} {"a": 2}]', 1, None, "jsonl_broken_line"),
         ]
         for number, (rows, row, column, code) in enumerate(cases):

@@ -103,6 +103,36 @@ fn conditions_and_queries_are_left_to_the_server() {
 }
 
 #[test]
+fn only_the_containers_that_are_named_are_streams() {
+    let Some(target) = filled() else { return };
+    let folder = Folder::new();
+    target.make("other", "/p", None);
+    target.add("other", r#"{"id":"1"}"#);
+    let names = |config: &str| -> Vec<String> {
+        let report = folder.report(&of(&target, config, "\"*\""));
+        let streams = report["streams"].as_array().expect("streams").iter();
+        streams
+            .filter_map(|stream| stream["name"].as_str().map(str::to_owned))
+            .collect()
+    };
+    assert_eq!(names(""), ["c", "other"]);
+    assert_eq!(names("    containers: [other]\n"), ["other"]);
+    let query = "    containers: []\n    streams: { all: { container: c } }\n";
+    assert_eq!(names(query), ["all"]);
+}
+
+#[test]
+fn a_sample_of_several_pages_is_read_once() {
+    let Some(target) = filled() else { return };
+    let folder = Folder::new();
+    let config = "    page_items: 1\n    sample_documents: 2\n";
+    folder.report(&of(&target, config, "c"));
+    let found = rows(&folder, "out/c.jsonl");
+    let ids: Vec<&Value> = found.iter().map(|row| &row["id"]).collect();
+    assert_eq!(ids, ["1", "2", "3"]);
+}
+
+#[test]
 fn documents_that_the_columns_do_not_hold_are_kept() {
     let Some(target) = filled() else { return };
     let folder = Folder::new();

@@ -90,8 +90,8 @@ Commands:
                            options: --rows <n>, --iters <n>, --no-build
   bench-python [options] [group…]
                            build the wheel, then measure it beside ADBC, DuckDB, polars and connectorx;
-                           groups: write, read, documents, threads, small, and mongodb, which goes alone
-                           and measures it beside pymongo, MongoEngine and pymongoarrow;
+                           groups: write, read, documents, threads, small. Two groups go alone: mongodb, beside
+                           pymongo, MongoEngine and pymongoarrow, and cosmos, beside azure-cosmos;
                            options: --rows <n>, --rounds <n>, --no-build, --mongodb <url>
   components <folder>      put the bundled connectors into a folder
   lint                     formatting, clippy for the host and for the connectors, documentation,

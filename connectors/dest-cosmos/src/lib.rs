@@ -36,6 +36,8 @@ pub struct Cosmos {
     owners: Owners,
     /// Writes go to one region, so that their conditions hold.
     is_one_region: bool,
+    /// The account, while no load asks it: containers that were found are not looked for again.
+    idle: Option<Server>,
 }
 
 impl Destination for Cosmos {
@@ -54,6 +56,7 @@ impl Destination for Cosmos {
             settings: Rc::new(config.settle()?),
             owners: Owners::default(),
             is_one_region: false,
+            idle: None,
         })
     }
 
@@ -87,7 +90,7 @@ impl Destination for Cosmos {
         let rejects = settings.rejects_of(target, &container)?;
         let id_of = id_of(target, &schema)?;
         let columns = plan::columns(&schema, &settings, &id_of);
-        let mut server = Server::new(&settings);
+        let mut server = self.server();
         self.ensure_one_region(&mut server)?;
         let found = server.container(&container)?;
         match &found {
@@ -113,12 +116,14 @@ impl Destination for Cosmos {
         if server.container(checkpoints)?.is_none() {
             statements.push(format!("create {}", settings.namespace(checkpoints)));
         }
+        let is_new = found.is_none() || server.is_empty(&container)?;
+        self.idle = Some(server);
         Ok(Plan {
             location: namespace,
             columns,
             statements,
             notes,
-            is_new: found.is_none() || server.is_empty(&container)?,
+            is_new,
             new_columns: Vec::new(),
         })
     }
@@ -126,14 +131,13 @@ impl Destination for Cosmos {
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
         failpoint("dest-cosmos.asked")?;
         let key = self.settings.key_of(target, pipeline)?;
-        let mut server = Server::new(&self.settings);
-        if server
-            .container(&self.settings.checkpoint_container)?
-            .is_none()
-        {
-            return Ok(None);
-        }
-        let found = ledger::look(&mut server.client, &self.settings, &key)?;
+        let mut server = self.server();
+        let checkpoints = server.container(&self.settings.checkpoint_container)?;
+        let found = match checkpoints {
+            Some(_) => ledger::look(&mut server.client, &self.settings, &key)?,
+            None => None,
+        };
+        self.idle = Some(server);
         Ok(found.map(|found| found.progress(None)))
     }
 
@@ -156,13 +160,18 @@ impl Destination for Cosmos {
             rejects: settings.rejects_of(target, &container)?,
             collection: container,
         };
-        let mut server = Server::new(&settings);
+        let mut server = self.server();
         self.ensure_one_region(&mut server)?;
         DocumentLoad::begin(server, target, run, to)
     }
 }
 
 impl Cosmos {
+    fn server(&mut self) -> Server {
+        let settings = &self.settings;
+        self.idle.take().unwrap_or_else(|| Server::new(settings))
+    }
+
     /// Errors: `cosmos_multi_write`.
     fn ensure_one_region(&mut self, server: &mut Server) -> Result<()> {
         if self.is_one_region {

@@ -37,6 +37,8 @@ pub struct Config {
     /// A PEM file with the authorities to trust instead of the public ones.
     #[schemars(extend("x-grant" = "tls-root-cert"))]
     pub sslrootcert: Option<String>,
+    /// The containers that are streams (default: all of the database). With `[]`, only streams below `streams` are.
+    pub containers: Option<Vec<String>>,
     /// Settings of streams by name, and streams with a query of their own. Each container is a stream with its name.
     #[serde(default)]
     pub streams: BTreeMap<String, StreamConfig>,
@@ -103,6 +105,8 @@ pub(crate) struct Settled {
 pub(crate) struct Settings {
     pub account: Rc<Account>,
     pub streams: BTreeMap<String, Settled>,
+    /// `None`: all of the database.
+    pub containers: Option<Vec<String>>,
     pub system_fields: bool,
     pub page_items: u32,
     pub sample_documents: u32,
@@ -124,9 +128,13 @@ impl Config {
             let settled = settle(&name, stream)?;
             Ok((name, settled))
         });
+        for name in self.containers.iter().flatten() {
+            check_name(name, "container").map_err(|error| error.at("config.containers"))?;
+        }
         Ok(Settings {
             account: Rc::new(account),
             streams: streams.collect::<Result<_>>()?,
+            containers: self.containers,
             system_fields: self.system_fields,
             page_items: within("page_items", self.page_items, PAGE_ITEMS, 1, MOST_ITEMS)?,
             sample_documents: within(

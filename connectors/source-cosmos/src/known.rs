@@ -8,7 +8,7 @@ use crate::config::{Nested, Settled};
 use crate::{pages, read};
 
 /// The pages of a stream while its columns are inferred.
-struct Sampled<'a>(pages::Pages, &'a Settled);
+struct Sampled<'a>(&'a mut pages::Pages, &'a Settled);
 
 impl Pages for Sampled<'_> {
     fn next_page(&mut self) -> Result<Option<Vec<u8>>> {
@@ -16,7 +16,7 @@ impl Pages for Sampled<'_> {
     }
 
     fn refuse(&self, error: FormatError) -> Error {
-        read::refuse(error, &self.0, self.1)
+        read::refuse(error, self.0, self.1)
     }
 
     fn no_columns(&self) -> Error {
@@ -29,7 +29,7 @@ impl Pages for Sampled<'_> {
 }
 
 /// The declared columns; without a declaration the columns that are inferred from at most `documents` documents.
-pub(crate) fn know(pages: pages::Pages, stream: &Settled, documents: u32) -> Result<Known> {
+pub(crate) fn know(pages: &mut pages::Pages, stream: &Settled, documents: u32) -> Result<Known> {
     let sample = Sample {
         records: documents.into(),
         pages: u64::MAX,

@@ -19,7 +19,7 @@ use rapidbyte_sdk::{counted, ipc};
 pub use config::{Config, Nested, StreamConfig};
 use config::{Settings, Settled};
 use known::{columns, know};
-use pages::Pages;
+use pages::{MAX_KEPT_BYTES, Pages};
 pub use read::Rows;
 
 /// The source's name of every type.
@@ -30,6 +30,8 @@ pub struct Cosmos {
     settings: Settings,
     /// The columns of each stream, or the reason why the stream cannot be read.
     known: HashMap<String, Result<Known>>,
+    /// The pages that the columns of a stream were inferred from. Its first read begins with them.
+    sampled: HashMap<String, Pages>,
 }
 
 impl Source for Cosmos {
@@ -45,6 +47,7 @@ impl Source for Cosmos {
         Ok(Self {
             settings: config.settle()?,
             known: HashMap::new(),
+            sampled: HashMap::new(),
         })
     }
 
@@ -68,8 +71,13 @@ impl Source for Cosmos {
 
     fn discover(&mut self, _forms: &[String]) -> Result<Vec<Stream>> {
         self.known.clear();
+        self.sampled.clear();
         let mut names: Vec<String> = self.settings.streams.keys().cloned().collect();
-        for name in self.client().containers()? {
+        let containers = match &self.settings.containers {
+            Some(containers) => containers.clone(),
+            None => self.client().containers()?,
+        };
+        for name in containers {
             // dest-cosmos keeps its cursors beside the user's containers.
             if !names.contains(&name) && !name.starts_with("_rapidbyte_") {
                 names.push(name);
@@ -123,7 +131,12 @@ impl Source for Cosmos {
             ..Limits::default()
         };
         let filter = filter_of(&stream, request.filter.as_deref())?;
-        let pages = self.pages(&stream, filter);
+        let sampled = match request.records.is_some() || filter.is_some() {
+            true => None,
+            false => self.sampled.remove(&stream.name),
+        };
+        let sampled = sampled.filter(|pages| !pages.are_old());
+        let pages = sampled.unwrap_or_else(|| self.pages(&stream, filter));
         let decoder = columns(&stream).decoder(known, request.columns.as_deref(), limits);
         let decoder = decoder
             .map_err(|error| read::refuse(error, &pages, &stream).in_stream(&stream.name))?;
@@ -159,9 +172,14 @@ impl Cosmos {
         if let Some(known) = self.known.get(&stream.name) {
             return known.clone();
         }
-        let pages = self.pages(stream, None);
-        let known = know(pages, stream, self.settings.sample_documents);
+        let mut pages = self.pages(stream, None).keeping();
+        let known = know(&mut pages, stream, self.settings.sample_documents);
         let known = known.map_err(|error| error.in_stream(&stream.name));
+        let held: usize = self.sampled.values().map(Pages::kept_bytes).sum();
+        if known.is_ok() && held + pages.kept_bytes() <= MAX_KEPT_BYTES {
+            self.sampled
+                .extend(pages.again().map(|pages| (stream.name.clone(), pages)));
+        }
         self.known.insert(stream.name.clone(), known.clone());
         known
     }

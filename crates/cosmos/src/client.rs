@@ -1,6 +1,6 @@
 //! Requests and their answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -154,28 +154,32 @@ impl Client {
         let mut attempt = 1;
         while !left.is_empty() {
             let (mut again, mut longest) = (Vec::new(), Duration::ZERO);
-            for places in left.chunks(in_flight) {
-                let mut started: Vec<Result<Started>> = Vec::with_capacity(places.len());
-                for place in places {
-                    let request = self.request(&calls[*place])?;
-                    started.push(request.start());
+            let mut waiting = VecDeque::with_capacity(in_flight);
+            let mut next = left.iter().copied();
+            loop {
+                // Another one goes out as soon as the oldest is answered.
+                while waiting.len() < in_flight
+                    && let Some(place) = next.next()
+                {
+                    waiting.push_back((place, self.request(&calls[place])?.start()));
                 }
-                for (place, started) in places.iter().zip(started) {
-                    let call = &calls[*place];
-                    let answer = self.answer(call, started);
-                    let wait = match &answer {
-                        Err(error) if may_repeat(call, error, &mut failures[*place]) => {
-                            self.account.retry.after_error(attempt, error)
-                        }
-                        _ => None,
-                    };
-                    match wait {
-                        Some(wait) => {
-                            longest = longest.max(wait);
-                            again.push(*place);
-                        }
-                        None => answers[*place] = Some(answer),
+                let Some((place, started)) = waiting.pop_front() else {
+                    break;
+                };
+                let call = &calls[place];
+                let answer = self.answer(call, started);
+                let wait = match &answer {
+                    Err(error) if may_repeat(call, error, &mut failures[place]) => {
+                        self.account.retry.after_error(attempt, error)
                     }
+                    _ => None,
+                };
+                match wait {
+                    Some(wait) => {
+                        longest = longest.max(wait);
+                        again.push(place);
+                    }
+                    None => answers[place] = Some(answer),
                 }
             }
             attempt = match again.len() < left.len() {
