@@ -23,7 +23,7 @@ const KEYS: [(&str, &str); 16] = [
 ];
 
 /// Words about keys and the same about arguments, the longer ones first.
-const WORDS: [(&str, &str); 32] = [
+const WORDS: [(&str, &str); 33] = [
     (
         "leave it out with columns:, choose another type at the source (schema:, if it has that key), or change the \
          destination",
@@ -31,7 +31,12 @@ const WORDS: [(&str, &str); 32] = [
     ),
     (
         "declare another type for the column, leave such rows out by `where`, or convert the value in the source",
-        "convert the value; into MongoDB, config={\"sub_millisecond\": \"cut\"} cuts times to milliseconds",
+        "convert the value",
+    ),
+    (
+        "set sub_millisecond: text to write finer times as strings, or sub_millisecond: cut to drop their digits",
+        "config={\"sub_millisecond\": \"text\"} writes finer times as strings, and config={\"sub_millisecond\": \"cut\"} \
+         drops their digits",
     ),
     (
         "name another with `collection:`, or with `target:` of the stream",

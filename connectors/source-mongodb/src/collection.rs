@@ -77,7 +77,7 @@ fn none(client: &mut Client, settings: &Settled, others: &[String]) -> Error {
         "the database {database} does not exist, or has no collection that the user may read"
     );
     // Without the right to list them, the hint has no names.
-    let databases = databases(client).unwrap_or_default();
+    let databases = databases(client, database).unwrap_or_default();
     let hint = match databases.is_empty() {
         true => {
             "check the name of the database, which is case-sensitive, and the roles of the user"
@@ -91,8 +91,8 @@ fn none(client: &mut Client, settings: &Settled, others: &[String]) -> Error {
     Error::config("mongo_no_collections", text).hint(hint)
 }
 
-/// The first databases that the user may see.
-fn databases(client: &mut Client) -> Result<Vec<String>> {
+/// The first other databases that the user may see.
+fn databases(client: &mut Client, database: &str) -> Result<Vec<String>> {
     let mut command = Builder::new();
     command.int32("listDatabases", 1).boolean("nameOnly", true);
     let reply = client.command("admin", command)?;
@@ -103,6 +103,7 @@ fn databases(client: &mut Client) -> Result<Vec<String>> {
     for element in found.elements().take(MAX_NAMED) {
         if let Value::Document(one) = element.map_err(malformed)?.1
             && let Some(Value::String(name)) = one.get("name").map_err(malformed)?
+            && name != database
         {
             names.push(name.to_owned());
         }
