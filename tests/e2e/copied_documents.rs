@@ -7,6 +7,7 @@ use rapidbyte_testkit::proxy::{Break, Fault, Proxy, When};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::kept_documents::ran;
 use crate::overlap::Started;
 use crate::support::{Ended, Folder};
 
@@ -108,5 +109,12 @@ pub(crate) trait Copies {
         });
         self.runs();
         assert_eq!(proxy.counts().faults, 1);
+    }
+
+    /// The cursor of an incremental stream is behind its last row: a run copies nothing.
+    #[track_caller]
+    fn is_done(&self) {
+        let (report, code) = ran(self.folder());
+        assert_eq!((code, &report["rows"]), (0, &Value::from(0)), "{report:#}");
     }
 }

@@ -44,7 +44,7 @@ fn id(bytes: &[u8]) -> Value<'_> {
 impl Store for Server {
     const NAME: &'static str = "dest-mongodb";
     const REPLACES_COLLECTIONS: bool = true;
-    // The host's own limit is smaller.
+    // The host gives a load at most 8 MiB of rejects, and counts at least 512 bytes for each: their ids fit in a document.
     const MAX_REPLAYED: usize = usize::MAX;
     type Writer = CollectionWriter;
 

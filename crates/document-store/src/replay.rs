@@ -117,7 +117,7 @@ impl Claim {
                 S::MAX_REPLAYED
             );
             return Err(Error::config("replay_too_large", text)
-                .hint("replay fewer rejects at the same time"));
+                .hint("replay fewer rejects in one replay"));
         }
         let places = rejects
             .replayed
