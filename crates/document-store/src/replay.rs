@@ -116,8 +116,9 @@ impl Claim {
                 rejects.replayed.len(),
                 S::MAX_REPLAYED
             );
-            return Err(Error::config("replay_too_large", text)
-                .hint("replay fewer rejects in one replay"));
+            return Err(
+                Error::config("replay_too_large", text).hint("replay fewer rejects in one replay")
+            );
         }
         let places = rejects
             .replayed
