@@ -3,7 +3,7 @@
 use rapidbyte::Failure;
 
 /// Keys of the pipeline and their arguments. A key below one of these is a part of it.
-const KEYS: [(&str, &str); 16] = [
+const KEYS: [(&str, &str); 18] = [
     ("source.streams[0].columns", "columns"),
     ("source.streams[0].where", "where"),
     ("source.streams[0].query", "query"),
@@ -11,6 +11,8 @@ const KEYS: [(&str, &str); 16] = [
     ("source.streams", "table"),
     ("source.config.url", "source"),
     ("source.config.path", "source"),
+    ("source.config.collections", "table"),
+    ("source.config.containers", "table"),
     ("source.config.", "config"),
     ("source.config", "source"),
     ("destination.write_mode", "mode"),
@@ -23,7 +25,7 @@ const KEYS: [(&str, &str); 16] = [
 ];
 
 /// Words about keys and the same about arguments, the longer ones first.
-const WORDS: [(&str, &str); 33] = [
+const WORDS: [(&str, &str); 34] = [
     (
         "leave it out with columns:, choose another type at the source (schema:, if it has that key), or change the \
          destination",
@@ -112,6 +114,7 @@ const WORDS: [(&str, &str); 33] = [
     ("write_mode ", "mode "),
     ("the stream does not have", "the rows do not have"),
     ("no stream ", "no table "),
+    (" matches collections: ", " has the name "),
     ("no column of the stream", "no column of the rows"),
     ("where: ", "where="),
     ("`columns:`", "columns="),

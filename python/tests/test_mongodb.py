@@ -268,7 +268,7 @@ class MongoDb(Folder):
             (lambda: rb.write(row, self.url, table="t", config={"url": "x"}), None, "invalid_argument"),
             (lambda: rb.write(row, self.url, table="_rapidbyte_checkpoint"), None, "invalid_name"),
             (lambda: rb.write(row, self.url, table="a$b"), "argument table=", "invalid_name"),
-            (lambda: rb.read(self.url, table="absent"), "argument table=", "unknown_stream"),
+            (lambda: rb.read(self.url, table="absent"), "argument table=", "mongo_no_collections"),
             (lambda: rb.read(self.url, table="named", where="{"), "argument where=", "invalid_where"),
             (lambda: rb.read("named.parquet", where={"n": 1}), None, "invalid_argument"),
             (lambda: rb.write(row, nowhere, table="t"), None, "connect_failed"),

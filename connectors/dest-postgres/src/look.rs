@@ -613,19 +613,35 @@ fn needed_types(
     }
     let mut missing = Vec::new();
     let mut refused = None;
+    let mut problem = None;
     for (ty, column) in needed {
         if there.find(&ty.schema, &ty.name).map_err(convert)?.is_some() {
             continue;
         }
         let has_schema = facts(client, within, &ty.schema, "")?.has_schema;
-        if !ty.is_automatic {
-            refused.get_or_insert((qualified(&ty.schema, &ty.name), column));
+        let name = qualified(&ty.schema, &ty.name);
+        if let Some(why) = ty.problem {
+            problem.get_or_insert((name, column, why));
+        } else if !ty.is_automatic {
+            refused.get_or_insert((name, column));
         }
         missing.push(MissingType {
             schema: ty.schema,
             has_schema,
             sql: ty.sql,
         });
+    }
+    let statements = prelude(&missing)?.join("; ");
+    if let Some((name, column, why)) = problem {
+        let text = format!(
+            "the target does not have the domain {name}, and Rapidbyte does not create it, because a source could make the \
+             target run anything through it: {why}"
+        );
+        let hint = "read these statements, and run them on the target if they are right (functions that they call first), or \
+                    create the table with the type below the domain";
+        return Err(Error::schema("missing_type", text)
+            .hint(format!("{hint}: {statements}"))
+            .in_column(&column.name));
     }
     let Some((name, column)) = refused else {
         return Ok(Needed {
@@ -634,12 +650,10 @@ fn needed_types(
         });
     };
     let text = format!(
-        "the target does not have the type {name}, and Rapidbyte creates only enums, and domains whose checks and defaults \
-         compute with built-in means"
+        "the target does not have the type {name}, and Rapidbyte creates only enums and domains"
     );
-    let statements = prelude(&missing)?.join("; ");
     Err(Error::schema("missing_type", text)
-        .hint(format!("run on the target, if it is right: {statements}"))
+        .hint(format!("run on the target: {statements}"))
         .in_column(&column.name))
 }
 

@@ -171,7 +171,10 @@ impl Columns {
             if inferred.schema.field_with_name(declared.name()).is_err() {
                 fields.push(declared.clone());
                 let ty = type_name(declared);
-                notes.push(format!("{}: {ty} (declared)", declared.name()));
+                notes.push(format!(
+                    "{}: {ty} (declared; no sampled record has it)",
+                    declared.name()
+                ));
             }
         }
         Ok(Known {
@@ -245,6 +248,10 @@ mod tests {
         assert_eq!(names, ["n", "o", "b", "later", "_rest"]);
         assert_eq!(known.notes[0], "n: string (declared)");
         assert_eq!(known.notes[1], "o: json (the values are objects or arrays)");
+        assert_eq!(
+            known.notes[3],
+            "later: int64 (declared; no sampled record has it)"
+        );
         assert_eq!(known.notes[4], "_rest: json (fields that are not columns)");
         assert!(known.inferred);
         assert_eq!(columns.inferred_names(&known.schema), ["o", "b"]);

@@ -96,8 +96,10 @@ pub struct TypeStatement {
     /// The statement that makes it, or a comment where none is known.
     pub sql: String,
     /// True for enums and domains, which may be created without asking; composites, ranges, the types of extensions, and
-    /// domains whose checks or defaults call functions that may do anything, are for a person to make.
+    /// domains with a [`problem`](Self::problem), are for a person to make.
     pub is_automatic: bool,
+    /// Why a person has to read the statement before it is run: the domain has a check or a default that may do anything.
+    pub problem: Option<String>,
 }
 
 /// The user types of a type, those it is made of first, each once.
@@ -119,22 +121,34 @@ fn collect(ty: &PgType, found: &mut Vec<TypeStatement>) {
         // Arrays and multiranges come with their element and their range.
         return;
     };
+    let problem = problem_of(ty);
     found.push(TypeStatement {
         schema: ty.schema.clone(),
         name: ty.name.clone(),
         sql,
-        is_automatic: match &ty.kind {
-            Kind::Enum { .. } => true,
-            Kind::Domain {
-                checks, default, ..
-            } => {
-                let mut checks = checks.iter();
-                checks.all(|check| written::is_plain_check(&check.definition))
-                    && default.as_deref().is_none_or(written::is_plain_default)
-            }
-            _ => false,
-        },
+        is_automatic: problem.is_none()
+            && matches!(ty.kind, Kind::Enum { .. } | Kind::Domain { .. }),
+        problem,
     });
+}
+
+fn problem_of(ty: &PgType) -> Option<String> {
+    let Kind::Domain {
+        checks, default, ..
+    } = &ty.kind
+    else {
+        return None;
+    };
+    let mut checks = checks.iter();
+    let of_checks = checks.find_map(|check| {
+        let problem = written::problem_of_check(&check.definition)?;
+        Some(format!("its check {}: {problem}", quote_ident(&check.name)))
+    });
+    let of_default = || {
+        let problem = written::problem_of_default(default.as_deref()?)?;
+        Some(format!("its default: {problem}"))
+    };
+    of_checks.or_else(of_default)
 }
 
 /// The statements that make the types the target lacks, in order.
@@ -159,10 +173,7 @@ pub fn missing_types(
                 "missing_type",
                 format!("the target does not have the type {name}"),
             )
-            .hint(format!(
-                "run on the target, if it is right: {}",
-                statement.sql
-            )))
+            .hint(format!("run on the target: {}", statement.sql)))
         })
         .collect()
 }

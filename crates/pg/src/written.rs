@@ -13,11 +13,13 @@ use crate::model::{Column, Kind, PgType};
 const MAX_BYTES: usize = 64 << 10;
 
 /// Functions that compute something from their arguments, and touch nothing.
-const FUNCTIONS: [&str; 37] = [
+const FUNCTIONS: [&str; 59] = [
     "abs",
     "array_length",
+    "array_lower",
     "array_ndims",
     "array_position",
+    "array_upper",
     "bit_length",
     "btrim",
     "cardinality",
@@ -25,89 +27,128 @@ const FUNCTIONS: [&str; 37] = [
     "ceiling",
     "char_length",
     "character_length",
+    "clock_timestamp",
     "coalesce",
+    "date_part",
+    "date_trunc",
+    "extract",
     "floor",
+    "gen_random_uuid",
     "greatest",
     "initcap",
+    "isempty",
     "isfinite",
     "json_typeof",
     "jsonb_typeof",
     "least",
     "left",
     "length",
+    "like_escape",
     "lower",
+    "lower_inf",
     "ltrim",
     "mod",
     "now",
     "nullif",
     "octet_length",
+    "overlay",
     "position",
+    "regexp_like",
     "replace",
+    "reverse",
     "right",
     "round",
     "rtrim",
     "sign",
+    "similar_escape",
+    "similar_to_escape",
+    "split_part",
     "starts_with",
+    "statement_timestamp",
     "strpos",
+    "substr",
+    "substring",
+    "timezone",
+    "trim",
     "trunc",
     "upper",
+    "upper_inf",
 ];
 
 /// The words of expressions, apart from the names of types and functions.
-const WORDS: [&str; 32] = [
+const WORDS: [&str; 52] = [
     "all",
     "and",
     "any",
     "array",
+    "at",
     "between",
+    "both",
     "case",
     "current_date",
     "current_time",
     "current_timestamp",
+    "day",
     "distinct",
+    "dow",
+    "doy",
     "else",
     "end",
+    "epoch",
     "false",
+    "for",
     "from",
+    "hour",
     "ilike",
     "in",
     "is",
+    "isodow",
+    "isoyear",
+    "leading",
     "like",
     "localtime",
     "localtimestamp",
+    "minute",
+    "month",
     "not",
     "null",
     "or",
+    "quarter",
+    "second",
     "similar",
     "some",
     "symmetric",
     "then",
+    "time",
     "to",
+    "trailing",
     "true",
     "unknown",
     "value",
+    "week",
     "when",
+    "year",
+    "zone",
 ];
 
 /// Words in front of a bracket that is not that of a function's arguments.
-const BEFORE_BRACKETS: [&str; 16] = [
-    "all", "and", "any", "between", "case", "else", "from", "ilike", "in", "is", "like", "not",
-    "or", "some", "then", "when",
+const BEFORE_BRACKETS: [&str; 21] = [
+    "all", "and", "any", "between", "both", "case", "else", "for", "from", "ilike", "in", "is",
+    "leading", "like", "not", "or", "some", "then", "trailing", "when", "zone",
 ];
 
-const OPERATORS: [&str; 30] = [
+const OPERATORS: [&str; 35] = [
     "!=", "!~", "!~*", "!~~", "!~~*", "#", "%", "&", "&&", "*", "+", "-", "->", "->>", "/", "<",
-    "<<", "<=", "<>", "<@", "=", ">", ">=", ">>", "@>", "^", "|", "||", "~", "~*",
+    "<<", "<=", "<>", "<@", "=", ">", ">=", ">>", "?", "?&", "?|", "@>", "^", "|", "||", "~", "~*",
+    "~~", "~~*",
 ];
-/// `LIKE` and `ILIKE`, as the server writes them.
-const LIKE: [&str; 2] = ["~~", "~~*"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token<'a> {
     /// A name or a word without quotes.
     Word(&'a str),
-    /// A name in double quotes.
-    Quoted,
+    /// A name in double quotes, with them.
+    Quoted(&'a str),
     Number,
     /// A literal in single quotes.
     Text,
@@ -166,30 +207,32 @@ fn is_name(text: &str) -> bool {
     take_name(&mut tokens).is_some() && tokens.next().is_none()
 }
 
-/// Whether a constraint of a domain is a check that compares and computes with built-in means. Any other may do something
-/// when a value is checked: a person decides whether the target gets it.
-pub(crate) fn is_plain_check(text: &str) -> bool {
-    let Some(tokens) = tokens(text) else {
-        return false;
-    };
-    let [
-        Token::Word(check),
-        Token::Mark(b'('),
-        inner @ ..,
-        Token::Mark(b')'),
-    ] = tokens.as_slice()
-    else {
-        return false;
-    };
-    check.eq_ignore_ascii_case("check") && is_expression(inner.to_vec())
+/// Why a constraint of a domain is not a check that compares and computes with well-known means. Any other may do
+/// something when a value is checked: a person decides whether the target gets it.
+pub(crate) fn problem_of_check(text: &str) -> Option<String> {
+    let tokens = tokens(text);
+    match tokens.as_deref() {
+        Some(
+            [
+                Token::Word(check),
+                Token::Mark(b'('),
+                inner @ ..,
+                Token::Mark(b')'),
+            ],
+        ) if check.eq_ignore_ascii_case("check") => problem_of_expression(inner.to_vec()),
+        _ => Some(format!("{:?} is not a plain check", shown(text))),
+    }
 }
 
 /// The same for a default.
-pub(crate) fn is_plain_default(text: &str) -> bool {
-    tokens(text).is_some_and(is_expression)
+pub(crate) fn problem_of_default(text: &str) -> Option<String> {
+    match tokens(text) {
+        Some(tokens) => problem_of_expression(tokens),
+        None => Some(format!("{:?} is not a plain default", shown(text))),
+    }
 }
 
-fn is_expression(tokens: Vec<Token<'_>>) -> bool {
+fn problem_of_expression(tokens: Vec<Token<'_>>) -> Option<String> {
     let mut tokens = tokens.into_iter().peekable();
     let mut open = Vec::new();
     let mut is_empty = true;
@@ -198,7 +241,7 @@ fn is_expression(tokens: Vec<Token<'_>>) -> bool {
         let next_opens = tokens.peek() == Some(&Token::Mark(b'('));
         let is_right = match token {
             Token::Number | Token::Text => true,
-            Token::Operator(operator) => OPERATORS.contains(&operator) || LIKE.contains(&operator),
+            Token::Operator(operator) => OPERATORS.contains(&operator),
             Token::Cast => take_type(&mut tokens).is_some(),
             Token::Word(word) => {
                 let word = word.to_ascii_lowercase();
@@ -209,6 +252,8 @@ fn is_expression(tokens: Vec<Token<'_>>) -> bool {
                     _ => WORDS.contains(&word),
                 }
             }
+            // The server quotes a function's name that is a keyword, too.
+            Token::Quoted(name) => next_opens && FUNCTIONS.contains(&name.trim_matches('"')),
             Token::Mark(mark @ (b'(' | b'[')) => {
                 open.push(mark);
                 true
@@ -216,13 +261,21 @@ fn is_expression(tokens: Vec<Token<'_>>) -> bool {
             Token::Mark(b')') => open.pop() == Some(b'('),
             Token::Mark(b']') => open.pop() == Some(b'['),
             Token::Mark(b',') => !open.is_empty(),
-            Token::Quoted | Token::Mark(_) => false,
+            Token::Mark(_) => false,
         };
         if !is_right {
-            return false;
+            let what = match token {
+                Token::Word(text) | Token::Quoted(text) | Token::Operator(text) => text.to_owned(),
+                Token::Mark(mark) => char::from(mark).to_string(),
+                _ => "::".to_owned(),
+            };
+            return Some(format!(
+                "{what} is not among the well-known functions, operators and words"
+            ));
         }
     }
-    open.is_empty() && !is_empty
+    let is_whole = open.is_empty() && !is_empty;
+    (!is_whole).then(|| "it is not a whole expression".to_owned())
 }
 
 type Tokens<'a> = Peekable<IntoIter<Token<'a>>>;
@@ -242,10 +295,10 @@ fn take_word(tokens: &mut Tokens<'_>, words: &[&str]) -> Option<()> {
 
 /// Takes a name, with a schema or without.
 fn take_name(tokens: &mut Tokens<'_>) -> Option<()> {
-    let mut one = || tokens.next_if(|token| matches!(token, Token::Word(_) | Token::Quoted));
+    let mut one = || tokens.next_if(|token| matches!(token, Token::Word(_) | Token::Quoted(_)));
     one()?;
     if take_mark(tokens, b'.').is_some() {
-        tokens.next_if(|token| matches!(token, Token::Word(_) | Token::Quoted))?;
+        tokens.next_if(|token| matches!(token, Token::Word(_) | Token::Quoted(_)))?;
     }
     Some(())
 }
@@ -289,7 +342,8 @@ fn take_modifiers(tokens: &mut Tokens<'_>) -> Option<()> {
     }
     loop {
         tokens.next_if_eq(&Token::Operator("-"));
-        tokens.next_if(|token| matches!(token, Token::Number | Token::Word(_) | Token::Quoted))?;
+        tokens
+            .next_if(|token| matches!(token, Token::Number | Token::Word(_) | Token::Quoted(_)))?;
         if take_mark(tokens, b',').is_none() {
             return take_mark(tokens, b')');
         }
@@ -317,7 +371,10 @@ fn tokens(text: &str) -> Option<Vec<Token<'_>>> {
             b'b' | b'B' | b'x' | b'X' if rest.as_bytes().get(1) == Some(&b'\'') => {
                 (Token::Text, 1 + literal(&rest[1..], false)?)
             }
-            b'"' => (Token::Quoted, quoted(rest)?),
+            b'"' => {
+                let len = quoted(rest)?;
+                (Token::Quoted(&rest[..len]), len)
+            }
             b'0'..=b'9' => (Token::Number, number(rest)),
             b':' if rest.starts_with("::") => (Token::Cast, 2),
             b'(' | b')' | b'[' | b']' | b',' | b'.' => (Token::Mark(first), 1),
@@ -329,7 +386,7 @@ fn tokens(text: &str) -> Option<Vec<Token<'_>>> {
                 }
                 (Token::Word(&rest[..len]), len)
             }
-            _ => match length(rest, |byte| b"+-*/<>=~!@#%^&|".contains(&byte)) {
+            _ => match length(rest, |byte| b"+-*/<>=~!@#%^&|?".contains(&byte)) {
                 0 => return None,
                 // It would begin a comment.
                 len if rest[..len].contains("--") || rest[..len].contains("/*") => return None,
@@ -485,8 +542,14 @@ mod tests {
             "CHECK (\nCASE\n    WHEN (VALUE > 0) THEN true\n    ELSE false\nEND)",
             "CHECK (((VALUE)::numeric(10,2) <> B'1'::\"bit\"))",
             "CHECK ((VALUE <@ ARRAY[1, 2]))",
+            "CHECK ((\"substring\"((VALUE)::text, 1, 2) = 'DE'::text))",
+            "CHECK ((SUBSTRING(VALUE FROM 1 FOR 2) = 'DE'::text))",
+            "CHECK ((TRIM(BOTH FROM VALUE) <> ''::text))",
+            "CHECK ((EXTRACT(year FROM VALUE) > (1900)::numeric))",
+            "CHECK ((VALUE ? 'a'::text))",
+            "CHECK ((VALUE ~ similar_to_escape('[A-Z]%'::text)))",
         ] {
-            assert!(is_plain_check(text), "{text}");
+            assert!(problem_of_check(text).is_none(), "{text}");
         }
         for text in [
             "",
@@ -497,7 +560,8 @@ mod tests {
             "CHECK (1<2) CHECK (2<3)",
             "CHECK (pg_sleep(9) IS NULL)",
             "CHECK (app.f(VALUE))",
-            "CHECK (\"length\"(VALUE))",
+            "CHECK (\"app\".length(VALUE))",
+            "CHECK (\"Length\"(VALUE))",
             "CHECK ((SELECT 1) = 1)",
             "CHECK (VALUE OPERATOR(app.=) 1)",
             "CHECK (VALUE = $1)",
@@ -518,7 +582,7 @@ mod tests {
             "CHECK ([VALUE)]",
             "CHECK (value(1))",
         ] {
-            assert!(!is_plain_check(text), "{text}");
+            assert!(problem_of_check(text).is_some(), "{text}");
         }
     }
 
@@ -529,12 +593,14 @@ mod tests {
             "'o''k'::app.mood",
             "(- 1)",
             "now()",
+            "(now() AT TIME ZONE 'utc'::text)",
+            "gen_random_uuid()",
             "CURRENT_TIMESTAMP",
             "'{}'::jsonb",
             "(1 + 2)",
             "NULL::text",
         ] {
-            assert!(is_plain_default(text), "{text}");
+            assert!(problem_of_default(text).is_none(), "{text}");
         }
         for text in [
             "",
@@ -546,7 +612,7 @@ mod tests {
             "1)",
             "app.f()",
         ] {
-            assert!(!is_plain_default(text), "{text}");
+            assert!(problem_of_default(text).is_some(), "{text}");
         }
     }
 }

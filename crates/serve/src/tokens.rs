@@ -211,9 +211,14 @@ impl TokenFile {
     /// # Errors
     /// The file cannot be read.
     pub fn read(&self) -> io::Result<Vec<Token>> {
-        let file = match File::open(self.folder.join(FILE)) {
+        let path = self.folder.join(FILE);
+        let file = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            opened => opened?,
+            Err(error) => {
+                let text = format!("{}: {error}", path.display());
+                return Err(io::Error::new(error.kind(), text));
+            }
+            Ok(file) => file,
         };
         if file.metadata()?.len() > MAX_FILE {
             return Err(io::Error::other("the file of tokens is too large"));

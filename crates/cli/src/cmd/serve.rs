@@ -196,7 +196,10 @@ fn failure(error: ServeError) -> Failure {
     let of = |class, code: &str| Failure::new(class, code, &text);
     match error {
         ServeError::NoToken(_) => of(Class::Config, "token_required")
-            .hint("make one: rapidbyte serve token add --scope ingest; or listen on 127.0.0.1"),
+            .hint(
+                "make one, with the same folders: rapidbyte serve token add --pipelines FOLDER --scope ingest; or listen on \
+                 127.0.0.1",
+            ),
         ServeError::NoTls(_) => of(Class::Config, "certificate_required")
             .hint("set --tls-cert and --tls-key, or --behind-proxy where a proxy has TLS"),
         ServeError::FolderInUse(_) => of(Class::Busy, "server_running")

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use rapidbyte::{Cancel, Class, Control, Event, Failure, History, Narrowing, Pipeline, RunOptions};
+use serde_json::{Value, json};
 
 use super::live::{Live, LogLine};
 use super::messages::{Wanted, changes_of};
@@ -113,6 +114,7 @@ impl Shared {
             let error = match ended {
                 Ok(told) => {
                     self.ended.count(&begun.run.pipeline, outcome.state, 1);
+                    self.log_failure(&begun.run, &outcome);
                     self.told(told);
                     break;
                 }
@@ -130,6 +132,22 @@ impl Shared {
         self.agenda().active.remove(&id);
         // Another run of the pipeline may have waited for this one.
         self.queued();
+    }
+
+    fn log_failure(&self, run: &Run, outcome: &Outcome) {
+        if outcome.state != RunState::Failed {
+            return;
+        }
+        let error = outcome.error.as_ref().unwrap_or(&Value::Null);
+        let text = |key| error[key].as_str().unwrap_or_default();
+        let (name, id) = (&run.pipeline, run.id);
+        let line = format!(
+            "{name}: the run {id} failed: error[{}] {}",
+            text("code"),
+            text("message")
+        );
+        let facts = json!({ "pipeline": name, "run": id, "error": error });
+        self.settings.log.warn(line, facts);
     }
 
     fn outcome(self: &Arc<Self>, begun: &Begun) -> Outcome {

@@ -287,7 +287,9 @@ fn ends_of_runs_are_told_with_a_signature_and_nothing_shows_the_secrets() {
     server.stop();
     shown += &told.text();
     assert!(
-        shown.contains("***") && shown.contains("notify_failed"),
+        shown.contains("***")
+            && shown.contains("notify_failed")
+            && shown.contains("copy: the run 2 failed: error["),
         "{shown}"
     );
     let store = std::fs::read(folder.path().join("server/runs.db")).expect("a store");
