@@ -634,8 +634,7 @@ fn needed_types(
     let statements = prelude(&missing)?.join("; ");
     if let Some((name, column, why)) = problem {
         let text = format!(
-            "the target does not have the domain {name}, and Rapidbyte does not create it, because a source could make the \
-             target run anything through it: {why}"
+            "the target does not have the type {name}, and Rapidbyte does not create it: {why}"
         );
         let hint = "read these statements, and run them on the target if they are right (functions that they call first), or \
                     create the table with the type below the domain";

@@ -98,7 +98,8 @@ pub struct TypeStatement {
     /// True for enums and domains, which may be created without asking; composites, ranges, the types of extensions, and
     /// domains with a [`problem`](Self::problem), are for a person to make.
     pub is_automatic: bool,
-    /// Why a person has to read the statement before it is run: the domain has a check or a default that may do anything.
+    /// Why a person has to read the statement before it is run: it makes a domain with a check or a default that may do
+    /// anything, or a type in a schema of the server.
     pub problem: Option<String>,
 }
 
@@ -132,21 +133,34 @@ fn collect(ty: &PgType, found: &mut Vec<TypeStatement>) {
     });
 }
 
+const THROUGH: &str = "a source could make the target run anything through";
+
 fn problem_of(ty: &PgType) -> Option<String> {
+    // Their types belong to the server, and hide those that others mean.
+    if ty.schema.starts_with("pg_") || ty.schema == "information_schema" {
+        return Some("its schema belongs to the server".to_owned());
+    }
     let Kind::Domain {
-        checks, default, ..
+        base,
+        base_text,
+        checks,
+        default,
+        ..
     } = &ty.kind
     else {
         return None;
     };
+    let is_enum = matches!(base.kind, Kind::Enum { .. });
+    let base = is_enum.then_some(base_text.as_str());
     let mut checks = checks.iter();
     let of_checks = checks.find_map(|check| {
-        let problem = written::problem_of_check(&check.definition)?;
-        Some(format!("its check {}: {problem}", quote_ident(&check.name)))
+        let problem = written::problem_of_check(&check.definition, base)?;
+        let name = quote_ident(&check.name);
+        Some(format!("{THROUGH} its check {name}: {problem}"))
     });
     let of_default = || {
-        let problem = written::problem_of_default(default.as_deref()?)?;
-        Some(format!("its default: {problem}"))
+        let problem = written::problem_of_default(default.as_deref()?, base)?;
+        Some(format!("{THROUGH} its default: {problem}"))
     };
     of_checks.or_else(of_default)
 }
@@ -196,14 +210,15 @@ fn create_type(ty: &PgType) -> Option<String> {
         } => {
             let mut sql = format!("CREATE DOMAIN {name} AS {base_text}");
             if let Some(default) = default {
-                sql.push_str(&format!(" DEFAULT {default}"));
+                sql.push_str(&format!(" DEFAULT {}", written::with_escapes(default)));
             }
             if *not_null {
                 sql.push_str(" NOT NULL");
             }
             for check in checks {
                 let constraint = quote_ident(&check.name);
-                sql.push_str(&format!(" CONSTRAINT {constraint} {}", check.definition));
+                let definition = written::with_escapes(&check.definition);
+                sql.push_str(&format!(" CONSTRAINT {constraint} {definition}"));
             }
             sql
         }

@@ -97,6 +97,8 @@ pub(crate) enum Problem {
     OutOfRange,
     EndOfDay,
     SubMicrosecond,
+    /// The target has fewer digits or parts.
+    Finer,
     Dimensions,
     LowerBound,
     NotRectangular,
@@ -147,6 +149,9 @@ impl Problem {
             Self::OutOfRange => "the value is out of range for the other side",
             Self::EndOfDay => "24:00:00 is not a time of day",
             Self::SubMicrosecond => "the value is finer than a microsecond",
+            Self::Finer => {
+                "the value is finer than the target's column, and the server would round it"
+            }
             Self::Dimensions => {
                 "an array with more or fewer than one dimension does not fit into a list"
             }
@@ -177,6 +182,7 @@ impl Problem {
     fn advice(self) -> &'static str {
         match self {
             Self::SubMicrosecond => "round the value to microseconds in the source",
+            Self::Finer => "give the column a finer type, or round the value in the source",
             Self::Nul | Self::Text => "clean the text in the source",
             Self::NotRectangular => {
                 "make the inner lists equally long and not null, or write \

@@ -131,6 +131,44 @@ const WORDS: [&str; 52] = [
     "zone",
 ];
 
+/// Types whose casts do what the manual says.
+const TYPES: [&str; 34] = [
+    "bigint",
+    "bit",
+    "boolean",
+    "bpchar",
+    "bytea",
+    "character",
+    "cidr",
+    "date",
+    "daterange",
+    "double",
+    "inet",
+    "int4range",
+    "int8range",
+    "integer",
+    "interval",
+    "json",
+    "jsonb",
+    "jsonpath",
+    "macaddr",
+    "macaddr8",
+    "money",
+    "name",
+    "numeric",
+    "numrange",
+    "real",
+    "smallint",
+    "text",
+    "time",
+    "timestamp",
+    "tsrange",
+    "tstzrange",
+    "uuid",
+    "varbit",
+    "xml",
+];
+
 /// Words in front of a bracket that is not that of a function's arguments.
 const BEFORE_BRACKETS: [&str; 21] = [
     "all", "and", "any", "between", "both", "case", "else", "for", "from", "ilike", "in", "is",
@@ -150,8 +188,8 @@ enum Token<'a> {
     /// A name in double quotes, with them.
     Quoted(&'a str),
     Number,
-    /// A literal in single quotes.
-    Text,
+    /// A literal in single quotes, with them and its prefix.
+    Text(&'a str),
     Operator(&'a str),
     /// `::`
     Cast,
@@ -209,7 +247,8 @@ fn is_name(text: &str) -> bool {
 
 /// Why a constraint of a domain is not a check that compares and computes with well-known means. Any other may do
 /// something when a value is checked: a person decides whether the target gets it.
-pub(crate) fn problem_of_check(text: &str) -> Option<String> {
+pub(crate) fn problem_of_check(text: &str, base: Option<&str>) -> Option<String> {
+    let base = base.and_then(tokens);
     let tokens = tokens(text);
     match tokens.as_deref() {
         Some(
@@ -219,20 +258,30 @@ pub(crate) fn problem_of_check(text: &str) -> Option<String> {
                 inner @ ..,
                 Token::Mark(b')'),
             ],
-        ) if check.eq_ignore_ascii_case("check") => problem_of_expression(inner.to_vec()),
+        ) if check.eq_ignore_ascii_case("check") => {
+            problem_of_expression(inner.to_vec(), base.as_deref())
+        }
         _ => Some(format!("{:?} is not a plain check", shown(text))),
     }
 }
 
 /// The same for a default.
-pub(crate) fn problem_of_default(text: &str) -> Option<String> {
+pub(crate) fn problem_of_default(text: &str, base: Option<&str>) -> Option<String> {
+    let base = base.and_then(tokens);
+    let is_not =
+        |token: &Token<'_>| matches!(token, Token::Word(word) if word.eq_ignore_ascii_case("not"));
     match tokens(text) {
-        Some(tokens) => problem_of_expression(tokens),
+        // Behind a default, it would be a constraint.
+        Some(tokens) if tokens.iter().any(is_not) => {
+            Some("NOT is not among the words of defaults".to_owned())
+        }
+        Some(tokens) => problem_of_expression(tokens, base.as_deref()),
         None => Some(format!("{:?} is not a plain default", shown(text))),
     }
 }
 
-fn problem_of_expression(tokens: Vec<Token<'_>>) -> Option<String> {
+/// `of_base`: the tokens of the type of `VALUE`, if that is an enum.
+fn problem_of_expression(tokens: Vec<Token<'_>>, of_base: Option<&[Token<'_>]>) -> Option<String> {
     let mut tokens = tokens.into_iter().peekable();
     let mut open = Vec::new();
     let mut is_empty = true;
@@ -240,9 +289,16 @@ fn problem_of_expression(tokens: Vec<Token<'_>>) -> Option<String> {
         is_empty = false;
         let next_opens = tokens.peek() == Some(&Token::Mark(b'('));
         let is_right = match token {
-            Token::Number | Token::Text => true,
+            Token::Number | Token::Text(_) => true,
             Token::Operator(operator) => OPERATORS.contains(&operator),
-            Token::Cast => take_type(&mut tokens).is_some(),
+            Token::Cast => match tokens.peek() {
+                // Casts of other types may call functions of the target, and those of reg* look into its catalog.
+                Some(Token::Word(name)) if TYPES.contains(&name.to_ascii_lowercase().as_str()) => {
+                    take_type(&mut tokens).is_some()
+                }
+                Some(Token::Quoted("\"bit\"" | "\"char\"")) => take_type(&mut tokens).is_some(),
+                _ => of_base.is_some_and(|base| take_tokens(&mut tokens, base)),
+            },
             Token::Word(word) => {
                 let word = word.to_ascii_lowercase();
                 let word = word.as_str();
@@ -278,10 +334,37 @@ fn problem_of_expression(tokens: Vec<Token<'_>>) -> Option<String> {
     (!is_whole).then(|| "it is not a whole expression".to_owned())
 }
 
+/// The expression with its backslashes in `E'…'`: what they mean in a plain literal is a setting of the session.
+pub(crate) fn with_escapes(text: &str) -> String {
+    let (mut written, mut done) = (String::with_capacity(text.len()), 0);
+    for token in tokens(text).unwrap_or_default() {
+        let Token::Text(literal) = token else {
+            continue;
+        };
+        if literal.starts_with('\'') && literal.contains('\\') {
+            let at = literal.as_ptr() as usize - text.as_ptr() as usize;
+            written += &text[done..at];
+            written += &format!("E{}", literal.replace('\\', "\\\\"));
+            done = at + literal.len();
+        }
+    }
+    written + &text[done..]
+}
+
 type Tokens<'a> = Peekable<IntoIter<Token<'a>>>;
 
 fn take_mark(tokens: &mut Tokens<'_>, mark: u8) -> Option<()> {
     tokens.next_if_eq(&Token::Mark(mark)).map(|_| ())
+}
+
+/// Takes these, or nothing.
+fn take_tokens(tokens: &mut Tokens<'_>, all: &[Token<'_>]) -> bool {
+    let mut ahead = tokens.clone();
+    let is_there = all.iter().all(|one| ahead.next().as_ref() == Some(one));
+    if is_there {
+        *tokens = ahead;
+    }
+    is_there
 }
 
 /// Takes one of these words.
@@ -364,12 +447,13 @@ fn tokens(text: &str) -> Option<Vec<Token<'_>>> {
                 rest = &rest[1..];
                 continue;
             }
-            b'\'' => (Token::Text, literal(rest, false)?),
-            b'e' | b'E' if rest.as_bytes().get(1) == Some(&b'\'') => {
-                (Token::Text, 1 + literal(&rest[1..], true)?)
+            b'\'' => {
+                let len = literal(rest, false)?;
+                (Token::Text(&rest[..len]), len)
             }
-            b'b' | b'B' | b'x' | b'X' if rest.as_bytes().get(1) == Some(&b'\'') => {
-                (Token::Text, 1 + literal(&rest[1..], false)?)
+            b'e' | b'E' | b'b' | b'B' | b'x' | b'X' if rest.as_bytes().get(1) == Some(&b'\'') => {
+                let len = 1 + literal(&rest[1..], first.eq_ignore_ascii_case(&b'e'))?;
+                (Token::Text(&rest[..len]), len)
             }
             b'"' => {
                 let len = quoted(rest)?;
@@ -418,7 +502,8 @@ fn number(text: &str) -> usize {
     }
 }
 
-/// The length of a literal in single quotes. What a backslash means in a plain one is a setting of the session.
+/// The length of a literal in single quotes. A backslash is a character in a plain one: sources have
+/// `standard_conforming_strings = on`, and [`with_escapes`] makes it so for targets.
 fn literal(text: &str, has_escapes: bool) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 1;
@@ -427,7 +512,7 @@ fn literal(text: &str, has_escapes: bool) -> Option<usize> {
             b'\'' if bytes.get(at + 1) == Some(&b'\'') => at += 2,
             b'\'' => return Some(at + 1),
             b'\\' if has_escapes => at += 2,
-            b'\\' | 0 => return None,
+            0 => return None,
             _ => at += 1,
         }
     }
@@ -547,9 +632,11 @@ mod tests {
             "CHECK ((TRIM(BOTH FROM VALUE) <> ''::text))",
             "CHECK ((EXTRACT(year FROM VALUE) > (1900)::numeric))",
             "CHECK ((VALUE ? 'a'::text))",
+            "CHECK ((VALUE ~ '^\\d{5}$'::text))",
+            "CHECK ((VALUE = '\\'::text))",
             "CHECK ((VALUE ~ similar_to_escape('[A-Z]%'::text)))",
         ] {
-            assert!(problem_of_check(text).is_none(), "{text}");
+            assert!(problem_of_check(text, Some("app.mood")).is_none(), "{text}");
         }
         for text in [
             "",
@@ -560,6 +647,10 @@ mod tests {
             "CHECK (1<2) CHECK (2<3)",
             "CHECK (pg_sleep(9) IS NULL)",
             "CHECK (app.f(VALUE))",
+            "CHECK ((('(77,x)'::public.comp)::integer > 0))",
+            "CHECK ((VALUE = ('x'::comp)))",
+            "CHECK ((VALUE > ('pg_authid'::regclass)::oid))",
+            "CHECK ((VALUE = '\\'' OR f(VALUE)))",
             "CHECK (\"app\".length(VALUE))",
             "CHECK (\"Length\"(VALUE))",
             "CHECK ((SELECT 1) = 1)",
@@ -568,7 +659,6 @@ mod tests {
             "CHECK (VALUE = $$a$$)",
             "CHECK (1 --\n)",
             "CHECK (1 /* */)",
-            "CHECK (VALUE = '\\')",
             "CHECK (VALUE = U&'a')",
             "CHECK (x > 0)",
             "CHECK ((VALUE > 0)) NOT VALID",
@@ -582,7 +672,7 @@ mod tests {
             "CHECK ([VALUE)]",
             "CHECK (value(1))",
         ] {
-            assert!(problem_of_check(text).is_some(), "{text}");
+            assert!(problem_of_check(text, Some("app.mood")).is_some(), "{text}");
         }
     }
 
@@ -600,19 +690,40 @@ mod tests {
             "(1 + 2)",
             "NULL::text",
         ] {
-            assert!(problem_of_default(text).is_none(), "{text}");
+            assert!(
+                problem_of_default(text, Some("app.mood")).is_none(),
+                "{text}"
+            );
         }
         for text in [
             "",
             "nextval('s'::regclass)",
             "1, 2",
             "1; DROP TABLE t",
+            "'x' NOT NULL",
             "1 CHECK (f())",
             "(1",
             "1)",
             "app.f()",
         ] {
-            assert!(problem_of_default(text).is_some(), "{text}");
+            assert!(
+                problem_of_default(text, Some("app.mood")).is_some(),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn backslashes_mean_the_same_in_each_session() {
+        for (text, expected) in [
+            (
+                "CHECK ((VALUE ~ '^\\d\\'::text) OR VALUE = 'it''s')",
+                "CHECK ((VALUE ~ E'^\\\\d\\\\'::text) OR VALUE = 'it''s')",
+            ),
+            ("E'\\d' || '\\'", "E'\\d' || E'\\\\'"),
+            ("$$a\\$$", "$$a\\$$"),
+        ] {
+            assert_eq!(with_escapes(text), expected);
         }
     }
 }

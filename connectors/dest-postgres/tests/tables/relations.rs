@@ -452,6 +452,14 @@ fn texts_of_the_streams_metadata_are_types_or_the_stream_is_refused() {
         collation: Some("\"C\"); DROP TABLE public.precious; SELECT (1".into()),
         ..Column::new("c", text(), "text")
     };
+    let of_server = PgType {
+        oid: 20_002,
+        schema: "pg_catalog".into(),
+        name: "geometry".into(),
+        kind: Kind::Enum {
+            labels: vec!["a".into()],
+        },
+    };
     let check = "CHECK (1<2);DROP TABLE public.precious";
     let calls = "CHECK (query_to_xml('DROP TABLE public.precious', true, true, '') IS NOT NULL)";
     for (column, code) in [
@@ -466,6 +474,10 @@ fn texts_of_the_streams_metadata_are_types_or_the_stream_is_refused() {
             "invalid_metadata",
         ),
         (Column::new("c", composite, "app.pair"), "invalid_metadata"),
+        (
+            Column::new("c", of_server, "pg_catalog.geometry"),
+            "missing_type",
+        ),
         (
             Column::new("c", domain("text", Some(check), None), "app.d"),
             "missing_type",
@@ -509,12 +521,12 @@ fn texts_of_the_streams_metadata_are_types_or_the_stream_is_refused() {
     let left =
         "SELECT to_regclass('public.precious') IS NOT NULL AND to_regclass('public.z') IS NULL";
     assert_eq!(one(&mut client, left), "true");
-    // A check that only compares is made with its domain.
-    let plain = domain(
-        "text",
-        Some("CHECK ((length(VALUE) > 0))"),
-        Some("'x'::text"),
-    );
+    // A check that only compares is made with its domain, whatever backslashes mean in the session.
+    let name = database.name();
+    let sql = format!("ALTER DATABASE {name} SET standard_conforming_strings = off");
+    client.batch_execute(&sql).unwrap();
+    let check = "CHECK (((length(VALUE) > 0) AND (VALUE ~ '^\\w$'::text)))";
+    let plain = domain("text", Some(check), Some("'x'::text"));
     let field = rapidbyte_pg::form::field(&Column::new("c", plain, "app.d"), true);
     let column: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
     let rows = RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![column]).unwrap();
@@ -524,6 +536,36 @@ fn texts_of_the_streams_metadata_are_types_or_the_stream_is_refused() {
         &rows,
     )
     .unwrap();
-    let ty = "SELECT pg_typeof(c) FROM raw.plain";
-    assert_eq!(one(&mut client, ty), "app.d");
+    let ty = "SELECT pg_typeof(c)::text || c FROM raw.plain WHERE c ~ E'^\\\\w$'";
+    assert_eq!(one(&mut client, ty), "app.da");
+}
+
+/// The description says that the values are seconds, and they are not: the server would round them.
+#[test]
+fn values_that_are_finer_than_their_description_are_refused() {
+    let column = Column {
+        typmod: 0,
+        type_text: "timestamp(0) without time zone".into(),
+        ..rapidbyte_pg::builtin::TIMESTAMP.column("at")
+    };
+    let field = rapidbyte_pg::form::field(&column, false);
+    let schema = Arc::new(Schema::new(vec![field]));
+    let rows = |micros: i64| {
+        let values: ArrayRef = Arc::new(
+            rapidbyte_sdk::prelude::arrow_array::TimestampMicrosecondArray::from(vec![0, micros]),
+        );
+        RecordBatch::try_new(schema.clone(), vec![values]).unwrap()
+    };
+    each_way("", |_, client, to| {
+        let error = append(to, "at", &rows(678_901)).unwrap_err();
+        assert_eq!(
+            (error.code.as_str(), error.column.as_deref()),
+            ("value_does_not_fit", Some("at"))
+        );
+        append(to, "at", &rows(5_000_000)).unwrap();
+        assert_eq!(
+            one(client, "SELECT max(at) FROM raw.at"),
+            "1970-01-01 00:00:05"
+        );
+    });
 }

@@ -5,8 +5,10 @@ use std::ops::Range;
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Schema};
 
+use super::precision::{self, Precision};
 use super::{SIGNATURE, TRAILER};
 use crate::encode::{Bound, Layout};
+use crate::error::Problem;
 use crate::fit::decide;
 use crate::model::Column;
 use crate::op::Op;
@@ -27,6 +29,8 @@ struct EncodedColumn {
     name: String,
     data_type: DataType,
     op: Op,
+    /// Finer values are refused: the server would round them.
+    precision: Option<Precision>,
 }
 
 /// The rows of one batch, ready to be written.
@@ -83,6 +87,7 @@ impl Encoder {
                         name: target.name.clone(),
                         data_type: field.data_type().clone(),
                         op,
+                        precision: precision::of(target),
                     }),
                     (Fit::Refused(reason), _) => Err(refuse("type_refused", reason)),
                     _ => Err(refuse(
@@ -144,6 +149,10 @@ impl Encoder {
         let bind = |(column, array): (&'a EncodedColumn, &'a arrow_array::ArrayRef)| {
             if column.data_type != *array.data_type() {
                 return Err(mismatch(&column.name));
+            }
+            let finer = column.precision.and_then(|most| most.finer(array));
+            if let Some(row) = finer {
+                return Err(Problem::Finer.at(&column.name, first_row + row as u64));
             }
             match Bound::new(&column.op, array) {
                 Ok(Some(bound)) => Ok(bound),

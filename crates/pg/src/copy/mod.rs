@@ -6,6 +6,7 @@
 
 mod decoder;
 mod encoder;
+mod precision;
 
 pub use decoder::Decoder;
 pub use encoder::{Encoder, Rows};
