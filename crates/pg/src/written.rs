@@ -280,7 +280,7 @@ pub(crate) fn problem_of_default(text: &str, base: Option<&str>) -> Option<Strin
     }
 }
 
-/// `of_base`: the tokens of the type of `VALUE`, if that is an enum.
+/// `of_base`: the tokens of the type of `VALUE`, if that is an enum, or an array of one.
 fn problem_of_expression(tokens: Vec<Token<'_>>, of_base: Option<&[Token<'_>]>) -> Option<String> {
     let mut tokens = tokens.into_iter().peekable();
     let mut open = Vec::new();
@@ -297,7 +297,11 @@ fn problem_of_expression(tokens: Vec<Token<'_>>, of_base: Option<&[Token<'_>]>) 
                     take_type(&mut tokens).is_some()
                 }
                 Some(Token::Quoted("\"bit\"" | "\"char\"")) => take_type(&mut tokens).is_some(),
-                _ => of_base.is_some_and(|base| take_tokens(&mut tokens, base)),
+                _ => of_base.is_some_and(|base| {
+                    let element = base.strip_suffix(&[Token::Mark(b'['), Token::Mark(b']')]);
+                    take_tokens(&mut tokens, base)
+                        || element.is_some_and(|element| take_tokens(&mut tokens, element))
+                }),
             },
             Token::Word(word) => {
                 let word = word.to_ascii_lowercase();
@@ -323,7 +327,7 @@ fn problem_of_expression(tokens: Vec<Token<'_>>, of_base: Option<&[Token<'_>]>) 
             let what = match token {
                 Token::Word(text) | Token::Quoted(text) | Token::Operator(text) => text.to_owned(),
                 Token::Mark(mark) => char::from(mark).to_string(),
-                _ => "::".to_owned(),
+                _ => "a cast to a type of its own".to_owned(),
             };
             return Some(format!(
                 "{what} is not among the well-known functions, operators and words"
@@ -710,6 +714,19 @@ mod tests {
                 problem_of_default(text, Some("app.mood")).is_some(),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn casts_to_the_enum_below_the_domain_are_plain() {
+        let base = Some("app.\"Made\"[]");
+        for text in ["'{}'::app.\"Made\"[]", "ARRAY['x'::app.\"Made\"]"] {
+            assert_eq!(problem_of_default(text, base), None, "{text}");
+            assert!(
+                problem_of_default(text, Some("app.other")).is_some(),
+                "{text}"
+            );
+            assert!(problem_of_default(text, None).is_some(), "{text}");
         }
     }
 
