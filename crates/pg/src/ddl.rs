@@ -150,11 +150,7 @@ fn problem_of(ty: &PgType) -> Option<String> {
     else {
         return None;
     };
-    let element = match &base.kind {
-        Kind::Array { element } => element,
-        _ => base,
-    };
-    let is_enum = matches!(element.kind, Kind::Enum { .. });
+    let is_enum = matches!(base.element().kind, Kind::Enum { .. });
     let base = is_enum.then_some(base_text.as_str());
     let mut checks = checks.iter();
     let of_checks = checks.find_map(|check| {

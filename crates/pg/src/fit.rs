@@ -255,9 +255,9 @@ impl Source {
 
 /// Refuses bytes of a program for text, and text for bytes: neither is the text of the other.
 fn refuse_other_values(from: &PgType, to: &PgType) -> Result<(), Fit> {
-    let is_bytes = |ty: &PgType| element(ty).oid == builtin::BYTEA.oid;
+    let is_bytes = |ty: &PgType| ty.element().oid == builtin::BYTEA.oid;
     let is_text = |ty: &PgType| {
-        let ty = element(ty);
+        let ty = ty.element();
         ty.is_textual() || [builtin::JSON.oid, builtin::JSONB.oid].contains(&ty.oid)
     };
     if is_text(from) && is_bytes(to) {
@@ -267,13 +267,6 @@ fn refuse_other_values(from: &PgType, to: &PgType) -> Result<(), Fit> {
         return refused("bytes of a program do not become text");
     }
     Ok(())
-}
-
-fn element(ty: &PgType) -> &PgType {
-    match &ty.kind {
-        Kind::Array { element: item } => element(item),
-        _ => ty,
-    }
 }
 
 /// True for two types that are one: built-in types by OID, others by schema and name.

@@ -241,6 +241,14 @@ impl PgType {
         (ty, modifier)
     }
 
+    /// The type of an array's elements, and any other type itself.
+    pub(crate) fn element(&self) -> &PgType {
+        match &self.kind {
+            Kind::Array { element } => element.element(),
+            _ => self,
+        }
+    }
+
     /// The types directly below this one.
     pub fn parts(&self) -> Vec<&PgType> {
         match &self.kind {

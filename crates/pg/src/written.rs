@@ -229,20 +229,20 @@ fn shown(text: &str) -> String {
 
 /// Whether a text is a type and nothing else, as `format_type` writes it: `numeric(18,4)`, `app."Mood"[]`.
 fn is_type(text: &str) -> bool {
-    let Some(tokens) = tokens(text) else {
-        return false;
-    };
-    let mut tokens = tokens.into_iter().peekable();
-    take_type(&mut tokens).is_some() && tokens.next().is_none()
+    is_whole(text, take_type)
 }
 
 /// Whether a text is a name, with a schema or without.
 fn is_name(text: &str) -> bool {
-    let Some(tokens) = tokens(text) else {
-        return false;
-    };
-    let mut tokens = tokens.into_iter().peekable();
-    take_name(&mut tokens).is_some() && tokens.next().is_none()
+    is_whole(text, take_name)
+}
+
+/// Whether a text has what this takes, and nothing behind it.
+fn is_whole(text: &str, take: fn(&mut Tokens<'_>) -> Option<()>) -> bool {
+    tokens(text).is_some_and(|tokens| {
+        let mut tokens = tokens.into_iter().peekable();
+        take(&mut tokens).is_some() && tokens.next().is_none()
+    })
 }
 
 /// Why a constraint of a domain is not a check that compares and computes with well-known means. Any other may do
@@ -334,8 +334,8 @@ fn problem_of_expression(tokens: Vec<Token<'_>>, of_base: Option<&[Token<'_>]>) 
             ));
         }
     }
-    let is_whole = open.is_empty() && !is_empty;
-    (!is_whole).then(|| "it is not a whole expression".to_owned())
+    let is_complete = open.is_empty() && !is_empty;
+    (!is_complete).then(|| "it is not a whole expression".to_owned())
 }
 
 /// The expression with its backslashes in `E'…'`: what they mean in a plain literal is a setting of the session.

@@ -11,7 +11,7 @@ use arrow_array::{Array, ArrayRef};
 use arrow_schema::{DataType, IntervalUnit, TimeUnit};
 
 use crate::builtin::{INTERVAL, TIME, TIMESTAMP, TIMESTAMPTZ, TIMETZ};
-use crate::model::{Column, Kind};
+use crate::model::Column;
 
 /// The parts of an interval, as bits of a modifier (`INTERVAL_MASK` in `utils/timestamp.h`).
 const YEAR: i32 = 1 << 2;
@@ -35,10 +35,7 @@ pub(super) struct Precision {
 /// The precision of a column whose server rounds values. `None` for any other column.
 pub(super) fn of(column: &Column) -> Option<Precision> {
     let (ty, typmod) = column.stripped();
-    let ty = match &ty.kind {
-        Kind::Array { element } => element,
-        _ => ty,
-    };
+    let ty = ty.element();
     let seconds = |digits: i32| u32::try_from(digits).ok().filter(|digits| *digits < 6);
     let nanos = |digits: u32| 10_i64.pow(9 - digits);
     if [TIME.oid, TIMETZ.oid, TIMESTAMP.oid, TIMESTAMPTZ.oid].contains(&ty.oid) {

@@ -71,18 +71,14 @@ pub(super) struct Message {
 }
 
 impl Message {
+    /// As the query of [`take`] writes it. Names of pipelines have no line break.
     pub(super) fn receiver(&self) -> Receiver {
-        receiver(&self.pipeline, self.event)
+        format!("{}\n{}", self.pipeline, self.event.name())
     }
 }
 
 /// Who gets a message: one URL of a pipeline, which gets one at a time.
 pub(super) type Receiver = String;
-
-/// As the query of [`take`] writes it. Names of pipelines have no line break.
-fn receiver(pipeline: &str, event: Event) -> Receiver {
-    format!("{pipeline}\n{}", event.name())
-}
 
 /// The next step of a thread that sends.
 #[derive(Debug, Clone, PartialEq)]
