@@ -143,7 +143,7 @@ impl Lease {
              WHERE {} AND c.cursor IS NOT NULL AND c.target_oid IS NOT NULL",
             self.key.condition()
         );
-        let answers = client.simple_query(&sql);
+        let answers = client.query_again("", &[sql], 1);
         let answers = answers.map_err(|error| differs(table, error))?;
         let lost = match found(&answers) {
             Some(row) => row.text(0)?,

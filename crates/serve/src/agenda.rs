@@ -9,6 +9,8 @@ use serde_json::Value;
 /// The pause before a run is tried again, and the longest one.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// After so many failures in a row, about a minute, a job may be to blame for what looks like an error of a connector.
+const PATIENCE: u32 = 8;
 
 /// A pipeline and one of its streams.
 pub type Key = (String, String);
@@ -39,6 +41,8 @@ pub struct Standing {
     is_distrusted: bool,
     /// A job came while the stream ran.
     is_due_again: bool,
+    /// It has committed rows since it began, and since a job was blamed for an error of a connector.
+    is_proved: bool,
     /// Runs that failed one after the other.
     pub failures: u32,
     /// The store knows what the destination has.
@@ -223,8 +227,28 @@ impl Agenda {
             standing.runs += 1;
             standing.rows += run.rows;
             standing.last = Some(run);
+            standing.is_proved = true;
             // The run may go on for long.
             (standing.failures, standing.problem) = (0, None);
+        }
+    }
+
+    /// Whether a stream has failed so often that a job may be to blame for an error of a connector.
+    pub fn is_patience_over(&self, key: &Key) -> bool {
+        let standing = self.streams.get(key);
+        standing.is_some_and(|standing| standing.failures >= PATIENCE)
+    }
+
+    /// Whether the connectors of a stream have moved rows, so that an error of theirs may be about a job.
+    pub fn is_proved(&self, key: &Key) -> bool {
+        let standing = self.streams.get(key);
+        standing.is_some_and(|standing| standing.is_proved)
+    }
+
+    /// A job was blamed for an error of a connector. Until others are moved, the next error blames none.
+    pub fn doubt(&mut self, key: &Key) {
+        if let Some(standing) = self.streams.get_mut(key) {
+            standing.is_proved = false;
         }
     }
 
@@ -309,6 +333,31 @@ mod tests {
         agenda.release(&key("a"));
         assert_eq!(stream(&mut agenda, now), Some(("a".into(), false)));
         assert_eq!(agenda.running(), 2);
+    }
+
+    #[test]
+    fn an_error_of_a_connector_blames_a_job_only_between_others_that_were_moved() {
+        let (mut agenda, mut now) = (Agenda::default(), Instant::now());
+        agenda.due(key("a"));
+        for failures in 0..PATIENCE {
+            assert!(!agenda.is_patience_over(&key("a")), "{failures}");
+            now += MAX_PAUSE;
+            stream(&mut agenda, now);
+            agenda.ended(key("a"), Turn::Later(json!({})), now);
+        }
+        assert!(agenda.is_patience_over(&key("a")) && !agenda.is_proved(&key("a")));
+        let run = LastRun {
+            ended_ms: 0,
+            seconds: 0.1,
+            jobs: 1,
+            rows: 1,
+        };
+        agenda.committed(&key("a"), run.clone());
+        assert!(!agenda.is_patience_over(&key("a")) && agenda.is_proved(&key("a")));
+        agenda.doubt(&key("a"));
+        assert!(!agenda.is_proved(&key("a")));
+        agenda.committed(&key("a"), run);
+        assert!(agenda.is_proved(&key("a")));
     }
 
     #[test]

@@ -298,6 +298,7 @@ impl Arrived {
             sha256,
             key,
             is_known_by_content: rules.is_known_by_content,
+            expected_by: None,
             token: wanted.granted.limits(),
             body,
         };
@@ -313,8 +314,12 @@ pub(crate) async fn admit(shared: &Shared, arrived: Vec<Arrived>) -> Result<Outc
     let (store, notice) = (shared.store.clone(), shared.notice.clone());
     let admitted = tokio::spawn(async move {
         let (mut jobs, mut kept, mut shares) = (Vec::new(), Vec::new(), Vec::new());
+        // The jobs of a request are of one stream.
+        let expects = |job: &NewJob| notice.as_ref()?.expects(&job.pipeline, &job.stream);
+        let expected_by = arrived.first().and_then(|first| expects(&first.job));
         for Arrived { job, file, share } in arrived {
-            jobs.push(job);
+            let expected_by = expected_by.clone();
+            jobs.push(NewJob { expected_by, ..job });
             // The jobs may be stored although this task ends before the answer: then their files have to stay.
             kept.push(file.map(SpoolFile::keep));
             shares.push(share);
@@ -322,7 +327,6 @@ pub(crate) async fn admit(shared: &Shared, arrived: Vec<Arrived>) -> Result<Outc
         let outcome = store.admit(jobs).await;
         drop(shares);
         if let (Ok(Ok(all)), Some(notice)) = (&outcome, &notice) {
-            // The jobs of a request are of one stream.
             let mut new = all.iter().filter(|one| matches!(one, Admitted::New(_)));
             if let Some(first) = new.next() {
                 notice.tell(&first.job().pipeline, &first.job().stream);

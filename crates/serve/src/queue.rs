@@ -228,7 +228,11 @@ impl Queue {
             }
         }
         let reader = self.reader()?;
-        let snapshot = reader.snapshot(&[selection(&read.request)])?;
+        // Files have no moment to fix. A session that goes on would only list the bodies once more.
+        let snapshot = match is_open {
+            true => read.request.snapshot.clone(),
+            false => reader.snapshot(&[selection(&read.request)])?,
+        };
         let request = ReadRequest {
             snapshot,
             ..read.request

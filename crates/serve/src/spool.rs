@@ -183,6 +183,21 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     options.open(path)?.write_all(bytes)
 }
 
+/// Gives a file that is there these contents. It is not emptied first: file systems bring the new contents of a file that was
+/// emptied to the disk at once.
+///
+/// # Errors
+/// The file is not there, or cannot be written.
+pub fn rewrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    file.write_all(bytes)?;
+    let length = bytes.len() as u64;
+    match file.metadata()?.len() == length {
+        true => Ok(()),
+        false => file.set_len(length),
+    }
+}
+
 /// A file that is being written.
 pub struct SpoolFile {
     /// `None` once it is synced: a request of many files has none of them open.

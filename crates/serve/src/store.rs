@@ -16,7 +16,7 @@ mod writer;
 mod tests;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -33,7 +33,7 @@ pub use writer::Held;
 
 use job::{COLUMNS, PENDING_COLUMNS, job_of, pending_of};
 use tables::{VERSION, connect, prepare};
-use writer::{Change, Counts, Valued, write_all};
+use writer::{Change, Counts, Sync, Valued, write_all};
 
 /// Requests that wait for a thread.
 const MAX_WAITING: usize = 4096;
@@ -135,13 +135,14 @@ type Look = Box<dyn FnOnce(&Connection) + Send>;
 pub struct Store {
     changes: Sender<Box<dyn Change>>,
     looks: Sender<Look>,
-    looks_of_runs: Sender<Look>,
+    /// Runs read on their own threads.
+    of_runs: Arc<Mutex<Connection>>,
     counts: Arc<Counts>,
     limits: QueueLimits,
 }
 
 /// The threads of the store. They end when the last [`Store`] is dropped.
-pub struct Threads([JoinHandle<()>; 3]);
+pub struct Threads([JoinHandle<()>; 2]);
 
 impl Threads {
     /// Waits until everything that was admitted is answered.
@@ -168,16 +169,19 @@ impl Store {
         let told = Arc::clone(&counts);
         let write = Box::new(move || write_all(writer, held, &told, &made));
         let writes = spawn("jobs", write)?;
-        let (looks, reads) = reader(file, "looks")?;
-        let (looks_of_runs, reads_of_runs) = reader(file, "looks-of-runs")?;
+        let (looks, looked) = bounded::<Look>(MAX_WAITING);
+        let connection = connect(file)?;
+        let read = Box::new(move || looked.iter().for_each(|look| look(&connection)));
+        let reads = spawn("looks", read)?;
+        let of_runs = connect(file)?;
         let store = Self {
             changes,
             looks,
-            looks_of_runs,
+            of_runs: Arc::new(Mutex::new(of_runs)),
             counts,
             limits,
         };
-        Ok((store, Threads([writes, reads, reads_of_runs])))
+        Ok((store, Threads([writes, reads])))
     }
 
     /// The contents after the last commit.
@@ -294,7 +298,15 @@ impl Store {
         &self,
         work: impl FnOnce(&Transaction<'_>, &mut Held) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError> {
-        let (change, answered) = Valued::new(work);
+        self.change_synced(Sync::Disk, work)
+    }
+
+    fn change_synced<T: Send + 'static>(
+        &self,
+        sync: Sync,
+        work: impl FnOnce(&Transaction<'_>, &mut Held) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError> {
+        let (change, answered) = Valued::new(work, sync);
         let change: Box<dyn Change> = Box::new(change);
         send(&self.changes, change)?;
         Ok(answered)
@@ -309,34 +321,34 @@ impl Store {
         answered.blocking_recv().unwrap_or(Err(StoreError::Closed))
     }
 
+    /// The same for what the destination knows better: a power failure may undo it.
+    fn note_now<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>, &mut Held) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let answered = self.change_synced(Sync::System, work)?;
+        answered.blocking_recv().unwrap_or(Err(StoreError::Closed))
+    }
+
     async fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let looked = look_later(&self.looks, look)?;
+        let (answer, looked) = oneshot::channel();
+        let look: Look = Box::new(move |connection| {
+            // Nobody listens if the client is gone.
+            let _ = answer.send(look(connection));
+        });
+        send(&self.looks, look)?;
         looked.await.unwrap_or(Err(StoreError::Closed))
     }
 
-    fn look_of_run<T: Send + 'static>(
+    fn look_of_run<T>(
         &self,
-        look: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+        look: impl FnOnce(&Connection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let looked = look_later(&self.looks_of_runs, look)?;
-        looked.blocking_recv().unwrap_or(Err(StoreError::Closed))
+        look(&self.of_runs.lock().unwrap_or_else(PoisonError::into_inner))
     }
-}
-
-fn look_later<T: Send + 'static>(
-    looks: &Sender<Look>,
-    look: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
-) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError> {
-    let (answer, answered) = oneshot::channel();
-    let look: Look = Box::new(move |connection| {
-        // Nobody listens if the client is gone.
-        let _ = answer.send(look(connection));
-    });
-    send(looks, look)?;
-    Ok(answered)
 }
 
 fn send<T>(to: &Sender<T>, request: T) -> Result<(), StoreError> {
@@ -344,14 +356,6 @@ fn send<T>(to: &Sender<T>, request: T) -> Result<(), StoreError> {
         TrySendError::Full(_) => StoreError::Busy,
         TrySendError::Disconnected(_) => StoreError::Closed,
     })
-}
-
-/// A thread that reads with a connection of its own.
-fn reader(file: &Path, name: &str) -> Result<(Sender<Look>, JoinHandle<()>), StoreError> {
-    let connection = connect(file)?;
-    let (looks, looked) = bounded::<Look>(MAX_WAITING);
-    let read = Box::new(move || looked.iter().for_each(|look| look(&connection)));
-    Ok((looks, spawn(name, read)?))
 }
 
 fn spawn(name: &str, work: Box<dyn FnOnce() + Send>) -> Result<JoinHandle<()>, StoreError> {

@@ -205,6 +205,13 @@ impl Notice {
         self.0.due((pipeline.to_owned(), stream.to_owned()));
     }
 
+    /// The name of the queue of a run that waits for a job of this stream.
+    pub fn expects(&self, pipeline: &str, stream: &str) -> Option<Arc<str>> {
+        let key = (pipeline.to_owned(), stream.to_owned());
+        let live = self.0.live().get(&key).cloned();
+        live.and_then(|live| live.expects())
+    }
+
     /// Begins no more runs, and waits until those at work have ended, at most for this time.
     pub fn drain(&self, time: Duration) {
         self.0.drain(time);

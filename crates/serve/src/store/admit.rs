@@ -126,8 +126,15 @@ fn admit(
             job.token.as_ref().map(|token| &token.id),
         ])?;
     *held = more;
+    let id = transaction.last_insert_rowid();
+    if let Some(queue) = &job.expected_by {
+        // A stream that was bound anew has another name, and its run has nothing.
+        let sql = "UPDATE stream SET tried = max(tried, ?4) WHERE pipeline = ?1 AND stream = ?2 AND queue = ?3";
+        let mut statement = transaction.prepare_cached(sql)?;
+        statement.execute(params![job.pipeline, job.stream, queue, id])?;
+    }
     Ok(Ok(Admitted::New(Job {
-        id: transaction.last_insert_rowid(),
+        id,
         pipeline: job.pipeline,
         stream: job.stream,
         format: job.format.to_owned(),

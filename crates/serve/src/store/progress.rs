@@ -8,7 +8,8 @@ use super::{Store, StoreError, Tried, now_ms, token};
 
 impl Store {
     /// The oldest pending jobs of a stream, all of one format: at most `jobs`, and no more after `bytes`, of which at most
-    /// `inline` are in memory. For a thread of its own.
+    /// `inline` are in memory. With them the name of the queue, if a run has had all of them or was given them. For a thread
+    /// of its own.
     ///
     /// # Errors
     /// `Sqlite`, `Busy` and `Closed`.
@@ -18,13 +19,11 @@ impl Store {
         jobs: u32,
         bytes: u64,
         inline: u64,
-    ) -> Result<Vec<Pending>, StoreError> {
-        let (pipeline, stream) = (pipeline.to_owned(), stream.to_owned());
-        self.look_of_run(move |connection| {
-            let mut statement = connection.prepare_cached(&format!(
-                "SELECT {PENDING_COLUMNS} FROM job \
-                 WHERE pipeline = ?1 AND stream = ?2 AND state = 'pending' ORDER BY id LIMIT ?3"
-            ))?;
+    ) -> Result<(Vec<Pending>, Option<String>), StoreError> {
+        self.look_of_run(|connection| {
+            // One moment for both: a job that a run was given can no longer be cancelled behind its back.
+            let transaction = connection.unchecked_transaction()?;
+            let mut statement = transaction.prepare_cached(&oldest())?;
             let mut rows = statement.query(params![pipeline, stream, jobs])?;
             let (mut found, mut sum, mut in_memory): (Vec<Pending>, u64, u64) = (Vec::new(), 0, 0);
             while let Some(row) = rows.next()? {
@@ -41,7 +40,16 @@ impl Store {
                 }
                 found.push(job);
             }
-            Ok(found)
+            let sql =
+                "SELECT queue FROM stream WHERE pipeline = ?1 AND stream = ?2 AND tried >= ?3";
+            let queue = match found.last() {
+                None => None,
+                Some(last) => transaction
+                    .prepare_cached(sql)?
+                    .query_row(params![pipeline, stream, last.id], |row| row.get(0))
+                    .optional()?,
+            };
+            Ok((found, queue))
         })
     }
 
@@ -125,7 +133,8 @@ impl Store {
         changed.await.unwrap_or(Err(StoreError::Closed))
     }
 
-    /// The jobs of a stream up to this one are done, except those that are dead or cancelled.
+    /// The jobs of a stream up to this one are done, except those that are dead or cancelled. A power failure may undo it:
+    /// the destination says it again.
     ///
     /// # Errors
     /// `Sqlite`, `Busy` and `Closed`.
@@ -145,7 +154,7 @@ impl Store {
         rows: u64,
     ) -> Result<(), StoreError> {
         let (pipeline, stream) = (pipeline.to_owned(), stream.to_owned());
-        self.change_now(move |transaction, held| {
+        self.note_now(move |transaction, held| {
             if rows > 0 {
                 token::charge(transaction, (&pipeline, &stream), last, rows)?;
             }
@@ -163,12 +172,12 @@ impl Store {
         })
     }
 
-    /// A job without rows is done, whatever the destination has.
+    /// A job without rows is done, whatever the destination has. A power failure may undo it.
     ///
     /// # Errors
     /// `Sqlite`, `Busy` and `Closed`.
     pub fn done_alone(&self, id: i64) -> Result<(), StoreError> {
-        self.change_now(move |transaction, held| {
+        self.note_now(move |transaction, held| {
             let sql = "UPDATE job SET state = 'done', ended = ?2 WHERE id = ?1 AND state = 'pending' RETURNING bytes";
             let mut statement = transaction.prepare_cached(sql)?;
             let bytes = statement.query_row(params![id, now_ms()], |row| row.get(0));
@@ -195,6 +204,14 @@ impl Store {
     }
 }
 
+/// The oldest pending jobs of a stream. The index is named: SQLite would rather read all jobs in the order of their ids.
+fn oldest() -> String {
+    format!(
+        "SELECT {PENDING_COLUMNS} FROM job INDEXED BY job_pending \
+         WHERE pipeline = ?1 AND stream = ?2 AND state = 'pending' ORDER BY id LIMIT ?3"
+    )
+}
+
 fn begin_stream(
     transaction: &Transaction<'_>,
     pipeline: &str,
@@ -204,4 +221,33 @@ fn begin_stream(
                VALUES (?1, ?2, lower(hex(randomblob(8))), 0) ON CONFLICT DO NOTHING";
     transaction.execute(sql, [pipeline, stream])?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+    use crate::store::tables::{connect, prepare};
+
+    #[test]
+    fn a_run_does_not_read_the_jobs_that_are_done() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut connection = connect(&folder.path().join("jobs.db")).expect("a store");
+        prepare(&mut connection).expect("tables");
+        let many = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000) \
+                    INSERT INTO job (pipeline, stream, format, bytes, sha256, state, received, body) \
+                    SELECT 'p', 's', 'jsonl', 1, x'00', iif(i < 2000, 'done', 'pending'), i, x'00' FROM n";
+        connection.execute(many, []).expect("jobs");
+        let mut statement = connection.prepare(&oldest()).expect("SQL");
+        let mut rows = statement.query(params!["p", "s", 1000]).expect("rows");
+        let mut found = 0;
+        while rows.next().expect("a row").is_some() {
+            found += 1;
+        }
+        drop(rows);
+        let steps = statement.get_status(StatementStatus::VmStep);
+        assert_eq!(found, 1);
+        assert!((1..100).contains(&steps), "{steps}");
+    }
 }

@@ -18,6 +18,7 @@ fn job(key: Option<&str>, body: &[u8]) -> NewJob {
         sha256: sha256.as_ref().try_into().expect("32 bytes"),
         key: key.map(str::to_owned),
         is_known_by_content: false,
+        expected_by: None,
         token: None,
         body: Body::Inline(body.to_vec()),
     }
@@ -307,6 +308,34 @@ fn a_stream_knows_what_it_has_tried() {
     let again = store.tried("p", "s").expect("an answer");
     assert_eq!((again.tried, again.seen), (0, None));
     assert_ne!(again.queue, begun.queue);
+}
+
+#[test]
+fn a_job_that_a_run_waits_for_is_given_to_it_at_once() {
+    let opened = open(LIMITS);
+    let store = &opened.store;
+    let before = opened.new_job(job(None, b"1"));
+    let queue = store.tried("p", "s").expect("stored").queue;
+    let pending = || {
+        let pending = store.pending(("p", "s"), 10, 100, 100).expect("read");
+        let ids: Vec<i64> = pending.0.iter().map(|job| job.id).collect();
+        (ids, pending.1)
+    };
+    assert_eq!(pending(), (vec![before.id], None));
+    let expected = |queue: &str, body: &[u8]| NewJob {
+        expected_by: Some(queue.into()),
+        ..job(None, body)
+    };
+    let of_another = opened.new_job(expected("another", b"2"));
+    let both = vec![before.id, of_another.id];
+    assert_eq!(pending(), (both.clone(), None));
+    let given = opened.new_job(expected(&queue, b"3"));
+    let all = [both, vec![given.id]].concat();
+    assert_eq!(pending(), (all, Some(queue)));
+    // Each of them may be committed before somebody looks.
+    let cancelled = block(store.cancel(given.id)).expect("stored");
+    assert!(matches!(cancelled, Touched::Running(_)), "{cancelled:?}");
+    assert_eq!(store.tried("p", "s").expect("stored").tried, given.id);
 }
 
 #[test]

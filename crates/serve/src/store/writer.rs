@@ -1,10 +1,15 @@
 //! The thread that writes. It takes all requests that wait, and commits them together with one `fsync`: a client waits
 //! for one commit, however many clients there are.
 
+//!
+//! What the destination knows better is not worth an `fsync`: after a power failure it is asked again.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crossbeam_channel::Receiver;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::sync::oneshot;
 
@@ -12,6 +17,18 @@ use super::{QueueLimits, StoreError};
 
 /// Requests that are committed together.
 const MAX_GROUP: usize = 1024;
+/// Without other changes for so long, those that did not wait for the disk are brought to it.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// When a change is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sync {
+    /// When it is on the disk.
+    Disk,
+    /// When other connections see it: it outlives the process. A power failure may undo the last ones, never one of them
+    /// without those after it.
+    System,
+}
 
 /// A change of the store, and who waits for it.
 pub trait Change: Send {
@@ -21,6 +38,9 @@ pub trait Change: Send {
     /// `Sqlite`: nothing of the transaction is stored.
     fn make(&mut self, transaction: &Transaction<'_>, held: &mut Held) -> Result<(), StoreError>;
 
+    /// When it is answered.
+    fn sync(&self) -> Sync;
+
     /// Answers after the commit.
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
 }
@@ -28,16 +48,18 @@ pub trait Change: Send {
 /// A change that gives a value.
 pub struct Valued<F, T> {
     work: Option<F>,
+    sync: Sync,
     value: Option<T>,
     answer: oneshot::Sender<Result<T, StoreError>>,
 }
 
 impl<F, T> Valued<F, T> {
     /// The change, and its answer.
-    pub fn new(work: F) -> (Self, oneshot::Receiver<Result<T, StoreError>>) {
+    pub fn new(work: F, sync: Sync) -> (Self, oneshot::Receiver<Result<T, StoreError>>) {
         let (answer, answered) = oneshot::channel();
         let change = Self {
             work: Some(work),
+            sync,
             value: None,
             answer,
         };
@@ -55,6 +77,10 @@ where
             self.value = Some(work(transaction, held)?);
         }
         Ok(())
+    }
+
+    fn sync(&self) -> Sync {
+        self.sync
     }
 
     fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
@@ -156,12 +182,29 @@ pub fn write_all(
     counts: &Arc<Counts>,
     changes: &Receiver<Box<dyn Change>>,
 ) {
-    while let Ok(first) = changes.recv() {
+    // As `connect` left it.
+    let (mut sync, mut is_behind) = (Sync::Disk, false);
+    loop {
+        let first = match is_behind {
+            true => changes.recv_timeout(IDLE),
+            false => changes.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        let first = match first {
+            Ok(first) => first,
+            Err(RecvTimeoutError::Timeout) => {
+                // The log is on the disk before its pages are. After an error the next commit that waits brings it there.
+                let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+                is_behind = false;
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
         let more = changes.try_iter().take(MAX_GROUP - 1);
         let mut group: Vec<Box<dyn Change>> = [first].into_iter().chain(more).collect();
-        match write_group(&mut connection, held, &mut group) {
+        match write_group(&mut connection, held, &mut group, &mut sync) {
             Ok(now) => {
                 held = now;
+                is_behind = sync == Sync::System;
                 counts.set(held);
                 group.into_iter().for_each(|change| change.answer(Ok(())));
             }
@@ -182,7 +225,17 @@ fn write_group(
     connection: &mut Connection,
     mut held: Held,
     group: &mut [Box<dyn Change>],
+    sync: &mut Sync,
 ) -> Result<Held, StoreError> {
+    let is_awaited = group.iter().any(|change| change.sync() == Sync::Disk);
+    let (wanted, level) = match is_awaited {
+        true => (Sync::Disk, "FULL"),
+        false => (Sync::System, "NORMAL"),
+    };
+    if *sync != wanted {
+        connection.pragma_update(None, "synchronous", level)?;
+        *sync = wanted;
+    }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     for change in group {
         change.make(&transaction, &mut held)?;

@@ -76,6 +76,13 @@ pub(super) fn is_of_bodies(failure: &Failure, pipeline: &Pipeline) -> bool {
     }
 }
 
+/// Whether the destination has an error while it writes or commits rows that nobody else is known to be to blame for: it
+/// panicked, or its server has an error that says nothing of the data. A row may be why.
+pub(super) fn is_of_writer(failure: &Failure) -> bool {
+    let export = failure.export.unwrap_or_default();
+    matches!(failure.kind, Some(ErrorKind::Internal)) && export.starts_with("writer.")
+}
+
 /// The place of the job whose file the reader blames.
 pub(super) fn blamed(jobs: &[&Pending], failure: &Failure) -> Option<usize> {
     let location = failure.location.as_deref()?;

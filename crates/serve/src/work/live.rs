@@ -16,7 +16,7 @@ use crate::agenda::{Key, LastRun};
 use crate::metrics::Ended;
 use crate::queue::{Feed, Next, Segment};
 use crate::registry::Everything;
-use crate::spool::{make_private, write_private};
+use crate::spool::{make_private, rewrite, write_private};
 use crate::store::{Body, Pending, Tried, now_ms};
 
 /// A run without jobs ends after this time.
@@ -35,6 +35,8 @@ pub(super) struct Live {
     work: Arc<Shared>,
     key: Key,
     tried: Tried,
+    /// The name of the queue.
+    queue: Arc<str>,
     /// The pipelines as they were at its begin.
     pipelines: Arc<Everything>,
     /// Has the folders [`BODIES`] and [`SPARE`].
@@ -125,6 +127,7 @@ impl Live {
             work: Arc::clone(work),
             key: key.clone(),
             tried: tried.clone(),
+            queue: tried.queue.as_str().into(),
             pipelines: work.pipelines.all(),
             begun: Instant::now(),
             state: Mutex::new(State {
@@ -159,8 +162,7 @@ impl Live {
                     match spare.next().transpose()? {
                         Some(spare) => {
                             fs::rename(spare.path(), &path)?;
-                            // This empties it first.
-                            fs::write(&path, bytes)?;
+                            rewrite(&path, bytes)?;
                         }
                         None => write_private(&path, bytes)?,
                     }
@@ -199,6 +201,13 @@ impl Live {
     /// Since when it has no jobs.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         self.state().idle_since
+    }
+
+    /// The name of its queue, if it has no jobs and takes the next ones at once.
+    pub(super) fn expects(&self) -> Option<Arc<str>> {
+        let state = self.state();
+        let is_expecting = state.goes_on && state.idle_since.is_some();
+        is_expecting.then(|| Arc::clone(&self.queue))
     }
 
     /// It takes no more jobs.

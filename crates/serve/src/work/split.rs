@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rapidbyte::{Failure, Pipeline};
 use serde_json::json;
 
-use super::blame::{blamed, is_empty, is_of_bodies, reason, told};
+use super::blame::{blamed, is_empty, is_of_writer, reason, told};
 use super::{Problem, Shared};
 use crate::agenda::Key;
 use crate::queue::{READER, SCHEMA};
@@ -21,7 +21,7 @@ pub(super) enum Moved {
 
 impl Shared {
     /// Moves these jobs in one run. If their data stop it, more runs find the jobs that cannot be moved: they are dead.
-    /// `failure` is the one of a run that had all of them.
+    /// `failure` is the one of a run that had all of them. `is_patience_over` is as for [`Shared::blames_jobs`].
     pub(super) fn move_jobs(
         self: &Arc<Self>,
         pipeline: &Pipeline,
@@ -29,6 +29,7 @@ impl Shared {
         tried: &Tried,
         jobs: &[Pending],
         mut failure: Option<Box<Failure>>,
+        is_patience_over: bool,
     ) -> Result<Moved, Problem> {
         // Inferred columns are those of all bodies of a run: alone, a body may have others.
         let is_declared = pipeline.source_config().contains_key(SCHEMA);
@@ -41,7 +42,11 @@ impl Shared {
                 Some(failure) => failure,
                 None => match self.run(pipeline, key, tried, &part, false) {
                     Ok(()) => continue,
-                    Err((Problem::Run(failure), _)) if is_of_bodies(&failure, pipeline) => failure,
+                    Err((Problem::Run(failure), _))
+                        if self.blames_jobs(&failure, pipeline, key, is_patience_over) =>
+                    {
+                        failure
+                    }
                     Err((problem @ Problem::Run(_), _)) => return Ok(Moved::Rest(problem)),
                     Err((other, _)) => return Err(other),
                 },
@@ -84,6 +89,9 @@ impl Shared {
         // A run may fail behind its commit, but not while it reads.
         if failure.connector.as_deref() != Some(READER) {
             self.reconcile(pipeline, key)?;
+        }
+        if is_of_writer(failure) {
+            self.agenda().doubt(key);
         }
         let reason = reason(failure, job.id);
         // Before the job is dead: a process that ends in between finds the job, and tells of it once more.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rapidbyte::{Class, Control, Failure, History, Pipeline, Report, RunOptions};
 
-use super::blame::is_of_bodies;
+use super::blame::{is_of_bodies, is_of_writer};
 use super::live::{self, Left, Live};
 use super::split::Moved;
 use super::{MAX_BYTES, MAX_INLINE, MAX_JOBS, Problem, Shared};
@@ -39,6 +39,8 @@ impl Shared {
             Ok(()) => return Ok(Turn::More),
             Err(stopped) => stopped,
         };
+        // Once for the turn: what the other jobs of it commit ends the row of failures.
+        let is_patience_over = self.agenda().is_patience_over(key);
         let Left { last, is_first, .. } = left;
         let tried = match is_first {
             true => tried,
@@ -50,7 +52,9 @@ impl Shared {
             },
         };
         let (failure, last) = match (problem, last) {
-            (Problem::Run(failure), Some(last)) if is_of_bodies(&failure, &of_queue) => {
+            (Problem::Run(failure), Some(last))
+                if self.blames_jobs(&failure, &of_queue, key, is_patience_over) =>
+            {
                 (failure, last)
             }
             (problem, _) => return Err(problem),
@@ -58,20 +62,39 @@ impl Shared {
         let jobs = match is_first {
             true => jobs,
             false => {
-                let pending = self.pending(pipeline, stream)?.into_iter();
+                let (pending, _) = self.pending(pipeline, stream)?;
+                let pending = pending.into_iter();
                 pending.take_while(|job| job.id <= last).collect()
             }
         };
         // The target may have changed since a run that has gone on was planned: another one plans anew.
         let is_known = is_first || failure.connector.as_deref() == Some(READER);
         let failure = is_known.then_some(failure);
-        match self.move_jobs(&of_queue, key, &tried, &jobs, failure)? {
+        match self.move_jobs(&of_queue, key, &tried, &jobs, failure, is_patience_over)? {
             Moved::All => Ok(Turn::More),
             Moved::Rest(problem) => Err(problem),
         }
     }
 
-    fn pending(&self, pipeline: &str, stream: &str) -> Result<Vec<Pending>, StoreError> {
+    /// Whether a failure is about the jobs of the run. With `is_patience_over` it also is where the destination has an
+    /// error of its own, which a row may have caused: it has moved others.
+    pub(super) fn blames_jobs(
+        &self,
+        failure: &Failure,
+        pipeline: &Pipeline,
+        key: &Key,
+        is_patience_over: bool,
+    ) -> bool {
+        is_of_bodies(failure, pipeline)
+            || is_patience_over && is_of_writer(failure) && self.agenda().is_proved(key)
+    }
+
+    /// The next jobs, and the name of the queue if a run has had all of them.
+    fn pending(
+        &self,
+        pipeline: &str,
+        stream: &str,
+    ) -> Result<(Vec<Pending>, Option<String>), StoreError> {
         let key = (pipeline, stream);
         self.store.pending(key, MAX_JOBS, MAX_BYTES, MAX_INLINE)
     }
@@ -83,10 +106,13 @@ impl Shared {
         pipeline: &str,
         stream: &str,
     ) -> Result<Option<(Vec<Pending>, String)>, StoreError> {
-        let jobs = self.pending(pipeline, stream)?;
+        let (jobs, queue) = self.pending(pipeline, stream)?;
         let Some(last) = jobs.last() else {
             return Ok(None);
         };
+        if let Some(queue) = queue {
+            return Ok(Some((jobs, queue)));
+        }
         let (pending, queue) = self.store.try_through(pipeline, stream, last.id)?;
         match pending == jobs.len() as u64 {
             true => Ok(Some((jobs, queue))),

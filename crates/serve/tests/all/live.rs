@@ -221,6 +221,42 @@ fn a_run_that_fails_after_commits_says_why() {
 }
 
 #[test]
+fn a_job_that_the_destination_cannot_take_for_no_known_reason_is_dead_when_others_were_moved() {
+    let database = shared().database();
+    let sql = "CREATE TABLE a (id int8); \
+               CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+               IF NEW.id = 2 THEN RAISE 'no' USING ERRCODE = 'RB001'; END IF; RETURN NEW; END $$; \
+               CREATE TRIGGER refuse BEFORE INSERT ON a FOR EACH ROW EXECUTE FUNCTION refuse()";
+    database.client().batch_execute(sql).expect("tables");
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start_with(folder.path(), &database, 1, ("schema: { id: int64 }", ""));
+    let mut client = Client::new(server.address());
+    send(&mut client, "a", "{\"id\":1}");
+    for id in 2..=5 {
+        let body = format!("{{\"id\":{id}}}");
+        let sent = client.post("/v1/ingest/p/a", JSON_LINES, body.as_bytes());
+        assert_eq!(sent.status, 202);
+    }
+    // Somebody has it tried again and again. Otherwise it takes about a minute.
+    let (mut failures, mut dead) = (0, Value::Null);
+    for _ in 0..100_000 {
+        let stream = &client.get("/v1/pipelines/p").body["pipeline"]["streams"][0];
+        failures = failures.max(stream["failures"].as_u64().unwrap_or(0));
+        dead = client.get("/v1/jobs?pipeline=p&state=dead").body["jobs"].take();
+        let retry = "/v1/pipelines/p/streams/a/retry";
+        assert_eq!(client.post(retry, "", b"").status, 202);
+        if dead[0].is_object() {
+            break;
+        }
+    }
+    send(&mut client, "a", "{\"id\":6}");
+    assert!(failures >= 7, "{failures}");
+    assert_eq!(column(&database, "a", "id"), [1, 3, 4, 5, 6].map(Some));
+    assert_eq!(dead[0]["reason"]["code"], "pg_RB001", "{dead}");
+    server.stop();
+}
+
+#[test]
 fn more_streams_than_threads_take_turns() {
     let database = shared().database();
     let folder = tempfile::tempdir().expect("a folder");
