@@ -5,6 +5,7 @@
 mod admit;
 mod clean;
 mod job;
+mod known;
 mod operate;
 mod progress;
 mod shown;
@@ -32,6 +33,7 @@ pub use token::{Spent, TokenLimits};
 pub use writer::Held;
 
 use job::{COLUMNS, PENDING_COLUMNS, job_of, pending_of};
+use known::Known;
 use tables::{VERSION, connect, prepare};
 use writer::{Change, Counts, Sync, Valued, write_all};
 
@@ -137,6 +139,7 @@ pub struct Store {
     looks: Sender<Look>,
     /// Runs read on their own threads.
     of_runs: Arc<Mutex<Connection>>,
+    known: Known,
     counts: Arc<Counts>,
     limits: QueueLimits,
 }
@@ -178,6 +181,7 @@ impl Store {
             changes,
             looks,
             of_runs: Arc::new(Mutex::new(of_runs)),
+            known: Known::default(),
             counts,
             limits,
         };
@@ -200,10 +204,24 @@ impl Store {
     /// # Errors
     /// `Sqlite`, `Busy` and `Closed`. No job is stored, except after `Closed`, where they may be.
     pub async fn admit(&self, jobs: Vec<NewJob>) -> Result<Outcome, StoreError> {
+        let asked = match jobs.as_slice() {
+            [job] => match self.known.get(job) {
+                Some(known) => return Ok(Ok(vec![Admitted::Known(known)])),
+                None => job.is_known_by_content.then(|| self.known.ask(job)),
+            },
+            _ => None,
+        };
         let limits = self.limits;
-        self.change(move |transaction, held| admit::admit_all(transaction, held, limits, jobs))?
+        let outcome = self
+            .change(move |transaction, held| admit::admit_all(transaction, held, limits, jobs))?
             .await
-            .unwrap_or(Err(StoreError::Closed))
+            .unwrap_or(Err(StoreError::Closed));
+        if let (Some(asked), Ok(Ok(all))) = (asked, &outcome)
+            && let [Admitted::Known(job)] = all.as_slice()
+        {
+            self.known.remember(&asked, job);
+        }
+        outcome
     }
 
     /// The job with this id.

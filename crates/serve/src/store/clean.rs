@@ -31,6 +31,8 @@ pub struct Retention {
 pub struct Forgotten {
     /// The names of files that no job has any more.
     pub files: Vec<String>,
+    /// Jobs that are gone, or whose bodies are.
+    pub jobs: u64,
     /// There is more to forget.
     pub has_more: bool,
 }
@@ -41,13 +43,17 @@ impl Store {
     /// # Errors
     /// `Sqlite`, `Busy` and `Closed`.
     pub fn forget(&self, retention: Retention) -> Result<Forgotten, StoreError> {
-        self.change_now(move |transaction, held| {
+        let forgotten = self.change_now(move |transaction, held| {
             let mut forgotten = Forgotten::default();
             forget_bodies(transaction, held, retention, &mut forgotten)?;
             forget_jobs(transaction, held, retention, &mut forgotten)?;
             token::forget(transaction)?;
             Ok(forgotten)
-        })
+        })?;
+        if forgotten.jobs > 0 {
+            self.known.forget();
+        }
+        Ok(forgotten)
     }
 
     /// Forgets the body of a dead job, which then never moves. Returns the file that no job has any more.
@@ -68,7 +74,9 @@ impl Store {
             give_back(held, job.state == JobState::Dead, job.bytes);
             Ok((touched(transaction, id)?, file))
         })?;
-        changed.await.unwrap_or(Err(StoreError::Closed))
+        let changed = changed.await.unwrap_or(Err(StoreError::Closed));
+        self.known.forget();
+        changed
     }
 }
 
@@ -100,6 +108,7 @@ fn forget_bodies(
             return Ok(());
         }
         forgotten.files.extend(forget_body(transaction, id)?);
+        forgotten.jobs += 1;
         give_back(held, false, bytes);
     }
     forgotten.has_more |= count == MAX_ROWS as usize;
@@ -132,6 +141,7 @@ fn forget_jobs(
             return Ok(());
         }
         forgotten.files.extend(forget_body(transaction, id)?);
+        forgotten.jobs += 1;
         if has_body {
             give_back(held, is_dead, bytes);
         }

@@ -131,6 +131,52 @@ fn a_job_is_admitted_once_by_its_key_or_its_content() {
 }
 
 #[test]
+fn a_body_that_is_remembered_is_the_job_that_the_store_has() {
+    let opened = open(LIMITS);
+    let store = &opened.store;
+    let known = |job: NewJob| match opened.admit(job) {
+        Ok(Admitted::Known(job)) => Some((job.id, job.state, job.has_body)),
+        _ => None,
+    };
+    let first = opened.new_job(by_content(b"1")).id;
+    // A job that is pending changes.
+    for _ in 0..2 {
+        let pending = Some((first, JobState::Pending, true));
+        assert_eq!(known(by_content(b"1")), pending);
+    }
+    store.tried("p", "s").expect("stored");
+    store.done_through("p", "s", first).expect("stored");
+    for _ in 0..2 {
+        assert_eq!(known(by_content(b"1")), Some((first, JobState::Done, true)));
+    }
+    // The same bytes as another format, for another stream and with a key are other jobs.
+    let as_csv = NewJob {
+        format: "csv",
+        ..by_content(b"1")
+    };
+    let elsewhere = NewJob {
+        stream: "other".into(),
+        ..by_content(b"1")
+    };
+    assert_eq!((known(as_csv), known(elsewhere)), (None, None));
+    assert_eq!(known(job(Some("k"), b"1")), None);
+    assert_eq!(known(by_content(b"1")), Some((first, JobState::Done, true)));
+    block(store.discard(first)).expect("stored");
+    let without_body = Some((first, JobState::Done, false));
+    assert_eq!(known(by_content(b"1")), without_body);
+    assert_eq!(known(by_content(b"1")), without_body);
+    let nothing = Retention {
+        bodies: Duration::ZERO,
+        bytes: 0,
+        jobs: Duration::ZERO,
+        rows: 0,
+    };
+    while store.forget(nothing).expect("stored").has_more {}
+    let left = known(by_content(b"1")).map(|known| known.0);
+    assert_ne!(left, Some(first));
+}
+
+#[test]
 fn the_jobs_of_a_request_are_admitted_together_or_not_at_all() {
     let opened = open(LIMITS);
     let known = opened.new_job(job(Some("k/1"), b"a"));
