@@ -373,6 +373,20 @@ impl Bench<'_> {
         Ok(())
     }
 
+    /// Rows per second of a client that keeps its connection and commits each row by itself.
+    fn bare_inserts(&self) -> Result<f64, Failure> {
+        let database = self.server.database();
+        let mut client = database.client();
+        client.batch_execute("CREATE TABLE bare (id int8, name text)")?;
+        let insert = client.prepare("INSERT INTO bare VALUES ($1, $2)")?;
+        let (begun, mut rows) = (Instant::now(), 0);
+        while begun.elapsed() < self.secs {
+            client.execute(&insert, &[&rows, &"a"])?;
+            rows += 1;
+        }
+        Ok(rows as f64 / begun.elapsed().as_secs_f64())
+    }
+
     /// Rows of bodies with one row and with 1,000, by COPY and by single INSERTs.
     fn rows(&self, figures: &mut Figures) -> Result<(), Failure> {
         const ROWS: usize = 1000;
@@ -422,8 +436,14 @@ impl Bench<'_> {
             Some((13.6, true)),
         );
         figures.add(
-            "1,000 rows by COPY against single INSERTs",
+            "1,000 rows by COPY against `insert_rows: 1`",
             copy / inserts,
+            "x",
+            None,
+        );
+        figures.add(
+            "1,000 rows by COPY against INSERTs of a bare client",
+            copy / self.bare_inserts()?,
             "x",
             Some((85.0, true)),
         );
