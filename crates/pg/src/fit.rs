@@ -182,7 +182,7 @@ impl Source {
         let from_typmod = if self.is_text_cast { -1 } else { from_typmod };
         let text = Op::Text {
             check: self.is_foreign,
-            limit: limit((from, from_typmod), (to, to_typmod)),
+            limit: limit(from, to, to_typmod),
         };
         if to.is_textual() {
             return Ok((text, length_note(from, from_typmod, to, to_typmod)));
@@ -245,7 +245,7 @@ impl Source {
             return Ok((Op::Text { check, limit: None }, None));
         }
         if to.is_textual() {
-            let limit = limit((from, -1), (to, to_typmod));
+            let limit = limit(from, to, to_typmod);
             let note = length_note(from, -1, to, to_typmod);
             return Ok((Op::Text { check, limit }, note));
         }
