@@ -12,6 +12,7 @@ use rapidbyte_wire::name::shown;
 use crate::builtin;
 use crate::ident::check_name;
 use crate::model::{self, CATALOG, Column, Kind, PgType};
+use crate::patterns;
 use crate::types;
 
 /// Longer texts are not read: no server writes such a type.
@@ -137,7 +138,7 @@ const WORDS: [&str; 52] = [
 ];
 
 /// Types whose casts do what the manual says.
-const TYPES: [&str; 34] = [
+const TYPES: [&str; 33] = [
     "bigint",
     "bit",
     "boolean",
@@ -155,7 +156,6 @@ const TYPES: [&str; 34] = [
     "interval",
     "json",
     "jsonb",
-    "jsonpath",
     "macaddr",
     "macaddr8",
     "money",
@@ -180,11 +180,25 @@ const BEFORE_BRACKETS: [&str; 21] = [
     "leading", "like", "not", "or", "some", "then", "trailing", "when", "zone",
 ];
 
-const OPERATORS: [&str; 35] = [
+const OPERATORS: [&str; 34] = [
     "!=", "!~", "!~*", "!~~", "!~~*", "#", "%", "&", "&&", "*", "+", "-", "->", "->>", "/", "<",
-    "<<", "<=", "<>", "<@", "=", ">", ">=", ">>", "?", "?&", "?|", "@>", "^", "|", "||", "~", "~*",
+    "<<", "<=", "<>", "<@", "=", ">", ">=", ">>", "?", "?&", "?|", "@>", "|", "||", "~", "~*",
     "~~", "~~*",
 ];
+
+/// The right operand is a regular expression.
+const MATCHES: [&str; 4] = ["~", "~*", "!~", "!~*"];
+
+/// Functions with a pattern behind the first argument, or in it.
+const WITH_PATTERNS: [(&str, bool); 4] = [
+    ("regexp_like", false),
+    ("substring", false),
+    ("similar_escape", true),
+    ("similar_to_escape", true),
+];
+
+/// The longest text with quotes that `replace` puts in the place of another: longer ones would make any value large.
+const MAX_REPLACEMENT_BYTES: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token<'a> {
@@ -352,6 +366,9 @@ pub(crate) fn problem_of_default(text: &str, base: Option<&str>) -> Option<Strin
 
 /// `of_base`: the tokens of the type of `VALUE`, if that is an enum, or an array of one.
 fn problem_of_expression(tokens: Vec<Token<'_>>, of_base: Option<&[Token<'_>]>) -> Option<String> {
+    if let Some(problem) = problem_of_patterns(&tokens) {
+        return Some(problem);
+    }
     let mut tokens = tokens.into_iter().peekable();
     let mut open = Vec::new();
     let mut is_empty = true;
@@ -406,6 +423,170 @@ fn problem_of_expression(tokens: Vec<Token<'_>>, of_base: Option<&[Token<'_>]>) 
     }
     let is_complete = open.is_empty() && !is_empty;
     (!is_complete).then(|| "it is not a whole expression".to_owned())
+}
+
+/// Why comparing with the patterns of an expression may take long, or making a text longer.
+fn problem_of_patterns(tokens: &[Token<'_>]) -> Option<String> {
+    for (at, token) in tokens.iter().enumerate() {
+        let behind = &tokens[at + 1..];
+        let name = match token {
+            Token::Operator(operator) if MATCHES.contains(operator) => {
+                if let Some(problem) = problem_of_pattern(up_to_bracket(behind)) {
+                    return Some(problem);
+                }
+                continue;
+            }
+            // SIMILAR TO
+            Token::Word(word) if word.eq_ignore_ascii_case("similar") => {
+                let is_to =
+                    matches!(behind, [Token::Word(to), ..] if to.eq_ignore_ascii_case("to"));
+                let pattern = up_to_bracket(&behind[usize::from(is_to)..]);
+                if let Some(problem) = problem_of_pattern(pattern) {
+                    return Some(problem);
+                }
+                continue;
+            }
+            Token::Word(name) => name.to_ascii_lowercase(),
+            Token::Quoted(name) => name.trim_matches('"').to_owned(),
+            _ => continue,
+        };
+        let Some((Token::Mark(b'('), arguments)) = behind.split_first() else {
+            continue;
+        };
+        let arguments = split(up_to_bracket(arguments));
+        let pattern = WITH_PATTERNS.iter().find(|(function, _)| *function == name);
+        if let Some((_, is_first)) = pattern {
+            let patterns = arguments.iter().skip(usize::from(!is_first));
+            if let Some(problem) = patterns.copied().find_map(problem_of_pattern) {
+                return Some(problem);
+            }
+        }
+        if name == "regexp_like" && arguments.get(2).copied().is_some_and(changes_syntax) {
+            return Some("the flags of regexp_like change the syntax".to_owned());
+        }
+        let is_short = |replacement: &&[Token<'_>]| {
+            matches!(replacement, [Token::Text(text), ..] if text.len() <= MAX_REPLACEMENT_BYTES)
+                && replacement.iter().all(is_constant)
+        };
+        if name == "replace" && !arguments.last().is_some_and(is_short) {
+            return Some("replace may make the value much longer".to_owned());
+        }
+    }
+    None
+}
+
+/// Whether flags mean another syntax than the one that [`patterns`] reads.
+fn changes_syntax(flags: &[Token<'_>]) -> bool {
+    let flags = match flags {
+        [Token::Text(literal), ..] => unquoted(literal),
+        _ => None,
+    };
+    !flags.is_some_and(|flags| flags.bytes().all(|flag| patterns::OPTIONS.contains(&flag)))
+}
+
+/// Why a pattern is not a constant, or one that takes long.
+fn problem_of_pattern(tokens: &[Token<'_>]) -> Option<String> {
+    // Each function that makes patterns is looked at by itself.
+    let makes =
+        |token: &Token<'_>| matches!(token, Token::Word(word) if word.starts_with("similar_"));
+    let is_constant = |token: &Token<'_>| is_constant(token) || makes(token);
+    if !tokens.iter().all(is_constant) {
+        return Some("a pattern is not a constant".to_owned());
+    }
+    tokens.iter().find_map(|token| {
+        let Token::Text(literal) = token else {
+            return None;
+        };
+        let problem = match unquoted(literal) {
+            Some(pattern) => patterns::problem(&pattern),
+            None => Some("it has unusual escapes"),
+        };
+        Some(format!("the pattern {}: {}", shown(literal), problem?))
+    })
+}
+
+/// A part of an expression that only consists of literals, casts of them, and arrays.
+fn is_constant(token: &Token<'_>) -> bool {
+    const WORDS: [&str; 10] = [
+        "all",
+        "any",
+        "array",
+        "bpchar",
+        "character",
+        "for",
+        "from",
+        "null",
+        "text",
+        "varying",
+    ];
+    match token {
+        Token::Word(word) => WORDS.contains(&word.to_ascii_lowercase().as_str()),
+        Token::Text(_) | Token::Number(_) | Token::Cast | Token::Mark(_) => true,
+        Token::Quoted(_) | Token::Operator(_) => false,
+    }
+}
+
+/// The tokens in front of the bracket that ends them, or all.
+fn up_to_bracket<'a, 'b>(tokens: &'b [Token<'a>]) -> &'b [Token<'a>] {
+    let mut depth = 0_usize;
+    let end = tokens.iter().position(|token| match token {
+        Token::Mark(b'(' | b'[') => {
+            depth += 1;
+            false
+        }
+        Token::Mark(b')' | b']') if depth == 0 => true,
+        Token::Mark(b')' | b']') => {
+            depth -= 1;
+            false
+        }
+        _ => false,
+    });
+    &tokens[..end.unwrap_or(tokens.len())]
+}
+
+/// The arguments of a function, which commas or the words of SQL separate.
+fn split<'a, 'b>(tokens: &'b [Token<'a>]) -> Vec<&'b [Token<'a>]> {
+    let mut depth = 0_usize;
+    let separates = |token: &Token<'a>| {
+        match token {
+            Token::Mark(b'(' | b'[') => depth += 1,
+            Token::Mark(b')' | b']') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        let is_word = |word: &str| {
+            ["from", "for", "similar"]
+                .iter()
+                .any(|one| one.eq_ignore_ascii_case(word))
+        };
+        depth == 0
+            && match token {
+                Token::Mark(b',') => true,
+                Token::Word(word) => is_word(word),
+                _ => false,
+            }
+    };
+    tokens.split(separates).collect()
+}
+
+/// The text of a literal. `None` where a backslash does more than to quote the next character.
+fn unquoted(literal: &str) -> Option<String> {
+    let (prefix, text) = literal.strip_suffix('\'')?.split_once('\'')?;
+    let text = text.replace("''", "'");
+    match prefix {
+        "" => Some(text),
+        "e" | "E" => {
+            let mut plain = String::with_capacity(text.len());
+            let mut chars = text.chars();
+            while let Some(char) = chars.next() {
+                plain.push(match char {
+                    '\\' => chars.next().filter(|next| matches!(next, '\\' | '\''))?,
+                    char => char,
+                });
+            }
+            Some(plain)
+        }
+        _ => None,
+    }
 }
 
 /// The expression with its backslashes in `E'…'`: what they mean in a plain literal is a setting of the session.
@@ -860,6 +1041,12 @@ mod tests {
             "CHECK ((VALUE ~ '^\\d{5}$'::text))",
             "CHECK ((VALUE = '\\'::text))",
             "CHECK ((VALUE ~ similar_to_escape('[A-Z]%'::text)))",
+            "CHECK ((VALUE ~ similar_escape('[A-Z]%'::text, NULL::text)))",
+            "CHECK (((VALUE)::text ~ ANY (ARRAY['^a+$'::text, '^b{3}$'::text])))",
+            "CHECK (((VALUE ~* '^x'::text) AND (VALUE !~ 'y$'::text)))",
+            "CHECK (regexp_like(VALUE, '^(a+)+$'::text, 'i'::text))",
+            "CHECK ((length(replace((VALUE)::text, '-'::text, ''::text)) = 10))",
+            "CHECK ((replace(VALUE, 'ab'::text, '-'::text) <> ''::text))",
         ] {
             assert!(problem_of_check(text, Some("app.mood")).is_none(), "{text}");
         }
@@ -896,6 +1083,25 @@ mod tests {
             "CHECK (VALUE::regclass.x.y)",
             "CHECK ([VALUE)]",
             "CHECK (value(1))",
+            r"CHECK ((VALUE ~ '^(.*)\1$'::text))",
+            r"CHECK ((VALUE ~ E'^(.*)\\1$'::text))",
+            r"CHECK ((VALUE ~ E'^(.*)\1341$'::text))",
+            r"CHECK ((VALUE ~ ANY (ARRAY['a'::text, '(a)\1'::text])))",
+            r"CHECK ((VALUE ~ similar_to_escape('(a*)\1'::text)))",
+            r"CHECK ((VALUE SIMILAR TO '(a*)\1'))",
+            r"CHECK ((SUBSTRING(VALUE FROM '(a)\1'::text) IS NULL))",
+            "CHECK ((\"substring\"(VALUE, '(a)\\1'::text) IS NULL))",
+            r"CHECK (regexp_like(VALUE, '(a)\1'::text))",
+            "CHECK (regexp_like(VALUE, 'a'::text, 'b'::text))",
+            "CHECK ((VALUE ~ '(a?b?){255}c'::text))",
+            "CHECK ((VALUE ~ ('(a?b?)'::text || '{255}c'::text)))",
+            "CHECK (('aaaa'::text ~ VALUE))",
+            "CHECK ((VALUE SIMILAR TO VALUE))",
+            "CHECK ((VALUE ~ lower('A'::text)))",
+            "CHECK ((replace(VALUE, 'a'::text, 'aa'::text) <> ''::text))",
+            "CHECK ((replace(VALUE, 'a'::text, VALUE) <> ''::text))",
+            "CHECK ((9 ^ 99999) > 0)",
+            "CHECK ((('$'::jsonpath)::text = VALUE))",
         ] {
             assert!(problem_of_check(text, Some("app.mood")).is_some(), "{text}");
         }
