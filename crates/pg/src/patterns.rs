@@ -16,10 +16,7 @@ pub(crate) const OPTIONS: &[u8] = b"cimnpsw";
 
 /// Why the server may take long for a pattern. `None` if it does not.
 pub(crate) fn problem(pattern: &str) -> Option<&'static str> {
-    match Reader::new(pattern).read() {
-        Ok(()) => None,
-        Err(problem) => Some(problem),
-    }
+    Reader::new(pattern).read().err()
 }
 
 /// What was read of a group since its last `|`, and of the branches before.
