@@ -192,7 +192,7 @@ impl Source {
         }
         if to.oid == builtin::JSONB.oid {
             let check = self.is_foreign;
-            let op = Op::Jsonb { check, keys: true };
+            let op = Op::Jsonb { check };
             return Ok((op, Some(JSONB_NOTE.to_owned())));
         }
         match &to.kind {
@@ -237,9 +237,8 @@ impl Source {
         let (to, to_typmod) = target.stripped();
         let check = self.is_foreign;
         if to.oid == builtin::JSONB.oid {
-            let keys = from.oid != to.oid;
-            let note = keys.then(|| JSONB_NOTE.to_owned());
-            return Ok((Op::Jsonb { check, keys }, note));
+            let note = (from.oid != to.oid).then(|| JSONB_NOTE.to_owned());
+            return Ok((Op::Jsonb { check }, note));
         }
         if to.oid == builtin::JSON.oid {
             return Ok((Op::Text { check, limit: None }, None));
