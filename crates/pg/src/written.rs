@@ -4,6 +4,7 @@
 //! anybody wrote. So its texts are types and names and nothing else, and the expressions of a domain compute and nothing
 //! else, before any of them becomes a part of a statement.
 
+use std::collections::HashSet;
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
@@ -224,6 +225,13 @@ pub(crate) fn problem(column: &Column) -> Option<String> {
     if let Some(text) = collation.filter(|text| !is_name(text)) {
         return Some(format!("{} is not a collation", shown(text)));
     }
+    if column
+        .comment
+        .as_deref()
+        .is_some_and(|text| text.contains('\0'))
+    {
+        return Some("its comment has a NUL character".to_owned());
+    }
     let problem = problem_of_text(&column.type_text, &column.ty, column.typmod);
     problem.or_else(|| problem_of_parts(&column.ty))
 }
@@ -259,6 +267,12 @@ fn problem_of_parts(ty: &PgType) -> Option<String> {
     {
         return Some(format!("{} is not the name of a type", shown(name)));
     }
+    if let Some(name) = wrong_name(&ty.kind) {
+        let name = shown(name);
+        return Some(format!(
+            "{name} cannot be a label, a field or a check of a type, or is one twice"
+        ));
+    }
     let problem = match &ty.kind {
         Kind::Domain {
             base,
@@ -277,6 +291,23 @@ fn problem_of_parts(ty: &PgType) -> Option<String> {
         _ => None,
     };
     problem.or_else(|| ty.parts().into_iter().find_map(problem_of_parts))
+}
+
+/// A name inside a type that the server does not take, or takes only once.
+fn wrong_name(kind: &Kind) -> Option<&str> {
+    let names: Vec<&str> = match kind {
+        Kind::Enum { labels } => labels.iter().map(String::as_str).collect(),
+        Kind::Domain { checks, .. } => checks.iter().map(|check| check.name.as_str()).collect(),
+        Kind::Composite { fields } => fields.iter().map(|field| field.name.as_str()).collect(),
+        _ => Vec::new(),
+    };
+    let mut known = HashSet::new();
+    let is_label = matches!(kind, Kind::Enum { .. });
+    let mut names = names.into_iter();
+    names.find(|name| {
+        let is_name = check_name(name).is_ok() || (is_label && name.is_empty());
+        !is_name || !known.insert(*name)
+    })
 }
 
 /// Whether the tokens are the type with this modifier, as `format_type` writes it where `search_path` is empty.
@@ -794,6 +825,44 @@ fn quoted(text: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_inside_a_type_are_names_and_not_twice_the_same() {
+        let labels = |labels: &[&str]| {
+            let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+            column(user("app", "e", Kind::Enum { labels }), "app.e", -1)
+        };
+        let checks = |names: &[&str]| {
+            let check = |name: &&str| crate::model::Check {
+                name: (*name).to_owned(),
+                definition: "CHECK ((VALUE > 0))".to_owned(),
+            };
+            let kind = Kind::Domain {
+                base: Box::new(crate::builtin::INT4.ty()),
+                typmod: -1,
+                base_text: "integer".to_owned(),
+                not_null: false,
+                checks: names.iter().map(check).collect(),
+                default: None,
+            };
+            column(user("app", "d", kind), "app.d", -1)
+        };
+        let long = "x".repeat(64);
+        for right in [labels(&["a", "", "it's"]), checks(&["a", "A"])] {
+            assert_eq!(problem(&right), None);
+        }
+        let wrong = [&["a", "a"][..], &["a\0"], &[&long]];
+        for names in wrong {
+            assert!(problem(&labels(names)).is_some(), "{names:?}");
+            assert!(problem(&checks(names)).is_some(), "{names:?}");
+        }
+        assert!(problem(&checks(&[""])).is_some());
+        let commented = Column {
+            comment: Some("a\0".to_owned()),
+            ..labels(&["a"])
+        };
+        assert!(problem(&commented).is_some());
+    }
 
     fn column(ty: PgType, text: &str, typmod: i32) -> Column {
         Column {
