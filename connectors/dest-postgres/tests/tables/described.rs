@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use crate::common::*;
 use crate::relations::each_way;
-use rapidbyte_pg::builtin::{BPCHAR, Builtin, INT4, TEXT, TIMESTAMP, VARCHAR};
+use rapidbyte_pg::builtin::{BPCHAR, Builtin, INT4, JSONB, TEXT, TIMESTAMP, VARCHAR};
 use rapidbyte_pg::form;
 use rapidbyte_pg::{Column, Kind, PgType};
 use rapidbyte_sdk::prelude::arrow_array::builder::{ListBuilder, StringBuilder};
 use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, RecordBatch, StringArray};
-use rapidbyte_sdk::prelude::{Error, Result, Schema, WriteMode};
+use rapidbyte_sdk::prelude::{Error, Result, Schema, Target, WriteMode};
+use rapidbyte_sdk::{DroppedColumn, NewColumn, RenamedColumn, SchemaChanges, TypeChange};
 use serde_json::json;
 
 fn user(schema: &str, name: &str, kind: Kind) -> PgType {
@@ -204,6 +205,80 @@ fn texts_that_are_longer_than_their_description_are_refused_with_their_blanks() 
             );
             let sql = format!("SELECT count(*) FROM raw.{table}");
             assert_eq!(one(client, &sql), "2");
+        });
+    }
+}
+
+/// Documents that are said to come from a jsonb, which has no key twice.
+#[test]
+fn documents_with_a_repeated_key_do_not_pass_as_jsonb() {
+    let schema = Arc::new(Schema::new(vec![form::field(&JSONB.column("c"), false)]));
+    let rows = |text: &str| {
+        let values: ArrayRef = Arc::new(StringArray::from(vec![text]));
+        RecordBatch::try_new(schema.clone(), vec![values]).unwrap()
+    };
+    each_way("", |method, client, to| {
+        let error = append(to, "t", &rows(r#"{"a": 1, "a": 2}"#)).unwrap_err();
+        assert_eq!(
+            (error.code.as_str(), error.column.as_deref()),
+            ("value_does_not_fit", Some("c")),
+            "{method}"
+        );
+        append(to, "t", &rows(r#"{"b": 1, "a": 2}"#)).unwrap();
+        assert_eq!(one(client, "SELECT c FROM raw.t"), r#"{"a": 2, "b": 1}"#);
+    });
+}
+
+/// The columns of `raw.t` with the schemas and types of the database.
+const SHAPE: &str = "SELECT string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod), ', ' ORDER BY a.attnum) \
+     || '; ' || enum_range(NULL::raw.mood)::text || '; ' || (SELECT count(*) FROM pg_type WHERE typtype IN ('d', 'e')) \
+     || '; ' || (SELECT count(*) FROM pg_namespace WHERE nspname !~ '^(pg|_rapidbyte)') FROM pg_attribute a \
+     WHERE a.attrelid = 'raw.t'::regclass AND a.attnum > 0";
+
+/// The documentation names this setting for tables that clients fill (SECURITY.md, docs/guides/serve.md).
+#[test]
+fn a_frozen_table_keeps_its_schema_whatever_a_body_describes() {
+    let sql = "CREATE TYPE raw.mood AS ENUM ('a'); CREATE TABLE raw.t (m raw.mood, v varchar(3))";
+    let labels = vec!["a".into(), "b".into()];
+    let mood = Column {
+        name: "m".into(),
+        ..Column::new("m", user("raw", "mood", Kind::Enum { labels }), "raw.mood")
+    };
+    let longer = Column {
+        typmod: -1,
+        ..TEXT.column("v")
+    };
+    let new = of_enum("other", "new");
+    let frozen = SchemaChanges {
+        new_column: NewColumn::Fail,
+        dropped_column: DroppedColumn::Fail,
+        type_change: TypeChange::Fail,
+        renamed: RenamedColumn::Off,
+    };
+    for columns in [
+        vec![&mood, &longer],
+        vec![&mood, &longer, &new],
+        vec![&longer],
+    ] {
+        each_way(sql, |method, client, to| {
+            let before = one(client, SHAPE);
+            let fields = columns.iter().map(|column| form::field(column, false));
+            let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+            let values = columns.iter().map(|_| {
+                let values: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
+                values
+            });
+            let rows = RecordBatch::try_new(schema.clone(), values.collect()).unwrap();
+            let by_default = target("raw.t", &schema, WriteMode::Append);
+            let target = Target {
+                schema_changes: frozen,
+                ..by_default.clone()
+            };
+            write_to(to, &target, std::slice::from_ref(&rows)).unwrap_err();
+            assert_eq!(one(client, SHAPE), before, "{method}");
+            // Without the setting, the same description changes the table.
+            write_to(to, &by_default, &[rows]).unwrap();
+            assert_ne!(one(client, SHAPE), before, "{method}");
         });
     }
 }
