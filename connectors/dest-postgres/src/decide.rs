@@ -18,20 +18,24 @@ use crate::config::{LoadMethod, Name, ReplaceMethod, Settings};
 use crate::convert;
 use crate::deletes;
 use crate::lock::{Lock, Mode};
-use crate::look::{Found, TableFacts, Wanted, Within, look, may_delete_rows};
+use crate::look::{Found, MissingType, TableFacts, Wanted, Within, look, may_delete_rows};
 use crate::origins;
 use crate::place::Place;
 use crate::privileges;
+use crate::rejects;
 use crate::repeats;
 use crate::swap::{self, Swap};
 use crate::target::rows_may_come_again;
 use crate::transaction::read_only;
+use crate::types;
 use crate::upsert::{self, Merge};
 
 /// Everything that is needed to plan and to load one stream.
 pub(crate) struct Decision {
     /// Run and committed on their own before the load: schemas and types that are missing, and changes of the table.
     pub prelude: Vec<String>,
+    /// The types that these statements make.
+    pub types: Vec<Name>,
     /// The fields of the stream that go to the table. `None`: all of them.
     pub kept: Option<Vec<usize>>,
     /// The columns of an existing table whose older rows have no values of the stream.
@@ -111,7 +115,7 @@ impl Place<'_> {
         question: Option<String>,
     ) -> Result<(Result<Decision>, Option<Rows>)> {
         let (target, name) = (self.target, self.name);
-        let new = new_columns(self.schema)?;
+        let new = new_columns(self.schema).map_err(|error| error.in_stream(&target.stream))?;
         let columns: Vec<Column> = new.iter().flatten().cloned().collect();
         let wanted = match Wanted::of(self.settings, target) {
             Wanted::Swap(_) if self.is_made => Wanted::Table,
@@ -119,7 +123,8 @@ impl Place<'_> {
         };
         let is_added = target.schema_changes.new_column == NewColumn::Add;
         let mut within = within;
-        let table = table_of(self.schema).map_err(convert)?;
+        let table =
+            table_of(self.schema).map_err(|error| convert(error).in_stream(&target.stream))?;
         let is_table = table.identity.is_some() || table.origin.is_some();
         let (source, older) = (table.origin, table.older);
         let origins = is_table.then(|| origins::question(self.settings, name));
@@ -168,6 +173,10 @@ fn decide(
         fits.map_err(|error| error.in_stream(&target.stream))?;
     }
     let may = privileges::refuse_missing(target, name, schema, found, truncates(settings, target));
+    let rejects = rejects::table(settings, target, name)?;
+    let tables: Vec<&Name> = [name].into_iter().chain(&rejects).collect();
+    types::refuse_reserved(settings, &tables, &found.missing_types)
+        .map_err(|error| error.in_stream(&target.stream))?;
     let decision = match (&found.relation, &found.facts.table) {
         (Some(_), Some(_)) => existing(settings, target, name, schema, new, found),
         _ => fresh(settings, target, name, schema, new, found),
@@ -213,6 +222,9 @@ fn fresh(
     found: &Found,
 ) -> Result<Decision> {
     refuse_many_columns(name, schema).map_err(|error| error.in_stream(&target.stream))?;
+    if found.facts.has_type {
+        return Err(types::in_the_way(name));
+    }
     let mut columns = Vec::new();
     let mut targets = Vec::new();
     let mut cast = Vec::new();
@@ -240,10 +252,9 @@ fn fresh(
     if !found.facts.has_schema {
         prelude.push(ddl::create_schema(&name.schema).map_err(convert)?);
     }
-    let types = crate::look::prelude(&found.missing_types)?;
+    let made = crate::look::prelude(&found.missing_types)?;
     prelude.extend(
-        types
-            .into_iter()
+        made.into_iter()
             .filter(|sql| !prelude.contains(sql))
             .collect::<Vec<_>>(),
     );
@@ -300,6 +311,7 @@ fn fresh(
     };
     Ok(Decision {
         prelude,
+        types: found.missing_types.iter().map(MissingType::name).collect(),
         kept: None,
         new_columns: Vec::new(),
         create,
@@ -492,6 +504,7 @@ fn existing(
     };
     Ok(Decision {
         prelude,
+        types: found.missing_types.iter().map(MissingType::name).collect(),
         kept: changes.kept,
         new_columns: [changes.added, changes.moved].concat(),
         create: Vec::new(),

@@ -36,6 +36,7 @@ mod stall;
 mod swap;
 mod target;
 mod transaction;
+mod types;
 mod upsert;
 mod working;
 
@@ -50,6 +51,7 @@ use rapidbyte_sdk::prelude::*;
 use checkpoint::Key;
 use config::Name;
 pub use config::{Config, LoadMethod, ReplaceMethod};
+use decide::Decision;
 use digest::Existing;
 use home::{Home, given_up, version_text};
 use lease::{Aside, Lease};
@@ -68,6 +70,8 @@ pub struct Postgres {
     /// The targets and the tables of rejects that were planned.
     targets: BTreeSet<Name>,
     rejects: BTreeSet<Name>,
+    /// The types that the loads of these targets would make.
+    types: BTreeSet<Name>,
 }
 
 impl Destination for Postgres {
@@ -92,6 +96,7 @@ impl Destination for Postgres {
             planned: BTreeMap::new(),
             targets: BTreeSet::new(),
             rejects: BTreeSet::new(),
+            types: BTreeSet::new(),
         })
     }
 
@@ -153,6 +158,8 @@ impl Destination for Postgres {
         };
         self.home.keep(client);
         let (mut decided, mut statements) = decided?;
+        self.refuse_types_in_targets(&decided)
+            .map_err(|error| error.in_stream(&target.stream))?;
         if let Some(table) = &rejects {
             decided.notes.push(rejects::note(table));
         }
@@ -322,6 +329,19 @@ impl Postgres {
         self.rejects.extend(rejects.cloned());
         match self.targets.intersection(&self.rejects).next() {
             Some(both) => Err(rejects::is_target(both)),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses types under the names of tables that another stream needs.
+    fn refuse_types_in_targets(&mut self, decided: &Decision) -> Result<()> {
+        self.types.extend(decided.types.iter().cloned());
+        let mut tables = self.targets.union(&self.rejects);
+        match tables.find(|table| self.types.contains(table)) {
+            Some(both) => Err(types::reserved(
+                both,
+                "a stream writes to a table of that name",
+            )),
             None => Ok(()),
         }
     }

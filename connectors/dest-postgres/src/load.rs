@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use rapidbyte_pg::Column;
 use rapidbyte_pg::digest::{Recipe, SETTINGS, SETTINGS_AS_SET};
 use rapidbyte_pg::ident::quote_ident;
 use rapidbyte_pg_client::{Client, TransactionStatus};
@@ -20,7 +21,7 @@ use crate::home::{Home, given_up};
 use crate::kept::ensure_empty;
 use crate::lease::{self, Aside, Fills, Lease};
 use crate::lock::{self, Lock, Mode, lock_prelude};
-use crate::look::{Within, local_settings};
+use crate::look::{self, Within, local_settings};
 use crate::origins;
 use crate::place::Place;
 use crate::rejects::{self, Keeper};
@@ -68,8 +69,8 @@ struct Committed {
 /// How a transaction of a load begins.
 #[derive(Clone, Copy)]
 enum First<'a> {
-    /// These make the table.
-    Make(&'a [String]),
+    /// The decision to make the table.
+    Make(&'a Decision),
     /// The first of a load, on a table that is there: replace empties it.
     Fill,
     /// It is not the first.
@@ -157,7 +158,7 @@ impl TableLoad {
         }
         self.lock.clone_from(&decided.lock);
         let first = match decided.makes_table() {
-            true => First::Make(&decided.create),
+            true => First::Make(&decided),
             false => First::Fill,
         };
         let prepared = self.prepare(&mut client, first)?;
@@ -242,7 +243,7 @@ impl TableLoad {
         let name = &self.name;
         let begin = begin(client, &self.home.settings);
         let mut decided = match first {
-            First::Make(create) => self.make(client, &begin, create)?,
+            First::Make(planned) => self.make(client, &begin, &planned.create)?,
             First::Fill | First::Again => self.hold(client, &begin)?,
         };
         if decided.makes_table() {
@@ -250,6 +251,9 @@ impl TableLoad {
         }
         decided.ensure_loadable(name)?;
         if !decided.prelude.is_empty() {
+            if let First::Make(planned) = first {
+                self.refuse_other_types(client, planned)?;
+            }
             let text = format!("another session changed the columns of {name} during the run");
             return Err(Error::new(ErrorKind::Transient, "target_changed", text));
         }
@@ -350,6 +354,23 @@ impl TableLoad {
         // Behind a savepoint the server does not freeze rows.
         decided.is_frozen = self.keeper.is_none();
         Ok(decided)
+    }
+
+    /// The table that this transaction has made differs from what the stream needs, so the description of a column is
+    /// not the type that the server made of it.
+    fn refuse_other_types(&self, client: &mut Client, planned: &Decision) -> Result<()> {
+        let made = look::columns_of(client, &self.name)?.columns;
+        let differs = |(planned, made): &(&Column, &Column)| {
+            planned.type_text != made.type_text || planned.typmod != made.typmod
+        };
+        let Some((planned, made)) = planned.targets.iter().zip(&made).find(differs) else {
+            return Ok(());
+        };
+        let text = format!(
+            "the server makes a column of the type {} of the description {}",
+            made.type_text, planned.type_text
+        );
+        Err(Error::schema("invalid_metadata", text).in_column(&planned.name))
     }
 
     /// Locks the table that is there.

@@ -146,8 +146,21 @@ impl<'a> Wanted<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MissingType {
     pub schema: String,
+    pub name: String,
     pub has_schema: bool,
     pub sql: String,
+    /// The first column that needs it.
+    pub column: String,
+}
+
+impl MissingType {
+    /// The type as the table that would have its name.
+    pub(crate) fn name(&self) -> Name {
+        Name {
+            schema: self.schema.clone(),
+            table: self.name.clone(),
+        }
+    }
 }
 
 /// One row of JSON, as [`FACTS`] asks for it.
@@ -163,6 +176,8 @@ pub(crate) struct Facts {
     pub has_schema: bool,
     pub may_use_schema: bool,
     pub may_create_table: bool,
+    /// A type has the name of the table, and is not the row type of one.
+    pub has_type: bool,
     pub table: Option<TableFacts>,
 }
 
@@ -232,6 +247,9 @@ SELECT pg_catalog.json_build_object(
     'may_use_schema', COALESCE(pg_catalog.has_schema_privilege(n.oid, 'USAGE'), false),
     'may_create_table', COALESCE(pg_catalog.has_schema_privilege(n.oid, 'CREATE')
         AND pg_catalog.has_schema_privilege(n.oid, 'USAGE'), false),
+    'has_type', EXISTS (SELECT FROM pg_catalog.pg_type y
+        WHERE y.typnamespace = n.oid AND y.typname = $TABLE AND y.typrelid = 0 AND y.typisdefined
+          AND NOT EXISTS (SELECT FROM pg_catalog.pg_type e WHERE e.oid = y.typelem AND e.typarray = y.oid)),
     'table', (SELECT pg_catalog.json_build_object(
         'oid', c.oid::int8, 'kind', c.relkind, 'numbers', c.relnatts,
         'may_alter', c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.reloftype = 0
@@ -627,8 +645,10 @@ fn needed_types(
         }
         missing.push(MissingType {
             schema: ty.schema,
+            name: ty.name,
             has_schema,
             sql: ty.sql,
+            column: column.name.clone(),
         });
     }
     let statements = prelude(&missing)?.join("; ");

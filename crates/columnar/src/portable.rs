@@ -29,6 +29,8 @@ use crate::ColumnarError;
 
 /// The key under which the `parquet` crate keeps a column's number; it says nothing about values.
 const FIELD_ID: &str = "PARQUET:field_id";
+/// The beginning of the keys of Rapidbyte's own metadata.
+const OWN_KEYS: &str = "rapidbyte.";
 const NANOS_PER_MILLI: i64 = 1_000_000;
 const MILLIS_PER_SECOND: i64 = 1_000;
 const MILLIS_PER_DAY: i64 = 86_400_000;
@@ -80,7 +82,18 @@ pub fn portable_batch(
 pub(crate) fn portable_field(field: &Field) -> Result<Field, ColumnarError> {
     let data_type =
         storage(field, 0).map_err(|reason| ColumnarError::unsupported(field.name(), reason))?;
-    Ok(renamed(field, field.name(), data_type))
+    Ok(undescribed(renamed(field, field.name(), data_type)))
+}
+
+/// Values in a system's own bytes go between two connectors that know them. In a file, or from a program, nobody has made
+/// them: without our descriptions no destination takes them for its own.
+fn undescribed(field: Field) -> Field {
+    if types::extension_name(&field) != Some(types::OPAQUE) {
+        return field;
+    }
+    let mut metadata = field.metadata().clone();
+    metadata.retain(|key, _| !key.starts_with(OWN_KEYS));
+    field.with_metadata(metadata)
 }
 
 /// A note for the user about a column whose values get another type by [`portable_field`].
@@ -551,4 +564,27 @@ fn map(from: &MapArray, entries: &FieldRef, sorted: bool) -> Result<ArrayRef, Ar
         sorted,
     )?;
     Ok(Arc::new(made))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_in_a_system_own_bytes_lose_the_description_that_came_with_them() {
+        let field = |extension: &str| {
+            let metadata = [
+                ("ARROW:extension:name", extension),
+                ("rapidbyte.postgresql", "{}"),
+                ("unit", "m"),
+            ];
+            let metadata = metadata.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            Field::new("c", DataType::Binary, true).with_metadata(metadata)
+        };
+        let fields = vec![field(types::OPAQUE), field("other").with_name("d")];
+        let read = portable(&Schema::new(fields)).expect("portable fields");
+        let has = |place: usize, key: &str| read.field(place).metadata().contains_key(key);
+        assert!(!has(0, "rapidbyte.postgresql") && has(0, "unit"));
+        assert!(has(1, "rapidbyte.postgresql"));
+    }
 }

@@ -50,7 +50,7 @@ impl Op {
             Self::Null => None,
             Self::Plain => types::encode(array),
             Self::Text { check, limit } => text::encode_text(array, *check, *limit, written)?,
-            Self::Jsonb { check, keys } => json::encode_jsonb(array, *check, *keys, written)?,
+            Self::Jsonb { check } => json::encode_jsonb(array, *check, written)?,
             Self::JsonString { version } => json::encode_strings(array, *version, written)?,
             Self::Int(width) => integer::encode_as(array, *width),
             Self::IntNumeric => numeric::encode_integers(array),

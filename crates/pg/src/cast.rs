@@ -224,6 +224,10 @@ fn accepted(text: &str, value: &str, ty: &PgType, texts: Texts) -> Accepted {
             _ => Accepted::Own,
         };
     }
+    // Its elements are cut where no check sees it.
+    if has_inner_modifier(ty) {
+        return Accepted::Own;
+    }
     if let Kind::Array { element } = &ty.kind
         && !has_own_separator(element)
     {
@@ -264,9 +268,6 @@ fn json_spelling(ty: &PgType) -> Option<Spelling> {
     }
 }
 
-/// The modifier of `character(n)` is `n` and this (`bpchartypmodin`).
-const VARHDRSZ: i32 = 4;
-
 /// A condition that holds if the type's modifier cuts and rounds nothing of a text; `None` without a modifier.
 fn modifier_condition(text: &str, value: &str, ty: &PgType, typmod: i32) -> Option<String> {
     if typmod < 0 {
@@ -283,7 +284,7 @@ fn modifier_condition(text: &str, value: &str, ty: &PgType, typmod: i32) -> Opti
     Some(if base.oid == BPCHAR.oid && !array.is_empty() {
         // A single text is checked by the encoder: blanks at the end of a shorter one are refused, because the
         // padding hides them. Equality ignores them.
-        let chars = typmod - VARHDRSZ;
+        let chars = typmod - types::text::HEADER;
         format!(
             "{value} = {whole} AND NOT EXISTS (SELECT FROM pg_catalog.unnest({text}::pg_catalog.text[]) AS e \
              WHERE pg_catalog.right(e, 1) = ' ' AND pg_catalog.char_length(e) <> {chars})"

@@ -133,12 +133,68 @@ fn collect(ty: &PgType, found: &mut Vec<TypeStatement>) {
     });
 }
 
+/// Types of well-known extensions.
+const EXTENSION_TYPES: [&str; 47] = [
+    "agtype",
+    "box2d",
+    "box3d",
+    "citext",
+    "cube",
+    "ean13",
+    "earth",
+    "geography",
+    "geometry",
+    "graphid",
+    "halfvec",
+    "hll",
+    "hstore",
+    "ip4",
+    "ip4r",
+    "ip6",
+    "ip6r",
+    "ipaddress",
+    "iprange",
+    "isbn",
+    "isbn13",
+    "ismn",
+    "ismn13",
+    "issn",
+    "issn13",
+    "lo",
+    "lquery",
+    "ltree",
+    "ltxtquery",
+    "nvarchar2",
+    "query_int",
+    "raster",
+    "roaringbitmap",
+    "seg",
+    "semver",
+    "sparsevec",
+    "spheroid",
+    "tdigest",
+    "topogeometry",
+    "uint1",
+    "uint2",
+    "uint4",
+    "uint8",
+    "upc",
+    "varchar2",
+    "vector",
+    "rum_distance_query",
+];
+
 const THROUGH: &str = "a source could make the target run anything through";
 
 fn problem_of(ty: &PgType) -> Option<String> {
     // Their types belong to the server, and hide those that others mean.
     if ty.schema.starts_with("pg_") || ty.schema == "information_schema" {
         return Some("its schema belongs to the server".to_owned());
+    }
+    // CREATE EXTENSION would fail from then on.
+    let is_plain = matches!(ty.kind, Kind::Enum { .. } | Kind::Domain { .. });
+    if is_plain && EXTENSION_TYPES.contains(&ty.name.as_str()) {
+        return Some("an extension has a type of this name".to_owned());
     }
     let Kind::Domain {
         base,

@@ -182,7 +182,7 @@ impl Source {
         let from_typmod = if self.is_text_cast { -1 } else { from_typmod };
         let text = Op::Text {
             check: self.is_foreign,
-            limit: limit((from, from_typmod), (to, to_typmod)),
+            limit: limit(from, to, to_typmod),
         };
         if to.is_textual() {
             return Ok((text, length_note(from, from_typmod, to, to_typmod)));
@@ -192,7 +192,7 @@ impl Source {
         }
         if to.oid == builtin::JSONB.oid {
             let check = self.is_foreign;
-            let op = Op::Jsonb { check, keys: true };
+            let op = Op::Jsonb { check };
             return Ok((op, Some(JSONB_NOTE.to_owned())));
         }
         match &to.kind {
@@ -237,15 +237,14 @@ impl Source {
         let (to, to_typmod) = target.stripped();
         let check = self.is_foreign;
         if to.oid == builtin::JSONB.oid {
-            let keys = from.oid != to.oid;
-            let note = keys.then(|| JSONB_NOTE.to_owned());
-            return Ok((Op::Jsonb { check, keys }, note));
+            let note = (from.oid != to.oid).then(|| JSONB_NOTE.to_owned());
+            return Ok((Op::Jsonb { check }, note));
         }
         if to.oid == builtin::JSON.oid {
             return Ok((Op::Text { check, limit: None }, None));
         }
         if to.is_textual() {
-            let limit = limit((from, -1), (to, to_typmod));
+            let limit = limit(from, to, to_typmod);
             let note = length_note(from, -1, to, to_typmod);
             return Ok((Op::Text { check, limit }, note));
         }

@@ -43,8 +43,7 @@ pub const NATIVE_FORM: &str = "postgresql";
 /// The key of a field's metadata that holds its [`Column`] as JSON, and of a schema's that holds its
 /// [`Table`].
 pub const METADATA_KEY: &str = "rapidbyte.postgresql";
-/// The extension name of values in a system's own bytes.
-pub const OPAQUE: &str = "arrow.opaque";
+pub use rapidbyte_wire::types::OPAQUE;
 const VENDOR: &str = "PostgreSQL";
 
 /// How a column's values are held.

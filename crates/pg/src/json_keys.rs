@@ -12,6 +12,58 @@ const MAX_DEPTH: usize = 1 << 16;
 
 /// Refuses a document in which an object, at any depth, has a key twice.
 pub(crate) fn check(text: &[u8]) -> Result<(), Problem> {
+    match ascends(text) {
+        true => Ok(()),
+        false => check_all(text),
+    }
+}
+
+/// Whether the keys of each object ascend by length, then by bytes, so that none is there twice: jsonb writes them so.
+/// False for keys with escapes. Needs no memory for each key.
+fn ascends(text: &[u8]) -> bool {
+    // For each open container: the last key of an object, nothing for an array.
+    let mut open: Vec<Option<&[u8]>> = Vec::new();
+    let mut at = 0;
+    let mut is_object = false;
+    let mut expects_key = false;
+    while at < text.len() {
+        match text[at] {
+            b'{' | b'[' => {
+                if open.len() == MAX_DEPTH {
+                    return false;
+                }
+                is_object = text[at] == b'{';
+                expects_key = is_object;
+                open.push(None);
+            }
+            b'}' | b']' => {
+                open.pop();
+                // Whether this one is an object shows in its last key: an array has none.
+                is_object = matches!(open.last(), Some(Some(_)));
+                expects_key = false;
+            }
+            b',' => expects_key = is_object,
+            b'"' => {
+                let begin = at + 1;
+                at = end_of_string(text, begin);
+                if let (true, Some(last)) = (expects_key, open.last_mut()) {
+                    let key = &text[begin..at.min(text.len())];
+                    let is_behind = last.is_none_or(|last| (last.len(), last) < (key.len(), key));
+                    if !is_behind || memchr::memchr(b'\\', key).is_some() {
+                        return false;
+                    }
+                    *last = Some(key);
+                }
+                expects_key = false;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    true
+}
+
+fn check_all(text: &[u8]) -> Result<(), Problem> {
     // For each open container: the keys of an object, nothing for an array.
     let mut open: Vec<Option<HashSet<Cow<'_, [u8]>>>> = Vec::new();
     let mut at = 0;
@@ -91,6 +143,28 @@ mod tests {
             r#"{"\"":1,"\"":2}"#,
         ] {
             assert_eq!(check(text.as_bytes()), Err(Problem::RepeatedKey), "{text}");
+        }
+    }
+
+    #[test]
+    fn documents_as_jsonb_writes_them_ascend() {
+        for text in [
+            r#"{"a": 1, "b": {"c": [{"d": 1}, {"d": 2}], "e": 3}, "aa": []}"#,
+            r#"[{"a": {}}, [[]], {"": 1, "a": "\"b"}]"#,
+            "1",
+        ] {
+            assert!(ascends(text.as_bytes()), "{text}");
+        }
+        for text in [
+            r#"{"b": 1, "a": 2}"#,
+            r#"{"aa": 1, "b": 2}"#,
+            r#"{"a": {"b": 1}, "a": 2}"#,
+            r#"{"a": [1], "a": 2}"#,
+            r#"{"a": [{"x": 1}, 2], "a": 2}"#,
+            r#"{"a": {}, "a": 2}"#,
+            r#"{"\u0061": 1}"#,
+        ] {
+            assert!(!ascends(text.as_bytes()), "{text}");
         }
     }
 

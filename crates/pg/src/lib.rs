@@ -29,6 +29,7 @@ mod json_keys;
 pub mod model;
 pub mod oids;
 mod op;
+mod patterns;
 mod types;
 pub mod widen;
 mod written;

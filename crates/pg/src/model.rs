@@ -7,6 +7,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::builtin::{self, ALL, BPCHAR, Builtin, NAME, TEXT, VARCHAR, XML};
+use crate::ident::{qualified, quote_ident};
+use crate::types;
 
 /// Types nested deeper than this are refused, so that no reader runs out of stack. (As JSON a
 /// level takes up to three of the 128 levels that the parser allows.)
@@ -17,6 +19,9 @@ pub const MAX_PARTS: usize = 10_000;
 /// information schema and the row types of the system's tables are above it: they differ between
 /// versions.
 pub const FIRST_USER_OID: u32 = 10_000;
+
+/// The schema of the types of every server.
+pub(crate) const CATALOG: &str = "pg_catalog";
 
 /// A type of one server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -323,9 +328,22 @@ impl PgType {
         matches!(self.kind, Kind::Base { send: Send::Text })
     }
 
+    /// The type with a modifier, as the server's `format_type` writes it where `search_path` is empty. Modifiers of the
+    /// types of extensions are left out, because only the extension knows how to write them.
+    pub fn text(&self, typmod: i32) -> String {
+        match (&self.kind, builtin::by_oid(self.oid)) {
+            (Kind::Array { element }, _) => format!("{}[]", element.text(typmod)),
+            (_, Some(builtin)) => {
+                types::text(builtin, typmod).unwrap_or_else(|| builtin.sql.to_owned())
+            }
+            _ if self.schema == CATALOG => quote_ident(&self.name),
+            _ => qualified(&self.schema, &self.name),
+        }
+    }
+
     /// `name`, or `schema.name` outside `pg_catalog`; for people.
     pub fn display_name(&self) -> String {
-        if self.schema == "pg_catalog" {
+        if self.schema == CATALOG {
             self.name.clone()
         } else {
             format!("{}.{}", self.schema, self.name)
@@ -340,7 +358,7 @@ impl Builtin {
         let send = if text { Send::Text } else { Send::Binary };
         PgType {
             oid: self.oid,
-            schema: "pg_catalog".into(),
+            schema: CATALOG.into(),
             name: self.name.into(),
             kind: Kind::Base { send },
         }
@@ -350,7 +368,7 @@ impl Builtin {
     pub fn array_ty(&self) -> PgType {
         PgType {
             oid: self.array,
-            schema: "pg_catalog".into(),
+            schema: CATALOG.into(),
             name: format!("_{}", self.name),
             kind: Kind::Array {
                 element: Box::new(self.ty()),
@@ -360,7 +378,9 @@ impl Builtin {
 
     /// A nullable column of it.
     pub fn column(&self, name: &str) -> Column {
-        Column::new(name, self.ty(), self.sql)
+        let ty = self.ty();
+        let text = ty.text(-1);
+        Column::new(name, ty, text)
     }
 }
 

@@ -12,8 +12,8 @@ pub(crate) enum Op {
     Plain,
     /// Text; `check` if it may hold NUL characters, `limit` if it may be too long.
     Text { check: bool, limit: Option<Limit> },
-    /// A version byte, then JSON; `check` as for text, `keys` if an object may repeat one.
-    Jsonb { check: bool, keys: bool },
+    /// A version byte, then JSON without repeated keys; `check` as for text.
+    Jsonb { check: bool },
     /// Text as a JSON string, behind a version byte for jsonb.
     JsonString { version: bool },
     /// An integer of this many bytes.

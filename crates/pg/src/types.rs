@@ -20,7 +20,7 @@ macro_rules! types {
 
 mod boolean;
 mod bytes;
-mod datetime;
+pub(crate) mod datetime;
 pub(crate) mod family;
 mod float;
 pub(crate) mod integer;
@@ -33,7 +33,7 @@ mod uuid;
 use arrow_array::ArrayRef;
 use arrow_schema::Field;
 
-use crate::builtin::Builtin;
+use crate::builtin::{self, Builtin, numeric_typmod, to_numeric_typmod};
 use crate::decision::Decision;
 use crate::encode::Values;
 use crate::model::{Column, PgType};
@@ -88,6 +88,43 @@ pub(crate) fn modifier(ty: &PgType) -> Option<&'static Modifier> {
 /// Which texts a cast to a type accepts.
 pub(crate) fn spelling(ty: &PgType) -> Spelling {
     of(ty.oid).map_or(Spelling::Own, |ty| ty.spelling)
+}
+
+/// A type with a modifier, as `format_type` writes it. `None` if no column has this modifier.
+pub(crate) fn text(ty: &Builtin, typmod: i32) -> Option<String> {
+    let sql = ty.sql;
+    if typmod == -1 {
+        // Without a modifier, `bit` and `character` would have one character.
+        return Some(match *ty {
+            builtin::BIT => "\"bit\"".to_owned(),
+            builtin::BPCHAR => "bpchar".to_owned(),
+            _ => sql.to_owned(),
+        });
+    }
+    Some(match *ty {
+        builtin::NUMERIC => {
+            let (precision, scale) = numeric_typmod(typmod)?;
+            if typmod != to_numeric_typmod(precision, scale) {
+                return None;
+            }
+            format!("{sql}({precision},{scale})")
+        }
+        builtin::VARCHAR | builtin::BPCHAR => {
+            let length = typmod
+                .checked_sub(text::HEADER)
+                .filter(|length| *length > 0)?;
+            format!("{sql}({length})")
+        }
+        builtin::BIT | builtin::VARBIT if typmod > 0 => format!("{sql}({typmod})"),
+        builtin::TIME | builtin::TIMETZ | builtin::TIMESTAMP | builtin::TIMESTAMPTZ
+            if (0..=datetime::MAX_DIGITS).contains(&typmod) =>
+        {
+            let (name, zone) = sql.split_once(' ')?;
+            format!("{name}({typmod}) {zone}")
+        }
+        builtin::INTERVAL => format!("{sql}{}", datetime::Limits::of(typmod)?.text()?),
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

@@ -4,10 +4,17 @@
 //! anybody wrote. So its texts are types and names and nothing else, and the expressions of a domain compute and nothing
 //! else, before any of them becomes a part of a statement.
 
+use std::collections::HashSet;
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
-use crate::model::{Column, Kind, PgType};
+use rapidbyte_wire::name::shown;
+
+use crate::builtin;
+use crate::ident::check_name;
+use crate::model::{self, CATALOG, Column, Kind, PgType};
+use crate::patterns;
+use crate::types;
 
 /// Longer texts are not read: no server writes such a type.
 const MAX_BYTES: usize = 64 << 10;
@@ -132,7 +139,7 @@ const WORDS: [&str; 52] = [
 ];
 
 /// Types whose casts do what the manual says.
-const TYPES: [&str; 34] = [
+const TYPES: [&str; 33] = [
     "bigint",
     "bit",
     "boolean",
@@ -150,7 +157,6 @@ const TYPES: [&str; 34] = [
     "interval",
     "json",
     "jsonb",
-    "jsonpath",
     "macaddr",
     "macaddr8",
     "money",
@@ -175,11 +181,25 @@ const BEFORE_BRACKETS: [&str; 21] = [
     "leading", "like", "not", "or", "some", "then", "trailing", "when", "zone",
 ];
 
-const OPERATORS: [&str; 35] = [
+const OPERATORS: [&str; 34] = [
     "!=", "!~", "!~*", "!~~", "!~~*", "#", "%", "&", "&&", "*", "+", "-", "->", "->>", "/", "<",
-    "<<", "<=", "<>", "<@", "=", ">", ">=", ">>", "?", "?&", "?|", "@>", "^", "|", "||", "~", "~*",
+    "<<", "<=", "<>", "<@", "=", ">", ">=", ">>", "?", "?&", "?|", "@>", "|", "||", "~", "~*",
     "~~", "~~*",
 ];
+
+/// The right operand is a regular expression.
+const MATCHES: [&str; 4] = ["~", "~*", "!~", "!~*"];
+
+/// Functions with a pattern behind the first argument, or in it.
+const WITH_PATTERNS: [(&str, bool); 4] = [
+    ("regexp_like", false),
+    ("substring", false),
+    ("similar_escape", true),
+    ("similar_to_escape", true),
+];
+
+/// The longest text with quotes that `replace` puts in the place of another: longer ones would make any value large.
+const MAX_REPLACEMENT_BYTES: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token<'a> {
@@ -187,7 +207,7 @@ enum Token<'a> {
     Word(&'a str),
     /// A name in double quotes, with them.
     Quoted(&'a str),
-    Number,
+    Number(&'a str),
     /// A literal in single quotes, with them and its prefix.
     Text(&'a str),
     Operator(&'a str),
@@ -197,51 +217,146 @@ enum Token<'a> {
     Mark(u8),
 }
 
-/// Why the description of a column cannot be a part of a statement. `None` if it can.
+/// Why the description of a column cannot be a part of a statement, or disagrees with itself. `None` if it can.
+///
+/// The type comes from its text, and the values are checked against the rest. So both have to be one type.
 pub(crate) fn problem(column: &Column) -> Option<String> {
-    if !is_type(&column.type_text) {
-        return Some(format!("{:?} is not a type", shown(&column.type_text)));
-    }
     let collation = column.collation.as_deref();
     if let Some(text) = collation.filter(|text| !is_name(text)) {
-        return Some(format!("{:?} is not a collation", shown(text)));
+        return Some(format!("{} is not a collation", shown(text)));
     }
-    of_parts(&column.ty)
+    if column
+        .comment
+        .as_deref()
+        .is_some_and(|text| text.contains('\0'))
+    {
+        return Some("its comment has a NUL character".to_owned());
+    }
+    let problem = problem_of_text(&column.type_text, &column.ty, column.typmod);
+    problem.or_else(|| problem_of_parts(&column.ty))
 }
 
-fn of_parts(ty: &PgType) -> Option<String> {
-    let is_wrong = |text: &&str| !is_type(text);
-    let wrong = match &ty.kind {
-        Kind::Domain { base_text, .. } => Some(base_text.as_str()).filter(is_wrong),
-        Kind::Composite { fields } => {
-            let mut texts = fields.iter().map(|field| field.type_text.as_str());
-            texts.find(is_wrong)
+fn problem_of_text(text: &str, ty: &PgType, typmod: i32) -> Option<String> {
+    let tokens = tokens(text);
+    let is_of = |tokens: Vec<Token<'_>>| of_type(tokens, ty, typmod).is_some();
+    let is_right = tokens.is_some_and(is_of);
+    let name = || {
+        let name = shown(&ty.display_name());
+        match typmod {
+            -1 => name,
+            _ => format!("{name} with the modifier {typmod}"),
         }
+    };
+    (!is_right).then(|| format!("{} is not the type {}", shown(text), name()))
+}
+
+fn problem_of_parts(ty: &PgType) -> Option<String> {
+    let known = model::type_of(ty.oid);
+    let is_right = match ty.is_builtin() {
+        true => ty.schema == CATALOG && known.is_none_or(|known| known == *ty),
+        false => true,
+    };
+    if !is_right {
+        let name = shown(&ty.display_name());
+        return Some(format!("the type {} is not {name}", ty.oid));
+    }
+    let is_right = |name: &String| check_name(name).is_ok();
+    if let Some(name) = [&ty.schema, &ty.name]
+        .into_iter()
+        .find(|name| !is_right(name))
+    {
+        return Some(format!("{} is not the name of a type", shown(name)));
+    }
+    if let Some(name) = wrong_name(&ty.kind) {
+        let name = shown(name);
+        return Some(format!(
+            "{name} cannot be a label, a field or a check of a type, or is one twice"
+        ));
+    }
+    let problem = match &ty.kind {
+        Kind::Domain {
+            base,
+            typmod,
+            base_text,
+            ..
+        } => problem_of_text(base_text, base, *typmod),
+        Kind::Composite { fields } => fields
+            .iter()
+            .find_map(|field| problem_of_text(&field.type_text, &field.ty, field.typmod)),
+        Kind::Array { element } => match element.kind {
+            // An array has any number of dimensions, and no type is an array of arrays.
+            Kind::Array { .. } => Some("an array of arrays is not a type".to_owned()),
+            _ => None,
+        },
         _ => None,
     };
-    let wrong = wrong.map(|text| format!("{:?} is not a type", shown(text)));
-    wrong.or_else(|| ty.parts().into_iter().find_map(of_parts))
+    problem.or_else(|| ty.parts().into_iter().find_map(problem_of_parts))
 }
 
-fn shown(text: &str) -> String {
-    text.chars().take(60).collect()
+/// A name inside a type that the server does not take, or takes only once.
+fn wrong_name(kind: &Kind) -> Option<&str> {
+    let names: Vec<&str> = match kind {
+        Kind::Enum { labels } => labels.iter().map(String::as_str).collect(),
+        Kind::Domain { checks, .. } => checks.iter().map(|check| check.name.as_str()).collect(),
+        Kind::Composite { fields } => fields.iter().map(|field| field.name.as_str()).collect(),
+        _ => Vec::new(),
+    };
+    let mut known = HashSet::new();
+    let is_label = matches!(kind, Kind::Enum { .. });
+    let mut names = names.into_iter();
+    names.find(|name| {
+        let is_name = check_name(name).is_ok() || (is_label && name.is_empty());
+        !is_name || !known.insert(*name)
+    })
 }
 
-/// Whether a text is a type and nothing else, as `format_type` writes it: `numeric(18,4)`, `app."Mood"[]`.
-fn is_type(text: &str) -> bool {
-    is_whole(text, take_type)
+/// Whether the tokens are the type with this modifier, as `format_type` writes it where `search_path` is empty.
+fn of_type(tokens: Vec<Token<'_>>, ty: &PgType, typmod: i32) -> Option<()> {
+    let (ty, brackets) = match &ty.kind {
+        Kind::Array { element } => (&**element, true),
+        _ => (ty, false),
+    };
+    let mut rest = tokens.into_iter().peekable();
+    match builtin::by_oid(ty.oid) {
+        Some(builtin) => {
+            let text = types::text(builtin, typmod)?;
+            take_tokens(&mut rest, &self::tokens(&text)?).then_some(())?;
+        }
+        None => take_user_type(&mut rest, ty, typmod)?,
+    }
+    if brackets {
+        take_mark(&mut rest, b'[')?;
+        take_mark(&mut rest, b']')?;
+    }
+    rest.next().is_none().then_some(())
+}
+
+/// Takes the name of a type, and of the types of extensions the modifiers: only the extension knows what they mean.
+fn take_user_type(tokens: &mut Tokens<'_>, ty: &PgType, typmod: i32) -> Option<()> {
+    let named = |token: Token<'_>, name: &str| match token {
+        Token::Word(word) => word == name && !word.bytes().any(|byte| byte.is_ascii_uppercase()),
+        Token::Quoted(quoted) => quoted[1..quoted.len() - 1].replace("\"\"", "\"") == name,
+        _ => false,
+    };
+    if named(*tokens.peek()?, &ty.schema) {
+        tokens.next();
+        take_mark(tokens, b'.')?;
+    } else if ty.schema != CATALOG {
+        return None;
+    }
+    named(tokens.next()?, &ty.name).then_some(())?;
+    match (typmod, &ty.kind) {
+        (-1, _) => Some(()),
+        (0.., Kind::Base { .. }) => take_modifiers(tokens),
+        _ => None,
+    }
 }
 
 /// Whether a text is a name, with a schema or without.
 fn is_name(text: &str) -> bool {
-    is_whole(text, take_name)
-}
-
-/// Whether a text has what this takes, and nothing behind it.
-fn is_whole(text: &str, take: fn(&mut Tokens<'_>) -> Option<()>) -> bool {
     tokens(text).is_some_and(|tokens| {
         let mut tokens = tokens.into_iter().peekable();
-        take(&mut tokens).is_some() && tokens.next().is_none()
+        take_name(&mut tokens).is_some() && tokens.next().is_none()
     })
 }
 
@@ -261,7 +376,7 @@ pub(crate) fn problem_of_check(text: &str, base: Option<&str>) -> Option<String>
         ) if check.eq_ignore_ascii_case("check") => {
             problem_of_expression(inner.to_vec(), base.as_deref())
         }
-        _ => Some(format!("{:?} is not a plain check", shown(text))),
+        _ => Some(format!("{} is not a plain check", shown(text))),
     }
 }
 
@@ -276,12 +391,15 @@ pub(crate) fn problem_of_default(text: &str, base: Option<&str>) -> Option<Strin
             Some("NOT is not among the words of defaults".to_owned())
         }
         Some(tokens) => problem_of_expression(tokens, base.as_deref()),
-        None => Some(format!("{:?} is not a plain default", shown(text))),
+        None => Some(format!("{} is not a plain default", shown(text))),
     }
 }
 
 /// `of_base`: the tokens of the type of `VALUE`, if that is an enum, or an array of one.
 fn problem_of_expression(tokens: Vec<Token<'_>>, of_base: Option<&[Token<'_>]>) -> Option<String> {
+    if let Some(problem) = problem_of_patterns(&tokens) {
+        return Some(problem);
+    }
     let mut tokens = tokens.into_iter().peekable();
     let mut open = Vec::new();
     let mut is_empty = true;
@@ -289,7 +407,7 @@ fn problem_of_expression(tokens: Vec<Token<'_>>, of_base: Option<&[Token<'_>]>) 
         is_empty = false;
         let next_opens = tokens.peek() == Some(&Token::Mark(b'('));
         let is_right = match token {
-            Token::Number | Token::Text(_) => true,
+            Token::Number(_) | Token::Text(_) => true,
             Token::Operator(operator) => OPERATORS.contains(&operator),
             Token::Cast => match tokens.peek() {
                 // Casts of other types may call functions of the target, and those of reg* look into its catalog.
@@ -336,6 +454,170 @@ fn problem_of_expression(tokens: Vec<Token<'_>>, of_base: Option<&[Token<'_>]>) 
     }
     let is_complete = open.is_empty() && !is_empty;
     (!is_complete).then(|| "it is not a whole expression".to_owned())
+}
+
+/// Why comparing with the patterns of an expression may take long, or making a text longer.
+fn problem_of_patterns(tokens: &[Token<'_>]) -> Option<String> {
+    for (at, token) in tokens.iter().enumerate() {
+        let behind = &tokens[at + 1..];
+        let name = match token {
+            Token::Operator(operator) if MATCHES.contains(operator) => {
+                if let Some(problem) = problem_of_pattern(up_to_bracket(behind)) {
+                    return Some(problem);
+                }
+                continue;
+            }
+            // SIMILAR TO
+            Token::Word(word) if word.eq_ignore_ascii_case("similar") => {
+                let is_to =
+                    matches!(behind, [Token::Word(to), ..] if to.eq_ignore_ascii_case("to"));
+                let pattern = up_to_bracket(&behind[usize::from(is_to)..]);
+                if let Some(problem) = problem_of_pattern(pattern) {
+                    return Some(problem);
+                }
+                continue;
+            }
+            Token::Word(name) => name.to_ascii_lowercase(),
+            Token::Quoted(name) => name.trim_matches('"').to_owned(),
+            _ => continue,
+        };
+        let Some((Token::Mark(b'('), arguments)) = behind.split_first() else {
+            continue;
+        };
+        let arguments = split(up_to_bracket(arguments));
+        let pattern = WITH_PATTERNS.iter().find(|(function, _)| *function == name);
+        if let Some((_, is_first)) = pattern {
+            let patterns = arguments.iter().skip(usize::from(!is_first));
+            if let Some(problem) = patterns.copied().find_map(problem_of_pattern) {
+                return Some(problem);
+            }
+        }
+        if name == "regexp_like" && arguments.get(2).copied().is_some_and(changes_syntax) {
+            return Some("the flags of regexp_like change the syntax".to_owned());
+        }
+        let is_short = |replacement: &&[Token<'_>]| {
+            matches!(replacement, [Token::Text(text), ..] if text.len() <= MAX_REPLACEMENT_BYTES)
+                && replacement.iter().all(is_constant)
+        };
+        if name == "replace" && !arguments.last().is_some_and(is_short) {
+            return Some("replace may make the value much longer".to_owned());
+        }
+    }
+    None
+}
+
+/// Whether flags mean another syntax than the one that [`patterns`] reads.
+fn changes_syntax(flags: &[Token<'_>]) -> bool {
+    let flags = match flags {
+        [Token::Text(literal), ..] => unquoted(literal),
+        _ => None,
+    };
+    !flags.is_some_and(|flags| flags.bytes().all(|flag| patterns::OPTIONS.contains(&flag)))
+}
+
+/// Why a pattern is not a constant, or one that takes long.
+fn problem_of_pattern(tokens: &[Token<'_>]) -> Option<String> {
+    // Each function that makes patterns is looked at by itself.
+    let makes =
+        |token: &Token<'_>| matches!(token, Token::Word(word) if word.starts_with("similar_"));
+    let is_constant = |token: &Token<'_>| is_constant(token) || makes(token);
+    if !tokens.iter().all(is_constant) {
+        return Some("a pattern is not a constant".to_owned());
+    }
+    tokens.iter().find_map(|token| {
+        let Token::Text(literal) = token else {
+            return None;
+        };
+        let problem = match unquoted(literal) {
+            Some(pattern) => patterns::problem(&pattern),
+            None => Some("it has unusual escapes"),
+        };
+        Some(format!("the pattern {}: {}", shown(literal), problem?))
+    })
+}
+
+/// A part of an expression that only consists of literals, casts of them, and arrays.
+fn is_constant(token: &Token<'_>) -> bool {
+    const WORDS: [&str; 10] = [
+        "all",
+        "any",
+        "array",
+        "bpchar",
+        "character",
+        "for",
+        "from",
+        "null",
+        "text",
+        "varying",
+    ];
+    match token {
+        Token::Word(word) => WORDS.contains(&word.to_ascii_lowercase().as_str()),
+        Token::Text(_) | Token::Number(_) | Token::Cast | Token::Mark(_) => true,
+        Token::Quoted(_) | Token::Operator(_) => false,
+    }
+}
+
+/// The tokens in front of the bracket that ends them, or all.
+fn up_to_bracket<'a, 'b>(tokens: &'b [Token<'a>]) -> &'b [Token<'a>] {
+    let mut depth = 0_usize;
+    let end = tokens.iter().position(|token| match token {
+        Token::Mark(b'(' | b'[') => {
+            depth += 1;
+            false
+        }
+        Token::Mark(b')' | b']') if depth == 0 => true,
+        Token::Mark(b')' | b']') => {
+            depth -= 1;
+            false
+        }
+        _ => false,
+    });
+    &tokens[..end.unwrap_or(tokens.len())]
+}
+
+/// The arguments of a function, which commas or the words of SQL separate.
+fn split<'a, 'b>(tokens: &'b [Token<'a>]) -> Vec<&'b [Token<'a>]> {
+    let mut depth = 0_usize;
+    let separates = |token: &Token<'a>| {
+        match token {
+            Token::Mark(b'(' | b'[') => depth += 1,
+            Token::Mark(b')' | b']') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        let is_word = |word: &str| {
+            ["from", "for", "similar"]
+                .iter()
+                .any(|one| one.eq_ignore_ascii_case(word))
+        };
+        depth == 0
+            && match token {
+                Token::Mark(b',') => true,
+                Token::Word(word) => is_word(word),
+                _ => false,
+            }
+    };
+    tokens.split(separates).collect()
+}
+
+/// The text of a literal. `None` where a backslash does more than to quote the next character.
+fn unquoted(literal: &str) -> Option<String> {
+    let (prefix, text) = literal.strip_suffix('\'')?.split_once('\'')?;
+    let text = text.replace("''", "'");
+    match prefix {
+        "" => Some(text),
+        "e" | "E" => {
+            let mut plain = String::with_capacity(text.len());
+            let mut chars = text.chars();
+            while let Some(char) = chars.next() {
+                plain.push(match char {
+                    '\\' => chars.next().filter(|next| matches!(next, '\\' | '\''))?,
+                    char => char,
+                });
+            }
+            Some(plain)
+        }
+        _ => None,
+    }
 }
 
 /// The expression with its backslashes in `E'…'`: what they mean in a plain literal is a setting of the session.
@@ -416,7 +698,7 @@ fn take_type(tokens: &mut Tokens<'_>) -> Option<()> {
         take_word(tokens, &["zone"])?;
     }
     while take_mark(tokens, b'[').is_some() {
-        tokens.next_if_eq(&Token::Number);
+        tokens.next_if(|token| matches!(token, Token::Number(_)));
         take_mark(tokens, b']')?;
     }
     Some(())
@@ -429,8 +711,9 @@ fn take_modifiers(tokens: &mut Tokens<'_>) -> Option<()> {
     }
     loop {
         tokens.next_if_eq(&Token::Operator("-"));
-        tokens
-            .next_if(|token| matches!(token, Token::Number | Token::Word(_) | Token::Quoted(_)))?;
+        tokens.next_if(|token| {
+            matches!(token, Token::Number(_) | Token::Word(_) | Token::Quoted(_))
+        })?;
         if take_mark(tokens, b',').is_none() {
             return take_mark(tokens, b')');
         }
@@ -463,7 +746,10 @@ fn tokens(text: &str) -> Option<Vec<Token<'_>>> {
                 let len = quoted(rest)?;
                 (Token::Quoted(&rest[..len]), len)
             }
-            b'0'..=b'9' => (Token::Number, number(rest)),
+            b'0'..=b'9' => {
+                let len = number(rest);
+                (Token::Number(&rest[..len]), len)
+            }
             b':' if rest.starts_with("::") => (Token::Cast, 2),
             b'(' | b')' | b'[' | b']' | b',' | b'.' => (Token::Mark(first), 1),
             _ if is_letter(first) => {
@@ -541,34 +827,121 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_types_and_nothing_else() {
-        for text in [
-            "text",
-            "numeric(18,4)",
-            "numeric(3,-2)",
-            "character varying(20)",
-            "bit varying(3)",
-            "bit(3)",
-            "double precision",
-            "timestamp(3) with time zone",
-            "timestamp without time zone",
-            "time with time zone",
-            "interval",
-            "interval(3)",
-            "interval day to second(3)",
-            "interval year",
-            "\"char\"",
-            "app.mood",
-            "app.\"Mood \"\"x\"\"; --\"[]",
-            "geometry(Point,4326)",
-            "vector(3)",
-            "integer[]",
-            "integer[3][]",
-            "grün.größe",
-            "pg_catalog.bpchar",
-        ] {
-            assert!(is_type(text), "{text}");
+    fn names_inside_a_type_are_names_and_not_twice_the_same() {
+        let labels = |labels: &[&str]| {
+            let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+            column(user("app", "e", Kind::Enum { labels }), "app.e", -1)
+        };
+        let checks = |names: &[&str]| {
+            let check = |name: &&str| crate::model::Check {
+                name: (*name).to_owned(),
+                definition: "CHECK ((VALUE > 0))".to_owned(),
+            };
+            let kind = Kind::Domain {
+                base: Box::new(crate::builtin::INT4.ty()),
+                typmod: -1,
+                base_text: "integer".to_owned(),
+                not_null: false,
+                checks: names.iter().map(check).collect(),
+                default: None,
+            };
+            column(user("app", "d", kind), "app.d", -1)
+        };
+        let long = "x".repeat(64);
+        for right in [labels(&["a", "", "it's"]), checks(&["a", "A"])] {
+            assert_eq!(problem(&right), None);
         }
+        let wrong = [&["a", "a"][..], &["a\0"], &[&long]];
+        for names in wrong {
+            assert!(problem(&labels(names)).is_some(), "{names:?}");
+            assert!(problem(&checks(names)).is_some(), "{names:?}");
+        }
+        assert!(problem(&checks(&[""])).is_some());
+        let commented = Column {
+            comment: Some("a\0".to_owned()),
+            ..labels(&["a"])
+        };
+        assert!(problem(&commented).is_some());
+    }
+
+    fn column(ty: PgType, text: &str, typmod: i32) -> Column {
+        Column {
+            typmod,
+            ..Column::new("c", ty, text)
+        }
+    }
+
+    fn user(schema: &str, name: &str, kind: Kind) -> PgType {
+        PgType {
+            oid: 20_000,
+            schema: schema.into(),
+            name: name.into(),
+            kind,
+        }
+    }
+
+    const BINARY: Kind = Kind::Base {
+        send: crate::model::Send::Binary,
+    };
+
+    fn array(element: PgType) -> PgType {
+        let element = Box::new(element);
+        user("app", "_array", Kind::Array { element })
+    }
+
+    /// What `format_type` writes.
+    #[test]
+    fn a_description_that_agrees_with_itself_has_no_problem() {
+        use crate::builtin::*;
+        let (interval, mood) = (
+            |typmod| (INTERVAL.ty(), typmod),
+            || user("app", "mood", BINARY),
+        );
+        for (text, (ty, typmod)) in [
+            ("text", (TEXT.ty(), -1)),
+            ("numeric", (NUMERIC.ty(), -1)),
+            ("numeric(18,4)", (NUMERIC.ty(), to_numeric_typmod(18, 4))),
+            ("numeric(3,-2)", (NUMERIC.ty(), to_numeric_typmod(3, -2))),
+            ("character varying", (VARCHAR.ty(), -1)),
+            ("character varying(20)", (VARCHAR.ty(), 24)),
+            ("character(20)", (BPCHAR.ty(), 24)),
+            ("bpchar", (BPCHAR.ty(), -1)),
+            ("bit varying(3)", (VARBIT.ty(), 3)),
+            ("bit(3)", (BIT.ty(), 3)),
+            ("\"bit\"", (BIT.ty(), -1)),
+            ("double precision", (FLOAT8.ty(), -1)),
+            ("timestamp(3) with time zone", (TIMESTAMPTZ.ty(), 3)),
+            (
+                "timestamp(0) without time zone[]",
+                (TIMESTAMP.array_ty(), 0),
+            ),
+            ("time with time zone", (TIMETZ.ty(), -1)),
+            ("interval", interval(-1)),
+            ("interval(3)", interval(0x7fff << 16 | 3)),
+            ("interval day to second(3)", interval(0x1c08 << 16 | 3)),
+            ("interval year", interval(4 << 16 | 0xffff)),
+            ("\"char\"", (CHAR.ty(), -1)),
+            ("integer[]", (INT4.array_ty(), -1)),
+            ("app.mood", (mood(), -1)),
+            ("app.mood[]", (array(mood()), -1)),
+            (
+                "app.\"Mood \"\"x\"\"; --\"[]",
+                (array(user("app", "Mood \"x\"; --", BINARY)), -1),
+            ),
+            ("app.\"mood\"", (mood(), -1)),
+            ("grün.größe", (user("grün", "größe", BINARY), -1)),
+            (
+                "public.geometry(Point,4326)",
+                (user("public", "geometry", BINARY), 1_107_460),
+            ),
+            ("public.vector(3)", (user("public", "vector", BINARY), 3)),
+        ] {
+            assert_eq!(problem(&column(ty, text, typmod)), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn texts_are_the_type_that_the_description_has_and_nothing_else() {
         for text in [
             "",
             " ",
@@ -586,33 +959,131 @@ mod tests {
             "text /* */",
             "text(",
             "text)",
-            "text(a b)",
+            "text(1)",
             "text()",
-            "a.b.c",
+            "pg_catalog.text",
+            "text.text",
             "\"\"",
-            "\"a",
+            "\"text",
             "text[",
-            "text[a]",
+            "text[]",
+            "text[3]",
             "setof text",
-            "t%TYPE",
+            "text%TYPE",
             "text'x'",
             "$1",
-            "U&\"x\"",
-            "double",
-            "time with",
+            "U&\"text\"",
+            "TEXT",
+            "citext",
+            "integer",
             "text\u{0}",
-            "numeric(1,(2))",
-            "text(';')",
-            "a.",
-            "interval day to",
             "text\\",
         ] {
-            assert!(!is_type(text), "{text}");
+            let text_of = column(crate::builtin::TEXT.ty(), text, -1);
+            assert!(problem(&text_of).is_some(), "{text}");
         }
-        assert!(!is_type(&"a".repeat(MAX_BYTES + 1)));
+        for text in [
+            "mood",
+            "app.mood(3)",
+            "App.mood",
+            "app.MOOD",
+            "app.other",
+            "app.mood[]",
+            "app..mood",
+        ] {
+            let mood = column(user("app", "mood", BINARY), text, -1);
+            assert!(problem(&mood).is_some(), "{text}");
+        }
+        assert!(tokens(&"a".repeat(MAX_BYTES + 1)).is_none());
         assert!(
             is_name("pg_catalog.\"de-x-icu\"") && !is_name("\"C\" \"D\"") && !is_name("\"C\"; x")
         );
+    }
+
+    #[test]
+    fn a_description_that_disagrees_with_itself_has_a_problem() {
+        use crate::builtin::*;
+        let domain = |base: PgType, typmod: i32, text: &str| {
+            let kind = Kind::Domain {
+                base: Box::new(base),
+                typmod,
+                base_text: text.into(),
+                not_null: false,
+                checks: Vec::new(),
+                default: None,
+            };
+            user("app", "d", kind)
+        };
+        let composite = |typmod: i32| {
+            let field = crate::model::CompositeField {
+                name: "f".into(),
+                typmod,
+                type_text: "numeric(4,2)".into(),
+                ty: NUMERIC.ty(),
+            };
+            user(
+                "app",
+                "pair",
+                Kind::Composite {
+                    fields: vec![field],
+                },
+            )
+        };
+        let right = domain(NUMERIC.ty(), to_numeric_typmod(4, 2), "numeric(4,2)");
+        assert_eq!(problem(&column(right.clone(), "app.d", -1)), None);
+        let right = composite(to_numeric_typmod(4, 2));
+        assert_eq!(problem(&column(right.clone(), "app.pair", -1)), None);
+        let renamed = |ty: PgType, name: &str| PgType {
+            name: name.into(),
+            ..ty
+        };
+        for (ty, text, typmod) in [
+            (TIMESTAMP.ty(), "timestamp(0) without time zone", -1),
+            (TIMESTAMP.ty(), "timestamp without time zone", 0),
+            (TIMESTAMP.ty(), "timestamp(7) without time zone", 7),
+            (NUMERIC.ty(), "numeric(4,2)", to_numeric_typmod(4, 3)),
+            (VARCHAR.ty(), "character varying(3)", 8),
+            (VARCHAR.ty(), "character varying(0)", 4),
+            (INT4.ty(), "bigint", -1),
+            (INT4.ty(), "integer", 3),
+            (INT4.ty(), "integer", -2),
+            (BIT.ty(), "bit", -1),
+            (INTERVAL.ty(), "interval(3)", 4 << 16 | 3),
+            (INT4.array_ty(), "integer", -1),
+            (array(array(INT4.ty())), "integer[]", -1),
+            (renamed(INT4.ty(), "int8"), "integer", -1),
+            (
+                PgType {
+                    schema: "app".into(),
+                    ..INT4.ty()
+                },
+                "integer",
+                -1,
+            ),
+            (
+                PgType {
+                    kind: Kind::Other,
+                    ..INT4.ty()
+                },
+                "integer",
+                -1,
+            ),
+            (domain(NUMERIC.ty(), -1, "numeric(4,2)"), "app.d", -1),
+            (domain(INT4.ty(), -1, "bigint"), "app.d", -1),
+            (domain(INT4.ty(), -1, "integer"), "app.d", 4),
+            (composite(-1), "app.pair", -1),
+            (array(composite(-1)), "app.pair[]", -1),
+            (
+                user("app", &"n".repeat(64), BINARY),
+                &format!("app.{}", "n".repeat(64)),
+                -1,
+            ),
+        ] {
+            assert!(
+                problem(&column(ty.clone(), text, typmod)).is_some(),
+                "{text} {typmod} {ty:?}"
+            );
+        }
     }
 
     #[test]
@@ -639,6 +1110,12 @@ mod tests {
             "CHECK ((VALUE ~ '^\\d{5}$'::text))",
             "CHECK ((VALUE = '\\'::text))",
             "CHECK ((VALUE ~ similar_to_escape('[A-Z]%'::text)))",
+            "CHECK ((VALUE ~ similar_escape('[A-Z]%'::text, NULL::text)))",
+            "CHECK (((VALUE)::text ~ ANY (ARRAY['^a+$'::text, '^b{3}$'::text])))",
+            "CHECK (((VALUE ~* '^x'::text) AND (VALUE !~ 'y$'::text)))",
+            "CHECK (regexp_like(VALUE, '^(a+)+$'::text, 'i'::text))",
+            "CHECK ((length(replace((VALUE)::text, '-'::text, ''::text)) = 10))",
+            "CHECK ((replace(VALUE, 'ab'::text, '-'::text) <> ''::text))",
         ] {
             assert!(problem_of_check(text, Some("app.mood")).is_none(), "{text}");
         }
@@ -675,6 +1152,25 @@ mod tests {
             "CHECK (VALUE::regclass.x.y)",
             "CHECK ([VALUE)]",
             "CHECK (value(1))",
+            r"CHECK ((VALUE ~ '^(.*)\1$'::text))",
+            r"CHECK ((VALUE ~ E'^(.*)\\1$'::text))",
+            r"CHECK ((VALUE ~ E'^(.*)\1341$'::text))",
+            r"CHECK ((VALUE ~ ANY (ARRAY['a'::text, '(a)\1'::text])))",
+            r"CHECK ((VALUE ~ similar_to_escape('(a*)\1'::text)))",
+            r"CHECK ((VALUE SIMILAR TO '(a*)\1'))",
+            r"CHECK ((SUBSTRING(VALUE FROM '(a)\1'::text) IS NULL))",
+            "CHECK ((\"substring\"(VALUE, '(a)\\1'::text) IS NULL))",
+            r"CHECK (regexp_like(VALUE, '(a)\1'::text))",
+            "CHECK (regexp_like(VALUE, 'a'::text, 'b'::text))",
+            "CHECK ((VALUE ~ '(a?b?){255}c'::text))",
+            "CHECK ((VALUE ~ ('(a?b?)'::text || '{255}c'::text)))",
+            "CHECK (('aaaa'::text ~ VALUE))",
+            "CHECK ((VALUE SIMILAR TO VALUE))",
+            "CHECK ((VALUE ~ lower('A'::text)))",
+            "CHECK ((replace(VALUE, 'a'::text, 'aa'::text) <> ''::text))",
+            "CHECK ((replace(VALUE, 'a'::text, VALUE) <> ''::text))",
+            "CHECK ((9 ^ 99999) > 0)",
+            "CHECK ((('$'::jsonpath)::text = VALUE))",
         ] {
             assert!(problem_of_check(text, Some("app.mood")).is_some(), "{text}");
         }

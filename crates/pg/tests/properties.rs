@@ -24,15 +24,17 @@ const MICROS: std::ops::Range<i64> = -210_866_803_200_000_000..9_223_372_036_854
 fn numeric(precision: u16, scale: i16) -> Column {
     Column {
         typmod: to_numeric_typmod(precision, scale),
+        type_text: format!("numeric({precision},{scale})"),
         ..builtin::NUMERIC.column("n")
     }
 }
 
 fn array_of(element: &Builtin, typmod: i32) -> Column {
     let ty = element.array_ty();
+    let text = ty.text(typmod);
     Column {
         typmod,
-        ..Column::new("l", ty, format!("{}[]", element.sql))
+        ..Column::new("l", ty, text)
     }
 }
 

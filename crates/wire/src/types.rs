@@ -62,6 +62,9 @@ pub fn type_name(field: &Field) -> String {
     }
 }
 
+/// The extension type of values in a system's own bytes.
+pub const OPAQUE: &str = "arrow.opaque";
+
 /// True for a field that holds UUIDs.
 pub fn is_uuid(field: &Field) -> bool {
     extension_name(field) == Some(UUID)

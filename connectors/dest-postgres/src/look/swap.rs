@@ -29,6 +29,9 @@ pub(crate) struct SwapFacts {
     pub shape: Vec<String>,
 }
 
+/// Begins the name of each table that takes rows until it gets the name of the old one.
+pub(crate) const SWAP_PREFIX: &str = "rapidbyte_swap_";
+
 /// Up to this many rows, DELETE is cheaper than a new table.
 pub(crate) const FEW_ROWS: u32 = 1000;
 
@@ -90,6 +93,6 @@ pub(crate) fn new_name(name: &Name) -> Name {
     name.hash(&mut hasher);
     Name {
         schema: name.schema.clone(),
-        table: format!("rapidbyte_swap_{:016x}", hasher.finish()),
+        table: format!("{SWAP_PREFIX}{:016x}", hasher.finish()),
     }
 }

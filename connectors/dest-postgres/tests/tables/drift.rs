@@ -43,7 +43,7 @@ fn of_postgres(column: Column, text: &str) -> RecordBatch {
 fn varchar(chars: i32) -> Column {
     Column {
         typmod: chars + 4,
-        type_text: format!("varchar({chars})"),
+        type_text: format!("character varying({chars})"),
         ..builtin::VARCHAR.column("v")
     }
 }

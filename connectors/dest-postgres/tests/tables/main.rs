@@ -9,6 +9,7 @@ mod commit;
 #[path = "../common/mod.rs"]
 mod common;
 mod deletes;
+mod described;
 mod drift;
 mod json_strings;
 mod model;

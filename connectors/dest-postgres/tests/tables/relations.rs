@@ -18,7 +18,7 @@ fn open_by(url: &str, method: &str) -> Session {
 }
 
 /// For each way to load: a database with a schema `raw` and what `sql` makes.
-fn each_way(sql: &str, test: impl Fn(&str, &mut Client, &mut Session)) {
+pub(crate) fn each_way(sql: &str, test: impl Fn(&str, &mut Client, &mut Session)) {
     for method in METHODS {
         let database = database();
         let mut client = database.client();

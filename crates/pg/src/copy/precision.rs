@@ -12,15 +12,9 @@ use arrow_schema::{DataType, IntervalUnit, TimeUnit};
 
 use crate::builtin::{INTERVAL, TIME, TIMESTAMP, TIMESTAMPTZ, TIMETZ};
 use crate::model::Column;
-
-/// The parts of an interval, as bits of a modifier (`INTERVAL_MASK` in `utils/timestamp.h`).
-const YEAR: i32 = 1 << 2;
-const MONTH: i32 = 1 << 1;
-const DAY: i32 = 1 << 3;
-const HOUR: i32 = 1 << 10;
-const MINUTE: i32 = 1 << 11;
-const SECOND: i32 = 1 << 12;
-const ALL_PARTS: i32 = 0x7fff;
+use crate::types::datetime::{
+    ALL_PARTS, DAY, HOUR, Limits, MAX_DIGITS, MINUTE, MONTH, SECOND, YEAR,
+};
 
 /// What each value has to be a multiple of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,23 +30,26 @@ pub(super) struct Precision {
 pub(super) fn of(column: &Column) -> Option<Precision> {
     let (ty, typmod) = column.stripped();
     let ty = ty.element();
-    let seconds = |digits: i32| u32::try_from(digits).ok().filter(|digits| *digits < 6);
-    let nanos = |digits: u32| 10_i64.pow(9 - digits);
+    // Of a second; `None` if the server keeps all digits.
+    let nanos = |digits: i32| {
+        let is_coarse = (0..MAX_DIGITS).contains(&digits);
+        is_coarse.then(|| 10_i64.pow(9 - digits.unsigned_abs()))
+    };
     if [TIME.oid, TIMETZ.oid, TIMESTAMP.oid, TIMESTAMPTZ.oid].contains(&ty.oid) {
         return Some(Precision {
             months: 1,
             days: true,
-            nanos: nanos(seconds(typmod)?),
+            nanos: nanos(typmod)?,
         });
     }
-    if ty.oid != INTERVAL.oid || typmod < 0 {
+    if ty.oid != INTERVAL.oid {
         return None;
     }
-    let (parts, digits) = ((typmod >> 16) & ALL_PARTS, seconds(typmod & 0xffff));
+    let Limits { parts, digits } = Limits::of(typmod)?;
     let has = |part: i32| parts & part != 0;
     // The server cuts everything below the last part.
     let (months, days, nanos) = if parts == ALL_PARTS || has(SECOND) {
-        (1, true, nanos(digits?))
+        (1, true, nanos(digits?)?)
     } else if has(MINUTE) {
         (1, true, 60_000_000_000)
     } else if has(HOUR) {

@@ -22,9 +22,9 @@ pub(super) static FAMILY: Family = Family {
         [TIME] partly(|_| Some(DataType::Time64(TimeUnit::Microsecond)), times), SECONDS, Spelling::Pattern(clock);
         [TIMETZ] None, SECONDS, Spelling::Pattern(|| format!("{}({OFFSET})?", clock()));
         [TIMESTAMP] partly(|_| Some(timestamp(None)), timestamps), SECONDS,
-            Spelling::Pattern(|| format!("{DAY}([T ]{})?{ERA}|{INFINITE}", clock()));
+            Spelling::Pattern(|| format!("{DATE_TEXT}([T ]{})?{ERA}|{INFINITE}", clock()));
         [TIMESTAMPTZ] partly(|_| Some(timestamp(Some("UTC".into()))), timestamps), SECONDS,
-            Spelling::Pattern(|| format!("{DAY}([T ]{}({OFFSET})?)?{ERA}|{INFINITE}", clock()));
+            Spelling::Pattern(|| format!("{DATE_TEXT}([T ]{}({OFFSET})?)?{ERA}|{INFINITE}", clock()));
         [INTERVAL] partly(|_| Some(DataType::Interval(IntervalUnit::MonthDayNano)), intervals), by_text(interval_fits),
             Spelling::Pattern(span);
     },
@@ -63,33 +63,90 @@ const SECONDS: Option<Modifier> = by_value(|from, to| match to < 6 && !(0..=to).
     false => Ok(()),
 });
 
-/// Fields in the upper half, digits after the point in the lower (`INTERVAL_TYPMOD`).
 fn interval_fits(from: i32, to: i32) -> Result<(), &'static str> {
-    const ALL_FIELDS: i32 = 0x7fff;
-    const FULL: i32 = 0xffff;
-    let split = |typmod: i32| match typmod {
-        ..0 => (ALL_FIELDS, FULL),
-        typmod => ((typmod >> 16) & ALL_FIELDS, typmod & FULL),
+    let (from, to) = (Limits::of(from), Limits::of(to));
+    let parts = |limits: Option<Limits>| limits.map_or(ALL_PARTS, |limits| limits.parts);
+    let digits = |limits: Option<Limits>| limits.and_then(|limits| limits.digits);
+    let has_parts = parts(to) == ALL_PARTS || parts(to) == parts(from);
+    let has_digits = match (digits(from), digits(to)) {
+        (_, None) => true,
+        (from, Some(to)) => to >= MAX_DIGITS || from.is_some_and(|from| from <= to),
     };
-    let ((from_fields, from_digits), (to_fields, to_digits)) = (split(from), split(to));
-    let fields = to_fields == ALL_FIELDS || to_fields == from_fields;
-    let digits = to_digits >= 6 || from_digits <= to_digits;
-    match fields && digits {
+    match has_parts && has_digits {
         true => Ok(()),
         false => Err("the server would round the seconds or leave out fields"),
     }
 }
 
+/// The digits after the point of a second that the server keeps (`MAX_TIMESTAMP_PRECISION`).
+pub(crate) const MAX_DIGITS: i32 = 6;
+
+/// Bits of [`Limits::parts`] (`INTERVAL_MASK` in `utils/timestamp.h`).
+pub(crate) const YEAR: i32 = 1 << 2;
+pub(crate) const MONTH: i32 = 1 << 1;
+pub(crate) const DAY: i32 = 1 << 3;
+pub(crate) const HOUR: i32 = 1 << 10;
+pub(crate) const MINUTE: i32 = 1 << 11;
+pub(crate) const SECOND: i32 = 1 << 12;
+pub(crate) const ALL_PARTS: i32 = 0x7fff;
+
+/// What a modifier of `interval` says (`INTERVAL_TYPMOD`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// The parts that values may have, as bits.
+    pub parts: i32,
+    /// The digits after the point of a second. `None`: as many as the server keeps.
+    pub digits: Option<i32>,
+}
+
+impl Limits {
+    /// `None` without a modifier.
+    pub(crate) fn of(typmod: i32) -> Option<Self> {
+        /// `INTERVAL_FULL_PRECISION`.
+        const FULL: i32 = 0xffff;
+        (typmod >= 0).then(|| Self {
+            parts: (typmod >> 16) & ALL_PARTS,
+            digits: Some(typmod & FULL).filter(|digits| *digits != FULL),
+        })
+    }
+
+    /// As the server writes it behind `interval`. `None` if no column has these limits.
+    pub(crate) fn text(self) -> Option<String> {
+        let parts = match self.parts {
+            ALL_PARTS => "",
+            YEAR => " year",
+            MONTH => " month",
+            DAY => " day",
+            HOUR => " hour",
+            MINUTE => " minute",
+            SECOND => " second",
+            parts if parts == YEAR | MONTH => " year to month",
+            parts if parts == DAY | HOUR => " day to hour",
+            parts if parts == DAY | HOUR | MINUTE => " day to minute",
+            parts if parts == DAY | HOUR | MINUTE | SECOND => " day to second",
+            parts if parts == HOUR | MINUTE => " hour to minute",
+            parts if parts == HOUR | MINUTE | SECOND => " hour to second",
+            parts if parts == MINUTE | SECOND => " minute to second",
+            _ => return None,
+        };
+        match self.digits {
+            None => Some(parts.to_owned()),
+            Some(digits) if digits <= MAX_DIGITS => Some(format!("{parts}({digits})")),
+            Some(_) => None,
+        }
+    }
+}
+
 /// Digits of a second that the server keeps: later ones are zeros.
 const FRACTION: &str = r"(\.\d{1,6}0*)?";
-const DAY: &str = r"(\d{4,7}[-/]\d{1,2}[-/]\d{1,2}|\d{8})";
+const DATE_TEXT: &str = r"(\d{4,7}[-/]\d{1,2}[-/]\d{1,2}|\d{8})";
 const ERA: &str = r"( ?(BC|AD))?";
 const OFFSET: &str = r" ?([+-]\d{1,2}(:?\d{2}){0,2}|Z|UTC|GMT)";
 const INFINITE: &str = r"[+-]?infinity";
 
 /// A day, which may have midnight behind it.
 fn midnight() -> String {
-    format!(r"{DAY}([T ]00:00(:00(\.0+)?)?)?{ERA}|{INFINITE}")
+    format!(r"{DATE_TEXT}([T ]00:00(:00(\.0+)?)?)?{ERA}|{INFINITE}")
 }
 
 /// A time of day.

@@ -40,15 +40,20 @@ const fn held(decode: fn(&DataType) -> Box<dyn Decode>) -> Option<Held> {
     })
 }
 
-/// As `jsonb`; `check` if a text may hold NUL characters, `keys` if an object may repeat one.
+/// As `jsonb`; `check` if a text may hold NUL characters. Objects do not repeat a key, also where the texts are said to
+/// come from a jsonb: a program may have changed them since.
 pub(crate) fn encode_jsonb(
     array: &ArrayRef,
     check: bool,
-    keys: bool,
     written: Range<usize>,
 ) -> Result<Option<Values<'_>>, Failed> {
-    let keys = keys.then_some(json_keys::check);
-    let bytes = checked(array, Some(JSONB_VERSION), check, keys, written)?;
+    let bytes = checked(
+        array,
+        Some(JSONB_VERSION),
+        check,
+        Some(json_keys::check),
+        written,
+    )?;
     Ok(bytes.map(|bytes| bytes.values()))
 }
 

@@ -31,26 +31,24 @@ pub(super) static FAMILY: Family = Family {
     },
 };
 
+/// `VARHDRSZ`: the modifier of `varchar(n)` and `char(n)` is `n` and this.
+pub(crate) const HEADER: i32 = 4;
+
 /// How many characters a `varchar(n)` or `char(n)` holds.
 fn characters(ty: &PgType, typmod: i32) -> Option<u32> {
     let limited = [VARCHAR.oid, BPCHAR.oid].contains(&ty.oid);
-    u32::try_from(typmod.checked_sub(4).filter(|_| limited)?).ok()
+    u32::try_from(typmod.checked_sub(HEADER).filter(|_| limited)?).ok()
 }
 
-/// The limit to check each text against, because the server would cut blanks at its end.
-pub(crate) fn limit(
-    (from, from_typmod): (&PgType, i32),
-    (to, to_typmod): (&PgType, i32),
-) -> Option<Limit> {
+/// The limit to check each text against, because the server would cut blanks at its end. Also where the texts are said to
+/// fit: a program may have changed them since, and a file may say anything.
+pub(crate) fn limit(from: &PgType, to: &PgType, to_typmod: i32) -> Option<Limit> {
     let chars = characters(to, to_typmod)?;
-    let always_fits = characters(from, from_typmod).is_some_and(|most| most <= chars);
     let is_padded = |ty: &PgType| ty.oid == BPCHAR.oid;
-    let both_padded = is_padded(from) && is_padded(to);
-    let refuses_blanks = is_padded(to) && !is_padded(from);
-    (!always_fits || refuses_blanks).then_some(Limit {
+    Some(Limit {
         chars,
-        ignores_blanks: both_padded,
-        refuses_blanks,
+        ignores_blanks: is_padded(from) && is_padded(to),
+        refuses_blanks: is_padded(to) && !is_padded(from),
     })
 }
 
@@ -66,7 +64,9 @@ pub(crate) fn length_note(
     let most = characters(to, to_typmod)?;
     let pads = to.oid == BPCHAR.oid;
     let given = characters(from, from_typmod);
-    if limit((from, from_typmod), (to, to_typmod)).is_some() {
+    let always_fits = given.is_some_and(|given| given <= most);
+    let refuses_blanks = pads && from.oid != to.oid;
+    if !always_fits || refuses_blanks {
         let pads = if pads {
             "; shorter ones are padded with blanks, and strings that end with a blank are refused"
         } else {
