@@ -167,6 +167,13 @@ pub trait Naming {
         })
     }
 
+    /// Refuses a pattern that makes no allowed name, whatever the stream. Errors: `invalid_name`.
+    fn check_pattern(&self) -> Result<()> {
+        let name = self.pattern().of("s.s");
+        self.ensure_allowed(&name)
+            .map_err(|error| error.at(format!("config.{}", Self::KIND)))
+    }
+
     /// Errors: `invalid_name`.
     fn ensure_allowed(&self, name: &str) -> Result<()> {
         self.check(name)?;
