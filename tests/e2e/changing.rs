@@ -375,15 +375,20 @@ fn a_sample_that_the_table_does_not_hold_is_refused_by_the_plan() {
             files("in/*.csv", ""),
             "n smallint",
             "1.5",
-            "ALTER TABLE raw.t ALTER COLUMN n TYPE double precision",
+            "type_change: rewrite",
         ),
         (files("in/*.csv", ""), "n int", "x", ""),
-        (files("in/*.jsonl", ""), "n int", "2.5", "ALTER TABLE"),
+        (
+            files("in/*.jsonl", ""),
+            "n int",
+            "2.5",
+            "type_change: rewrite",
+        ),
         (
             files("in/*.jsonl", ""),
             "n numeric(3, 1)",
             "0.25",
-            "numeric",
+            "numeric(3,1)",
         ),
         (
             files("in/*.jsonl", ""),
@@ -391,7 +396,7 @@ fn a_sample_that_the_table_does_not_hold_is_refused_by_the_plan() {
             "\"2026-01-01T00:00:00.5Z\"",
             "",
         ),
-        (http, "n smallint", "", "ALTER TABLE"),
+        (http, "n smallint", "", "type_change"),
     ] {
         let database = shared().database();
         let made = format!("CREATE SCHEMA raw; CREATE TABLE raw.t (id int, {column})");
@@ -423,7 +428,7 @@ fn a_sample_that_the_table_does_not_hold_is_refused_by_the_plan() {
         let stream = &report["streams"][0];
         assert_eq!(stream["rejected"], 1, "{report:#}");
         let plan = folder.rapidbyte(&["plan", "p.yaml"]);
-        let note = "(the type of the target, which does not hold values of the sample";
+        let note = "which does not hold values of the";
         assert!(plan.stdout.contains(note), "{}", plan.stdout);
     }
 }
@@ -514,7 +519,9 @@ fn a_value_behind_the_sample_widens_the_type_of_new_files() {
             folder.write("in/a.csv", "id,v\n8,x\n9,y\n");
             let ended = run(&folder, &pipeline);
             assert_eq!(ended.code, Some(4), "{ended:?}");
-            assert!(ended.stdout.contains("a.csv:2"), "{ended:?}");
+            for part in ["column_refused", "float64", "string"] {
+                assert!(ended.stdout.contains(part), "{ended:?}");
+            }
         }
     }
 }
