@@ -522,22 +522,22 @@ fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
         (
             format!("key: \"{KEY}\", database: \"..\""),
             "invalid_name",
-            "config.database",
+            "is not a name of a database",
         ),
         (
             format!("{good}, container: \"..\""),
             "invalid_name",
-            "config.container",
+            "is not a name of a container",
         ),
         (
             format!("{good}, container: \"../{{stream}}\""),
             "invalid_name",
-            "config.container",
+            "is not a name of a container",
         ),
         (
             format!("{good}, checkpoint_container: \".\""),
             "invalid_name",
-            "config.checkpoint_container",
+            "is not a name of a container",
         ),
         (
             format!("{good}, container: _rapidbyte_checkpoint"),

@@ -169,9 +169,14 @@ pub trait Naming {
 
     /// Refuses a pattern that makes no allowed name, whatever the stream. Errors: `invalid_name`.
     fn check_pattern(&self) -> Result<()> {
-        let name = self.pattern().of("s.s");
-        self.ensure_allowed(&name)
-            .map_err(|error| error.at(format!("config.{}", Self::KIND)))
+        let pattern = self.pattern();
+        let name = pattern.of("s.s");
+        self.ensure_allowed(&name).map_err(|mut error| {
+            if name != pattern.0 {
+                error.message = format!("{} ({:?} of a stream s)", error.message, pattern.0);
+            }
+            error.at(format!("config.{}", Self::KIND))
+        })
     }
 
     /// Errors: `invalid_name`.
