@@ -150,7 +150,6 @@ fn narrowest(value: &Value<'_>) -> Option<Narrowest> {
 }
 
 fn of_whole(number: i64) -> Narrowest {
-    #[expect(clippy::cast_precision_loss, reason = "compared behind it")]
     let is_exact = |float: f64| float as i128 == i128::from(number);
     #[expect(clippy::cast_precision_loss, reason = "compared behind it")]
     let float = if is_exact(f64::from(number as f32)) {

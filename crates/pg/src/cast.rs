@@ -277,8 +277,12 @@ fn json_spelling(ty: &PgType) -> Option<Spelling> {
 
 /// The spellings of an inferred value, if they are fewer than those of other texts.
 fn inferred_spelling(ty: &PgType) -> Option<Spelling> {
-    (ty.oid == NUMERIC.oid)
-        .then(|| Spelling::Also(|text, _| format!(r"{text} !~* '^\s*-[0.]+(e[-+]?\d+)?\s*$'")))
+    match ty.oid == NUMERIC.oid {
+        true => Some(Spelling::Also(|text, _| {
+            format!(r"{text} !~* '^\s*-[0.]+(e[-+]?\d+)?\s*$'")
+        })),
+        false => None,
+    }
 }
 
 /// The modifier of `character(n)` is `n` and this (`bpchartypmodin`).
