@@ -362,6 +362,79 @@ fn inferred_columns_get_the_types_of_an_existing_table() {
     assert_eq!(rows(&database).len(), 3);
 }
 
+/// A run with the types of the table would fail at a record that the source has already seen.
+#[test]
+fn a_sample_that_the_table_does_not_hold_is_refused_by_the_plan() {
+    let server = Server::start(|_| Reply::json("[{\"id\":1,\"n\":1},{\"id\":2,\"n\":40000}]"));
+    let http = format!(
+        "  use: source-http\n  config:\n    base_url: {}\n    streams: {{ t: {{ path: items }} }}\n",
+        server.url("/v1")
+    );
+    for (source, column, bad, way) in [
+        (
+            files("in/*.csv", ""),
+            "n smallint",
+            "1.5",
+            "type_change: rewrite",
+        ),
+        (files("in/*.csv", ""), "n int", "x", ""),
+        (
+            files("in/*.jsonl", ""),
+            "n int",
+            "2.5",
+            "type_change: rewrite",
+        ),
+        (
+            files("in/*.jsonl", ""),
+            "n numeric(3, 1)",
+            "0.25",
+            "numeric(3,1)",
+        ),
+        (
+            files("in/*.jsonl", ""),
+            "n timestamptz(0)",
+            "\"2026-01-01T00:00:00.5Z\"",
+            "",
+        ),
+        (http, "n smallint", "", "type_change"),
+    ] {
+        let database = shared().database();
+        let made = format!("CREATE SCHEMA raw; CREATE TABLE raw.t (id int, {column})");
+        database.client().batch_execute(&made).expect("a table");
+        let folder = Folder::new();
+        folder.write("in/a.csv", format!("id,n\n1,1\n2,{bad}\n"));
+        folder.write(
+            "in/a.jsonl",
+            format!("{{\"id\":1}}\n{{\"id\":2,\"n\":{bad}}}\n"),
+        );
+        let text = into_table(&database, &source, "", "append");
+        folder.write("p.yaml", &text);
+        let plan = folder.rapidbyte(&["plan", "p.yaml"]);
+        let told = format!("{}{}", plan.stdout, plan.stderr);
+        let is_text = matches!(bad, "x") || bad.starts_with('"');
+        if is_text {
+            // The server casts strings, and the plan says that it does.
+            assert!(told.contains("checked"), "{column} {bad}: {told}");
+            continue;
+        }
+        assert_eq!(plan.code, Some(4), "{column} {bad}: {told}");
+        for part in ["column_refused", way] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+        folder.refuses(&text, "column_refused", 4, &["n"]);
+        // Where the run keeps records that fail, it has the types of the table.
+        let keeps = format!("{text}rejects: {{ max_rows: 5, to: raw.bad }}\n");
+        let report = succeeds(&folder, &keeps);
+        let stream = &report["streams"][0];
+        assert_eq!(stream["rejected"], 1, "{report:#}");
+        let plan = folder.rapidbyte(&["plan", "p.yaml"]);
+        // Lines of the plan end where the terminal does.
+        let words: Vec<&str> = plan.stdout.split_whitespace().collect();
+        let note = "(the type of the target, which does not hold values of the sample";
+        assert!(words.join(" ").contains(note), "{}", plan.stdout);
+    }
+}
+
 #[test]
 fn a_column_that_the_types_of_the_table_do_not_help_is_refused_alone() {
     let database = shared().database();
@@ -448,7 +521,9 @@ fn a_value_behind_the_sample_widens_the_type_of_new_files() {
             folder.write("in/a.csv", "id,v\n8,x\n9,y\n");
             let ended = run(&folder, &pipeline);
             assert_eq!(ended.code, Some(4), "{ended:?}");
-            assert!(ended.stdout.contains("a.csv:2"), "{ended:?}");
+            for part in ["column_refused", "float64", "string"] {
+                assert!(ended.stdout.contains(part), "{ended:?}");
+            }
         }
     }
 }

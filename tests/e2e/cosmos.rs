@@ -70,6 +70,20 @@ fn documents_become_rows_without_the_servers_fields() {
     );
 }
 
+/// The plan of `p.yaml` names the stream, the line of the key with `at`, and the answer of the server.
+#[track_caller]
+fn plan_refuses(folder: &Folder, code: &str, at: &str) {
+    let plan = folder.rapidbyte(&["plan", "p.yaml"]);
+    let told = format!("{}{}", plan.stdout, plan.stderr);
+    assert_eq!(plan.code, Some(2), "{told}");
+    let text = folder.read("p.yaml");
+    let line = text.lines().position(|line| line.contains(at));
+    let place = format!("p.yaml:{}", line.expect("the line") + 1);
+    for part in [code, "400", &place] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+}
+
 #[test]
 fn conditions_and_queries_are_left_to_the_server() {
     let Some(target) = filled() else { return };
@@ -88,12 +102,22 @@ fn conditions_and_queries_are_left_to_the_server() {
         2,
         &["few"],
     );
+    let wrong = of(&target, "", "{ name: c, where: \"c.n >\" }");
+    folder.refuses(&wrong, "invalid_where", 2, &["query", "p.yaml:", "400"]);
+    plan_refuses(&folder, "invalid_where", "where: ");
+    let wrong = "    streams:\n      few: { container: c, query: \"SELECT * FRM c\" }\n";
+    let text = of(&target, wrong, "c, few");
     folder.refuses(
-        &of(&target, "", "{ name: c, where: \"c.n >\" }"),
-        "cosmos_refused",
-        4,
-        &["query"],
+        &text,
+        "invalid_query",
+        2,
+        &["few", "query", "p.yaml:", "400"],
     );
+    plan_refuses(&folder, "invalid_query", "few: ");
+    // The other stream can be read.
+    assert_eq!(rows(&folder, "out/c.jsonl").len(), 3);
+    let declared = wrong.replace("FRM c\"", "FRM c\", schema: { id: string }");
+    folder.refuses(&of(&target, &declared, "few"), "invalid_query", 2, &["few"]);
     folder.refuses(
         &of(&target, "", "missing"),
         "unknown_stream",
@@ -287,4 +311,241 @@ fn the_source_keeps_the_contract() {
     let ended = folder.rapidbyte(&arguments);
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     assert!(ended.stdout.contains(" 0 failed"), "{}", ended.stdout);
+}
+
+/// A name under `types` that is misspelled would be a column of NULL.
+#[test]
+fn a_declared_field_that_no_document_has_is_refused_by_name() {
+    let Some(target) = filled() else { return };
+    let folder = Folder::new();
+    let types = |name: &str, more: &str| {
+        let config = format!("    streams: {{ c: {{ types: {{ {name}: int64 }} }} }}\n{more}");
+        of(&target, &config, "c")
+    };
+    for more in ["", "    sample_documents: 1\n"] {
+        let parts = ["types names mroe", "the sample has id"];
+        folder.refuses(&types("mroe", more), "unknown_column", 2, &parts);
+        let plan = folder.rapidbyte(&["plan", "p.yaml"]);
+        assert_eq!(plan.code, Some(2), "{plan:?}");
+    }
+    // The only document with the field is behind the sample.
+    let found = types("more", "    sample_documents: 1\n").replace("int64", "bool");
+    folder.report(&found);
+    assert_eq!(rows(&folder, "out/c.jsonl")[1]["more"], true);
+}
+
+#[test]
+fn a_sample_that_the_table_does_not_hold_is_refused_by_the_plan() {
+    let Some(target) = filled() else { return };
+    let folder = Folder::new();
+    let database = postgres::shared().database();
+    let made = "CREATE TABLE c (id text, d int)";
+    database.client().batch_execute(made).expect("a table");
+    let into = format!(
+        "destination:\n  use: dest-postgres\n  config: {{ url: \"{}\" }}\n  write_mode: append\n",
+        database.url()
+    );
+    let text = of(&target, "", "{ name: c, columns: [id, d] }");
+    let source = text.split("destination:").next().expect("a source");
+    let text = format!("{source}{into}");
+    folder.refuses(&text, "column_refused", 4, &["type_change: rewrite"]);
+    let plan = folder.rapidbyte(&["plan", "p.yaml"]);
+    assert_eq!(plan.code, Some(4), "{plan:?}");
+}
+
+/// An account whose clock a test sets: the answers of the server have this date.
+fn with_clock(target: &CosmosDatabase<'_>, date: &'static str) -> Server {
+    let endpoint = target.endpoint();
+    let port = endpoint.trim_end_matches('/').rsplit(':').next();
+    let port: u16 = port.and_then(|port| port.parse().ok()).expect("a port");
+    Server::start(move |request| cosmosdb::forward(port, request).header("date", date))
+}
+
+/// A clock that is far ahead, so that every document is older than a read.
+const LATER: &str = "Thu, 01 Jan 2099 00:00:00 GMT";
+/// A clock that is behind, so that every document was written after a read has begun.
+const EARLIER: &str = "Tue, 01 Jan 2019 00:00:00 GMT";
+
+/// From a container with the stream's keys into the table `c` of PostgreSQL.
+fn into_table(
+    endpoint: &str,
+    from: &CosmosDatabase<'_>,
+    stream: &str,
+    target: &postgres::Database<'_>,
+    mode: &str,
+) -> String {
+    let streams = format!("{{ name: c, sync_mode: incremental, {stream} }}");
+    let text = pipeline(endpoint, from.name(), "    system_fields: true\n", &streams);
+    let source = text.split("destination:").next().expect("a source");
+    format!(
+        "{source}destination:\n  use: dest-postgres\n  config: {{ url: \"{}\" }}\n  write_mode: {mode}\n  primary_key: [id]\n",
+        target.url()
+    )
+}
+
+/// The ids in the table `c`.
+fn ids(target: &postgres::Database<'_>) -> String {
+    let sql = "SELECT coalesce(string_agg(id, ' ' ORDER BY id), '') FROM c";
+    target.client().query_one(sql, &[]).expect("a row").get(0)
+}
+
+#[test]
+fn an_incremental_read_moves_each_new_document_once() {
+    let Some(target) = filled() else { return };
+    for (field, add) in [("_ts", ""), ("n", ""), ("s", "")] {
+        let from = cosmosdb::shared().expect("the server").database();
+        from.make("c", "/p", None);
+        let document = |id: u32, n: u32| {
+            format!("{{\"id\":\"{id}\",\"p\":\"p{id}\",\"n\":{n},\"s\":\"s{n}\"{add}}}")
+        };
+        for (id, n) in [(1, 5), (2, 7), (3, 7)] {
+            from.add("c", &document(id, n));
+        }
+        let folder = Folder::new();
+        let table = postgres::shared().database();
+        let clock = with_clock(&from, LATER);
+        let stream = format!("cursor_field: {field}");
+        let text = into_table(&clock.url("/"), &from, &stream, &table, "append")
+            .replace("  primary_key: [id]\n", "");
+        assert_eq!(folder.report(&text)["streams"][0]["rows"], 3, "{field}");
+        assert_eq!(folder.report(&text)["streams"][0]["rows"], 0, "{field}");
+        // One with the greatest value, and one behind it.
+        if field != "_ts" {
+            from.add("c", &document(4, 7));
+            from.add("c", &document(5, 8));
+            assert_eq!(folder.report(&text)["streams"][0]["rows"], 2, "{field}");
+            assert_eq!(ids(&table), "1 2 3 4 5", "{field}");
+        }
+    }
+    drop(target);
+}
+
+/// The second of a document does not say whether it was written before a read or after it.
+#[test]
+fn documents_of_the_second_in_which_a_read_begins_are_neither_lost_nor_doubled() {
+    let Some(server) = cosmosdb::shared() else {
+        return;
+    };
+    for (mode, at_first) in [("append", ""), ("upsert", "1 2")] {
+        let (from, table) = (server.database(), postgres::shared().database());
+        from.make("c", "/p", None);
+        let folder = Folder::new();
+        let add = |id: &str| from.add("c", &format!("{{\"id\":\"{id}\",\"p\":\"{id}\"}}"));
+        add("1");
+        add("2");
+        let (before, after) = (with_clock(&from, EARLIER), with_clock(&from, LATER));
+        let text = |clock: &Server| {
+            let text = into_table(&clock.url("/"), &from, "cursor_field: _ts", &table, mode);
+            match mode {
+                "append" => text.replace("  primary_key: [id]\n", ""),
+                _ => text,
+            }
+        };
+        folder.report(&text(&before));
+        // `append` waits until no document of the same second can come; `upsert` reads them again.
+        assert_eq!(ids(&table), at_first, "{mode}");
+        add("3");
+        folder.report(&text(&before));
+        folder.report(&text(&after));
+        assert_eq!(ids(&table), "1 2 3", "{mode}");
+        let again = folder.report(&text(&after));
+        let rows = again["streams"][0]["rows"].as_u64().expect("a number");
+        assert!(rows <= 3, "{again:#}");
+        assert_eq!(ids(&table), "1 2 3", "{mode}");
+    }
+}
+
+#[test]
+fn an_incremental_run_that_is_killed_in_the_source_is_made_good_by_the_next() {
+    let Some(server) = cosmosdb::shared() else {
+        return;
+    };
+    for (point, hit) in [
+        ("source-cosmos.page", 1),
+        ("source-cosmos.page", 3),
+        ("source-cosmos.checkpoint", 1),
+    ] {
+        for field in ["_ts", "n"] {
+            let (from, table) = (server.database(), postgres::shared().database());
+            from.make("c", "/p", None);
+            let add = |ids: std::ops::Range<u32>| {
+                for id in ids {
+                    let n = id / 7;
+                    from.add(
+                        "c",
+                        &format!("{{\"id\":\"{id}\",\"p\":\"{}\",\"n\":{n}}}", id % 3),
+                    );
+                }
+            };
+            add(0..40);
+            let folder = Folder::new();
+            let clock = with_clock(&from, LATER);
+            let stream = format!("cursor_field: {field}");
+            let text = into_table(&clock.url("/"), &from, &stream, &table, "append")
+                .replace("  primary_key: [id]\n", "")
+                .replace(
+                    "system_fields: true",
+                    "system_fields: true\n    page_items: 10",
+                );
+            folder.write("p.yaml", &text);
+            let mut command = folder.command(&["run", "p.yaml", "--quiet"]);
+            let fault = format!("{point}=kill@{hit}");
+            let killed = command.env("RAPIDBYTE_FAULTS", &fault).output();
+            let killed = killed.expect("the program starts");
+            assert_eq!(killed.status.code(), None, "{fault}: it was not killed");
+            let report = folder.report(&text);
+            assert_eq!(report["streams"][0]["rows"], 40, "{fault}");
+            if field == "n" {
+                add(40..45);
+                assert_eq!(folder.report(&text)["streams"][0]["rows"], 5, "{fault}");
+            }
+            let sql = "SELECT count(*), count(DISTINCT id) FROM c";
+            let row = table.client().query_one(sql, &[]).expect("a row");
+            let wanted = if field == "n" { 45 } else { 40 };
+            let found: (i64, i64) = (row.get(0), row.get(1));
+            assert_eq!(found, (wanted, wanted), "{fault} {field}");
+        }
+    }
+}
+
+#[test]
+fn an_incremental_read_that_cannot_be_is_refused_before_anything_moves() {
+    let Some(from) = filled() else { return };
+    let table = postgres::shared().database();
+    let folder = Folder::new();
+    let refuses = |stream: &str, code: &str, exit: i32, parts: &[&str]| {
+        let text = into_table(&from.endpoint(), &from, stream, &table, "upsert");
+        folder.refuses(&text, code, exit, parts);
+    };
+    refuses("cursor_field: [n, d]", "too_many_cursor_fields", 2, &["c"]);
+    refuses("cursor_field: n, lag: 5 minutes", "invalid_lag", 2, &["n"]);
+    refuses(
+        "cursor_field: n, cursor_initial: x",
+        "invalid_cursor_initial",
+        2,
+        &["x"],
+    );
+    let text = into_table(
+        &from.endpoint(),
+        &from,
+        "cursor_field: _ts",
+        &table,
+        "upsert",
+    );
+    let plain = text.replace("    system_fields: true\n", "");
+    folder.refuses(&plain, "unknown_column", 2, &["_ts"]);
+    let query = text.replace(
+        "    system_fields: true\n",
+        "    streams: { c: { query: \"SELECT c.id, c.n FROM c\" } }\n",
+    );
+    folder.refuses(
+        &query.replace("cursor_field: _ts", "cursor_field: n"),
+        "filter_refused",
+        2,
+        &["query"],
+    );
+    // A value of another type, behind which nobody would look again.
+    from.add("c", r#"{"id":"4","p":"a","n":"four"}"#);
+    let mixed = text.replace("cursor_field: _ts", "cursor_field: n");
+    folder.refuses(&mixed, "cosmos_cursor_value", 4, &["several types"]);
 }

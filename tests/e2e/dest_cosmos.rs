@@ -520,6 +520,26 @@ fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
             "id",
         ),
         (
+            format!("key: \"{KEY}\", database: \"..\""),
+            "invalid_name",
+            "is not a name of a database",
+        ),
+        (
+            format!("{good}, container: \"..\""),
+            "invalid_name",
+            "is not a name of a container",
+        ),
+        (
+            format!("{good}, container: \"../{{stream}}\""),
+            "invalid_name",
+            "is not a name of a container",
+        ),
+        (
+            format!("{good}, checkpoint_container: \".\""),
+            "invalid_name",
+            "is not a name of a container",
+        ),
+        (
             format!("{good}, container: _rapidbyte_checkpoint"),
             "invalid_name",
             "Rapidbyte",
@@ -531,6 +551,36 @@ fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
         ),
     ] {
         folder.refuses(&pipeline(&config), code, 2, &[parts]);
+        // Nobody is asked.
+        let checked = folder.rapidbyte(&["check", "p.yaml"]);
+        let told = format!("{}{}", checked.stdout, checked.stderr);
+        assert!(told.contains(code), "{config}: {told}");
+    }
+}
+
+/// A stream's name that its placeholder makes a name of a container.
+#[test]
+fn a_stream_whose_name_no_container_may_have_is_refused_by_the_plan() {
+    let Some(server) = cosmosdb::shared() else {
+        return;
+    };
+    let (folder, target) = (Folder::new(), server.database());
+    folder.write("in/a.csv", "id\n1\n");
+    for (stream, target_key) in [
+        ("a#b", ""),
+        ("..", ""),
+        ("a", ", target: { name: \"x?y\" }"),
+    ] {
+        let text = format!(
+            "version: 1\npipeline: p\nsource:\n  use: source-file\n  config: {{ path: in/a.csv, stream: \"{stream}\" }}\n  \
+             streams: [{{ name: \"{stream}\"{target_key} }}]\ndestination:\n  use: dest-cosmos\n  \
+             config: {{ endpoint: \"{}\", key: \"{KEY}\", database: {} }}\n  write_mode: append\n",
+            target.endpoint(),
+            target.name()
+        );
+        folder.refuses(&text, "invalid_name", 2, &[stream]);
+        let plan = folder.rapidbyte(&["plan", "p.yaml"]);
+        assert_eq!(plan.code, Some(2), "{plan:?}");
     }
 }
 

@@ -601,6 +601,16 @@ fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
             "a$b",
         ),
         (
+            "url: \"mongodb://h/d\", collection: \"system.{stream}\"",
+            "invalid_name",
+            "system.",
+        ),
+        (
+            "url: \"mongodb://h/d\", database: \"../d\"",
+            "invalid_name",
+            "../d",
+        ),
+        (
             "url: \"mongodb://h/d\", collection: _rapidbyte_checkpoint",
             "invalid_name",
             "Rapidbyte",
@@ -612,6 +622,10 @@ fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
         ),
     ] {
         folder.refuses(&pipeline(config), code, 2, &[parts]);
+        // Nobody is asked.
+        let checked = folder.rapidbyte(&["check", "p.yaml"]);
+        let told = format!("{}{}", checked.stdout, checked.stderr);
+        assert!(told.contains(code), "{config}: {told}");
     }
 }
 

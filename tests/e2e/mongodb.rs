@@ -323,6 +323,52 @@ fn a_field_with_wider_values_than_its_table_is_refused_by_the_plan_with_a_way_ou
     assert_eq!(rows("SELECT m::text FROM c WHERE _id = 4"), "0.5");
 }
 
+/// Neither numeric nor jsonb has a zero with a sign; double precision and text have one.
+#[test]
+fn a_zero_with_a_sign_is_refused_where_the_target_would_lose_the_sign() {
+    let Some(server) = mongodb::shared() else {
+        return;
+    };
+    for (ty, found) in [
+        ("numeric", None),
+        ("numeric(10, 2)", None),
+        ("int", None),
+        ("jsonb", None),
+        ("double precision", Some("-0")),
+        ("json", Some("-0.0")),
+        ("text", Some("-0.0")),
+    ] {
+        let (database, folder) = (server.database(), Folder::new());
+        let target = postgres::shared().database();
+        let made = format!("CREATE TABLE c (_id int PRIMARY KEY, n {ty})");
+        target.client().batch_execute(&made).expect("a table");
+        // The sample has the first and the last of three documents.
+        insert(
+            &database,
+            "c",
+            &[
+                r#"{"_id": 1, "n": 1.0}"#,
+                r#"{"_id": 2, "n": {"$numberDouble": "-0.0"}}"#,
+                r#"{"_id": 3, "n": 2.0}"#,
+            ],
+        );
+        let source = format!("url: \"{}\", sample_documents: 2", database.url());
+        let table = format!(
+            "use: dest-postgres\n  config: {{ url: \"{}\" }}\n  write_mode: upsert",
+            target.url()
+        );
+        let text = pipeline(&source, "[c]", &table);
+        let Some(found) = found else {
+            folder.refuses(&text, "value_does_not_fit", 4, &["-0"]);
+            continue;
+        };
+        folder.report(&text);
+        let sql = "SELECT n::text FROM c WHERE _id = 2";
+        let row = target.client().query_one(sql, &[]).expect("a row");
+        assert_eq!(row.get::<_, &str>(0), found, "{ty}");
+    }
+}
+
 /// A server without TLS takes the handshake for the beginning of a message, and waits for its end.
 #[test]
 fn a_server_without_tls_is_named_after_one_attempt() {

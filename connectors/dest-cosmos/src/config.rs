@@ -144,7 +144,7 @@ impl Config {
         let container = container
             .transpose()
             .map_err(|error| error.at("config.container"))?;
-        Ok(Settings {
+        let settings = Settings {
             account: Rc::new(account),
             container: container.unwrap_or_default(),
             partition_key,
@@ -156,7 +156,9 @@ impl Config {
             },
             decimals: self.decimals,
             checkpoint_container,
-        })
+        };
+        settings.check_pattern()?;
+        Ok(settings)
     }
 }
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 use rapidbyte_bson::Builder;
 use rapidbyte_document_store::{Naming, Pattern};
 use rapidbyte_mongo::{EncodeOptions, JsonDocuments, Nulls, SubMillisecond};
-use rapidbyte_mongo_client::{Client, ReadPreference, Settings as Server, W, WriteConcern};
+use rapidbyte_mongo_client::{
+    Client, ReadPreference, Settings as Server, W, WriteConcern, check_database,
+};
 use rapidbyte_sdk::prelude::*;
 use schemars::JsonSchema;
 
@@ -112,7 +114,7 @@ impl Config {
                 .hint("write it behind the hosts: mongodb://host:27017/database")
                 .at("config.url")
         })?;
-        check_database(&database)?;
+        check_database(&database).map_err(|error| error.at("config.database"))?;
         let bulk_rows = self.bulk_rows.unwrap_or(BULK_ROWS);
         if !(1..=MAX_BULK_ROWS).contains(&bulk_rows) {
             let text = format!("{bulk_rows} is not from 1 to {MAX_BULK_ROWS}");
@@ -142,14 +144,16 @@ impl Config {
                 JsonFields::Text => JsonDocuments::Text,
             },
         };
-        Ok(Settings {
+        let settings = Settings {
             server,
             database,
             collection: collection.unwrap_or_default(),
             bulk_rows: bulk_rows as usize,
             encode,
             checkpoint_collection,
-        })
+        };
+        settings.check_pattern()?;
+        Ok(settings)
     }
 }
 
@@ -202,22 +206,12 @@ impl Naming for Settings {
     }
 }
 
-fn check_database(database: &str) -> Result<()> {
-    let is_refused = |c: char| matches!(c, '/' | '\\' | '.' | ' ' | '"' | '$' | '\0');
-    if database.is_empty() || database.len() > 63 || database.contains(is_refused) {
-        let text = format!("{database:?} is not a name of a database");
-        return Err(Error::config("invalid_name", text)
-            .hint("use at most 63 bytes, without / \\ . \" $ and spaces")
-            .at("config.database"));
-    }
-    Ok(())
-}
-
 /// Errors: `invalid_name`.
 fn check_collection(database: &str, collection: &str) -> Result<()> {
     let refused = |what: &str| {
         let text = format!("{collection:?} is not a name of a collection: {what}");
-        Err(Error::config("invalid_name", text))
+        Err(Error::config("invalid_name", text)
+            .hint("use a name without $ and NUL, which does not begin with system. or a point"))
     };
     if collection.is_empty() {
         return refused("it is empty");

@@ -119,8 +119,8 @@ impl Casts<'_> {
             .clone()
             .filter(|hint| !hint.contains("datestyle"));
         let hint = hint.unwrap_or_else(|| {
-            "give the target's column another type (text holds it), or convert the text in the source, which may \
-             read it by a declared schema"
+            "give the target's column another type (text holds it), or repair the value in the source; rejects \
+             keeps such rows, and a type that is declared in the source may read it"
                 .into()
         });
         Error::new(error.kind, &error.code, said)

@@ -19,6 +19,11 @@ impl Pages for Sampled<'_> {
         read::refuse(error, self.0, self.1)
     }
 
+    fn lacks(&mut self, name: &str, is_whole: bool) -> Result<bool> {
+        // Nobody can ask for a field of another query.
+        Ok(is_whole || (!self.1.has_query && self.0.lacks(name)?))
+    }
+
     fn no_columns(&self) -> Error {
         let text = "no document has a field, so the columns cannot be inferred";
         Error::schema("no_columns", text).hint(format!(

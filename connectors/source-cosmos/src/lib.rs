@@ -4,6 +4,7 @@
 //! is one read. How requests travel is the crate `rapidbyte-cosmos`; `rapidbyte-formats` makes rows of documents.
 
 mod config;
+mod increment;
 mod known;
 mod pages;
 mod read;
@@ -18,6 +19,7 @@ use rapidbyte_sdk::{counted, ipc};
 
 pub use config::{Config, Nested, StreamConfig};
 use config::{Settings, Settled};
+use increment::Tracker;
 use known::{columns, know};
 use pages::{MAX_KEPT_BYTES, Pages};
 pub use read::Rows;
@@ -40,6 +42,7 @@ impl Source for Cosmos {
     const NAME: &str = "source-cosmos";
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     const DESCRIPTION: &str = "Reads containers of Azure Cosmos DB";
+    const SYNC_MODES: &'static [SyncMode] = &[SyncMode::FullRefresh, SyncMode::Incremental];
     const SUPPORTS_FILTER: bool = true;
     const SUPPORTS_REJECTS: bool = true;
 
@@ -97,6 +100,9 @@ impl Source for Cosmos {
             if known.inferred {
                 found.inferred = columns(&stream).inferred_names(&known.schema);
             }
+            if !stream.has_query {
+                found.cursor_fields = increment::candidates(&known.schema);
+            }
             found.notes = known.notes;
             Ok(found)
         });
@@ -105,9 +111,8 @@ impl Source for Cosmos {
 
     fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
         for selection in streams {
-            let stream = self.stream(&selection.stream);
-            filter_of(&stream, selection.filter.as_deref())?;
-            self.known(&stream)?;
+            let checked = self.check_selection(selection);
+            checked.map_err(|error| error.in_stream(&selection.stream))?;
         }
         Ok(String::new())
     }
@@ -131,12 +136,22 @@ impl Source for Cosmos {
             ..Limits::default()
         };
         let filter = filter_of(&stream, request.filter.as_deref())?;
-        let sampled = match request.records.is_some() || filter.is_some() {
+        let tracker = match (&request.increment, &request.records) {
+            (Some(increment), None) => {
+                let tracker = self.tracker(&stream, increment, &known, request.cursor.as_deref());
+                let mut tracker = tracker.map_err(|error| error.in_stream(&stream.name))?;
+                tracker.begin(|| self.client().server_seconds())?;
+                Some(tracker)
+            }
+            _ => None,
+        };
+        // The pages of a sample are all documents, as they were before the read began.
+        let sampled = match request.records.is_some() || filter.is_some() || tracker.is_some() {
             true => None,
             false => self.sampled.remove(&stream.name),
         };
         let sampled = sampled.filter(|pages| !pages.are_old());
-        let pages = sampled.unwrap_or_else(|| self.pages(&stream, filter));
+        let pages = sampled.unwrap_or_else(|| self.pages(&stream, filter, tracker));
         let decoder = columns(&stream).decoder(known, request.columns.as_deref(), limits);
         let decoder = decoder
             .map_err(|error| read::refuse(error, &pages, &stream).in_stream(&stream.name))?;
@@ -159,20 +174,55 @@ impl Cosmos {
         found.unwrap_or_else(|| Settings::plain(name))
     }
 
-    fn pages(&self, stream: &Settled, filter: Option<&str>) -> Pages {
+    /// Refuses a selection that cannot be read. A condition of the operator is tried, because only the server reads it.
+    fn check_selection(&mut self, selection: &Selection) -> Result<()> {
+        let stream = self.stream(&selection.stream);
+        let filter = filter_of(&stream, selection.filter.as_deref())?;
+        let known = self.known(&stream)?;
+        if let Some(increment) = &selection.increment {
+            self.tracker(&stream, increment, &known, selection.cursor.as_deref())?;
+        }
+        match filter {
+            Some(_) => self.pages(&stream, filter, None).try_query(),
+            // The columns come from the query itself, unless they are declared.
+            None if stream.has_query && stream.schema.is_some() => {
+                self.pages(&stream, None, None).try_query()
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Errors: of [`Tracker::new`]; `filter_refused`.
+    fn tracker(
+        &self,
+        stream: &Settled,
+        increment: &Increment,
+        known: &Known,
+        cursor: Option<&str>,
+    ) -> Result<Tracker> {
+        if stream.has_query {
+            let text = "the stream has a query of its own, to which the condition of an incremental read cannot be added";
+            return Err(Error::config("filter_refused", text)
+                .hint("remove sync_mode: incremental, or read the container with where: instead of a query"));
+        }
+        Tracker::new(increment, &known.schema, cursor)
+    }
+
+    fn pages(&self, stream: &Settled, filter: Option<&str>, tracker: Option<Tracker>) -> Pages {
         let Settings {
             page_items,
             system_fields,
             ..
         } = self.settings;
-        Pages::new(self.client(), stream, filter, (page_items, system_fields))
+        let options = (page_items, system_fields);
+        Pages::new(self.client(), stream, filter, tracker, options)
     }
 
     fn known(&mut self, stream: &Settled) -> Result<Known> {
         if let Some(known) = self.known.get(&stream.name) {
             return known.clone();
         }
-        let mut pages = self.pages(stream, None).keeping();
+        let mut pages = self.pages(stream, None, None).keeping();
         let known = know(&mut pages, stream, self.settings.sample_documents);
         let known = known.map_err(|error| error.in_stream(&stream.name));
         let held: usize = self.sampled.values().map(Pages::kept_bytes).sum();
@@ -207,7 +257,10 @@ fn filter_of<'a>(stream: &Settled, filter: Option<&'a str>) -> Result<Option<&'a
 /// Whether the other streams can be read.
 fn is_of_stream(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::Data | ErrorKind::Schema)
-        || matches!(error.code.as_str(), "cosmos_not_found")
+        || matches!(
+            error.code.as_str(),
+            "cosmos_not_found" | "invalid_query" | "unknown_column"
+        )
 }
 
 rapidbyte_sdk::export_source!(Cosmos);

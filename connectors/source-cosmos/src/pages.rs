@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use rapidbyte_cosmos::{Client, SYSTEM_FIELDS};
+use rapidbyte_cosmos::{Client, Param, SYSTEM_FIELDS};
 use rapidbyte_formats::write_string;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -13,17 +13,25 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::config::Settled;
+use crate::increment::Tracker;
 
 /// Bytes of pages that are kept for the reads of all streams.
 pub(crate) const MAX_KEPT_BYTES: usize = 8 << 20;
 /// A run that begins later than this after its plan reads the first pages again.
 const MAX_AGE: Duration = Duration::from_secs(60);
+/// The search of a document that has a declared field.
+const MAX_SEARCH: Duration = Duration::from_secs(10);
 
 /// Asks for the pages of a stream.
 pub(crate) struct Pages {
     client: Client,
+    stream: String,
     container: String,
     query: String,
+    params: Vec<Param>,
+    origin: Origin,
+    /// Of an incremental read.
+    tracker: Option<Tracker>,
     page_items: u32,
     system_fields: bool,
     /// Where the next page begins.
@@ -40,21 +48,47 @@ pub(crate) struct Pages {
     again: VecDeque<Vec<u8>>,
 }
 
+/// Who has written the text of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// The operator, all of it.
+    Query,
+    /// The operator has written its condition.
+    Filter,
+    Connector,
+}
+
 impl Pages {
+    /// `tracker` has begun.
     pub fn new(
         client: Client,
         stream: &Settled,
         filter: Option<&str>,
+        tracker: Option<Tracker>,
         (page_items, system_fields): (u32, bool),
     ) -> Self {
-        let query = match filter {
-            Some(filter) => format!("{} WHERE {filter}", stream.query),
-            None => stream.query.clone(),
+        let (mut conditions, params) = tracker
+            .as_ref()
+            .map(Tracker::conditions)
+            .unwrap_or_default();
+        // A comment may be at the end of a filter.
+        conditions.extend(filter.map(|filter| format!("({filter}\n)")));
+        let query = match conditions.is_empty() {
+            false => format!("{} WHERE {}", stream.query, conditions.join(" AND ")),
+            true => stream.query.clone(),
         };
         Self {
             client,
+            stream: stream.name.clone(),
             container: stream.container.clone(),
             query,
+            params,
+            origin: match filter {
+                _ if stream.has_query => Origin::Query,
+                Some(_) => Origin::Filter,
+                None => Origin::Connector,
+            },
+            tracker,
             page_items,
             system_fields,
             continuation: None,
@@ -116,13 +150,14 @@ impl Pages {
         }
         let page = {
             let _phase = phase::enter(Kind::Query);
-            self.client.query(
+            let page = self.client.query(
                 &self.container,
-                (&self.query, &[]),
+                (&self.query, &self.params),
                 None,
                 self.page_items,
                 self.continuation.as_deref(),
-            )?
+            );
+            page.map_err(|error| self.refused(error))?
         };
         self.number += 1;
         self.has_ended = page.continuation.is_none();
@@ -130,6 +165,11 @@ impl Pages {
         let _phase = phase::enter(Kind::Decode);
         let mut lines = Vec::new();
         for document in &page.documents {
+            if let Some(tracker) = &mut self.tracker
+                && !tracker.takes(document.get())?
+            {
+                continue;
+            }
             match self.system_fields {
                 true => push_line(document.get(), &mut lines),
                 false => push_own(document, &mut lines)
@@ -140,6 +180,64 @@ impl Pages {
             self.keep(&lines);
         }
         Ok(Some(lines))
+    }
+
+    /// The first answer alone, to find out whether the server accepts the query.
+    pub fn try_query(mut self) -> Result<()> {
+        self.page_items = 1;
+        self.next_page().map(drop)
+    }
+
+    /// The cursor behind the read, of an incremental read.
+    pub fn checkpoint(&self) -> Result<Option<String>> {
+        let saved = self.tracker.as_ref().map(Tracker::checkpoint);
+        Ok(saved.transpose()?.flatten())
+    }
+
+    /// Whether no document of the container has this field. False if a search of [`MAX_SEARCH`] does not say.
+    pub fn lacks(&mut self, field: &str) -> Result<bool> {
+        let begun = Instant::now();
+        let mut name = Vec::new();
+        write_string(field, &mut name);
+        let name = String::from_utf8_lossy(&name);
+        let query = format!("SELECT c.id FROM c WHERE IS_DEFINED(c[{name}])");
+        let mut continuation = None;
+        loop {
+            let _phase = phase::enter(Kind::Query);
+            let page = self.client.query(
+                &self.container,
+                (&query, &[]),
+                None,
+                1,
+                continuation.as_deref(),
+            )?;
+            if !page.documents.is_empty() {
+                return Ok(false);
+            }
+            continuation = page.continuation;
+            if continuation.is_none() || begun.elapsed() > MAX_SEARCH {
+                return Ok(continuation.is_none());
+            }
+        }
+    }
+
+    /// The error of a query that the server refuses, at the key of the pipeline file that has it.
+    fn refused(&self, error: Error) -> Error {
+        if error.code != "cosmos_refused" {
+            return error;
+        }
+        match self.origin {
+            Origin::Query => Error::config("invalid_query", &error.message)
+                .hint(
+                    "correct the query; an account answers queries over several partitions only without ORDER BY, \
+                     DISTINCT, GROUP BY, TOP, OFFSET and aggregates",
+                )
+                .at(format!("config.streams.{}.query", self.stream)),
+            Origin::Filter => Error::config("invalid_where", &error.message).hint(
+                "write a condition in the language of Cosmos DB, in which c is the document, such as c.total > 100",
+            ),
+            Origin::Connector => error,
+        }
     }
 
     /// The place of a document.

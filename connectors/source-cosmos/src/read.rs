@@ -24,6 +24,8 @@ pub struct Rows {
     at: usize,
     is_in_page: bool,
     has_ended: bool,
+    /// The checkpoint behind the last row was given.
+    is_told: bool,
     /// Documents that cannot be read, where the run keeps them.
     rejects: Vec<Reject>,
     /// The records to read instead of the pages.
@@ -72,6 +74,7 @@ impl Rows {
             at: 0,
             is_in_page: false,
             has_ended: false,
+            is_told: false,
             rejects: Vec::new(),
             replay: records.map(Vec::into_iter),
         }
@@ -127,6 +130,7 @@ impl Rows {
             let Some(lines) = self.pages.next_page()? else {
                 return Ok(false);
             };
+            log::failpoint("source-cosmos.page")?;
             (self.lines, self.at, self.is_in_page) = (lines, 0, true);
             self.decoder.begin_file();
         }
@@ -180,9 +184,17 @@ impl Reader for Rows {
             self.decoder.take_batch()
         };
         match batch.map_err(|error| self.refuse(error))? {
-            Some(batch) => Ok(Event::Batch(batch)),
-            None if self.has_ended => Ok(Event::End),
-            None => Ok(Event::Idle),
+            Some(batch) => return Ok(Event::Batch(batch)),
+            None if !self.has_ended => return Ok(Event::Idle),
+            None => {}
+        }
+        let is_told = std::mem::replace(&mut self.is_told, true);
+        match self.pages.checkpoint()?.filter(|_| !is_told) {
+            Some(cursor) => {
+                log::failpoint("source-cosmos.checkpoint")?;
+                Ok(Event::Checkpoint(cursor))
+            }
+            None => Ok(Event::End),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rapidbyte_mongo::extjson::Style;
-use rapidbyte_mongo_client::Settings;
+use rapidbyte_mongo_client::{Settings, check_database};
 use rapidbyte_sdk::declared::Columns;
 use rapidbyte_sdk::pattern;
 use rapidbyte_sdk::prelude::*;
@@ -142,6 +142,7 @@ impl Config {
                     .at("config.database"),
             );
         };
+        check_database(&database).map_err(|error| error.at("config.database"))?;
         let invalid = |key: &str, text: String| {
             Error::config("invalid_config", text).at(format!("config.{key}"))
         };

@@ -13,8 +13,9 @@ use rapidbyte_runtime::{
     Receipt, Result, Spec, StreamCommit, Target, Worker, WriteMode, broken, no_settings,
 };
 use rapidbyte_wire::ipc::{self, Decoder};
+use rapidbyte_wire::sampled::unsampled;
 use rapidbyte_wire::size::batch_bytes;
-use rapidbyte_wire::types::{is_json_strings, is_program_value, type_name, unmarked, unsampled};
+use rapidbyte_wire::types::{is_json_strings, is_program_value, type_name, unmarked};
 
 use crate::spec;
 

@@ -92,18 +92,22 @@ impl Account {
     }
 }
 
-/// Errors: `invalid_name`.
+/// Whether the service takes this as the id of a database or container ("Create a collection"). A name becomes a part of
+/// the path of a URL. Errors: `invalid_name`.
 pub fn check_name(name: &str, what: &str) -> Result<()> {
     let refused = |why: &str| {
         let text = format!("{name:?} is not a name of a {what}: {why}");
         Err(Error::config("invalid_name", text)
-            .hint("use 1 to 255 characters, without / \\ ? # and a space at the end"))
+            .hint("use 1 to 255 characters, without / \\ ? # and control characters, and no space at the end"))
     };
     if name.is_empty() || name.chars().count() > MAX_NAME_CHARS {
         return refused("it is empty or too long");
     }
     if name.contains(['/', '\\', '?', '#']) || name.contains(char::is_control) {
         return refused("it has a character that is not allowed");
+    }
+    if matches!(name, "." | "..") {
+        return refused("in a URL it is a step in a path");
     }
     match name.ends_with(' ') {
         true => refused("it ends with a space"),
@@ -147,6 +151,23 @@ mod tests {
             let error = Account::new(endpoint, key, database).unwrap_err();
             assert_eq!(error.location.as_deref(), Some(at));
             assert!(!error.message.contains("se cret"));
+        }
+    }
+
+    #[test]
+    fn a_name_that_would_be_another_path_is_refused() {
+        let long = "ü".repeat(255);
+        for name in ["a", "...", "a.b", "%2e%2e", "a b", "{x}", "'\"", &long] {
+            assert!(check_name(name, "container").is_ok(), "{name}");
+        }
+        let longer = "a".repeat(256);
+        for name in [
+            "", ".", "..", "a/b", "../a", "a\\b", "a?b", "a#b", "a\0", "a\nb", "\u{85}", "a ",
+            &longer,
+        ] {
+            let error = check_name(name, "database").unwrap_err();
+            assert_eq!(error.code, "invalid_name", "{name:?}");
+            assert!(error.hint.is_some());
         }
     }
 }

@@ -93,6 +93,8 @@ pub struct Answer {
     pub continuation: Option<String>,
     /// The body.
     pub body: Vec<u8>,
+    /// When the server answered, in seconds since 1970.
+    pub(crate) date: Option<u64>,
     substatus: Option<String>,
     what: String,
 }
@@ -268,6 +270,7 @@ impl Client {
             etag: head.etag,
             continuation: head.continuation,
             body,
+            date: head.date,
             substatus: head.substatus,
             what: call.what.clone(),
         })
@@ -294,6 +297,7 @@ struct Head {
     session: Option<String>,
     substatus: Option<String>,
     retry_after_ms: Option<u64>,
+    date: Option<u64>,
 }
 
 impl Head {
@@ -307,6 +311,7 @@ impl Head {
                 .filter(|token| !token.is_empty()),
             session: response.header("x-ms-session-token"),
             substatus: response.header("x-ms-substatus"),
+            date: response.header("date").as_deref().and_then(date::parse),
             // Some answers have a fraction.
             retry_after_ms: retry_after_ms
                 .and_then(|text| text.trim().parse::<f64>().ok())

@@ -5,7 +5,7 @@ use rapidbyte_sdk::{Error, Result};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::client::{Call, Client, Repeat, Verb};
+use crate::client::{Answer, Call, Client, Repeat, Verb};
 use crate::{error, json as values};
 
 /// Bytes of the value of a partition key.
@@ -201,6 +201,18 @@ impl Client {
 
     /// Fails if the database does not exist. Errors: `cosmos_not_found`, `cosmos_unauthorized`.
     pub fn find_database(&mut self) -> Result<()> {
+        self.read_database().map(drop)
+    }
+
+    /// The clock of the server when it was asked, in seconds since 1970: later changes of documents have this `_ts` or a
+    /// greater one.
+    pub fn server_seconds(&mut self) -> Result<u64> {
+        let answer = self.read_database()?;
+        let missing = "it does not have the header date";
+        answer.date.ok_or_else(|| error::violation(missing))
+    }
+
+    fn read_database(&mut self) -> Result<Answer> {
         let database = self.account().database.clone();
         let call = self.resource(
             Verb::Get,
@@ -208,7 +220,7 @@ impl Client {
             &["dbs", &database],
             format!("read the database {database}"),
         );
-        self.ask(call)?.expect_success().map(drop)
+        self.ask(call)?.expect_success()
     }
 
     /// The names of the containers of the database, in their order.

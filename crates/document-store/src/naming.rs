@@ -167,6 +167,18 @@ pub trait Naming {
         })
     }
 
+    /// Refuses a pattern that makes no allowed name, whatever the stream. Errors: `invalid_name`.
+    fn check_pattern(&self) -> Result<()> {
+        let pattern = self.pattern();
+        let name = pattern.of("s.s");
+        self.ensure_allowed(&name).map_err(|mut error| {
+            if name != pattern.0 {
+                error.message = format!("{} ({:?} of a stream s)", error.message, pattern.0);
+            }
+            error.at(format!("config.{}", Self::KIND))
+        })
+    }
+
     /// Errors: `invalid_name`.
     fn ensure_allowed(&self, name: &str) -> Result<()> {
         self.check(name)?;

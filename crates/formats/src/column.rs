@@ -46,6 +46,8 @@ enum Kept {
     Digits,
     /// The same for a `float32`.
     Digits32,
+    /// The sign of a zero.
+    Sign,
 }
 
 /// Offsets end where i32 does, for the large types too: a batch is far smaller.
@@ -252,14 +254,23 @@ impl Column {
     }
 
     /// From here on reads every spelling of a value, but of decimals in strings of JSON, and refuses numbers that would
-    /// lose digits as floats, on every level.
+    /// lose digits as floats or the sign of a zero, on every level.
     pub(crate) fn keep_stored(&mut self) {
         self.keep_value();
         match &mut self.values {
             Values::F32(_) => self.kept = Kept::Digits32,
             // The type of a number without limits, or of texts, in the target.
             Values::String(_) => self.takes_json = true,
-            Values::Decimal128(..) | Values::Decimal256(..) => self.takes_plain = true,
+            Values::Decimal128(..) | Values::Decimal256(..) => {
+                self.takes_plain = true;
+                self.kept = Kept::Sign;
+            }
+            Values::I8(_) | Values::I16(_) | Values::I32(_) | Values::I64(_) => {
+                self.kept = Kept::Sign;
+            }
+            Values::U8(_) | Values::U16(_) | Values::U32(_) | Values::U64(_) => {
+                self.kept = Kept::Sign;
+            }
             Values::List(_, item) => item.keep_stored(),
             Values::Struct(columns) => columns.iter_mut().for_each(Self::keep_stored),
             Values::Map(_, kv) => kv.iter_mut().for_each(Self::keep_stored),
@@ -700,6 +711,9 @@ impl Kept {
             }
             Self::Digits32 if !number::float32_keeps_digits(text) => {
                 Err("has more digits than a float32 can hold")
+            }
+            Self::Sign if number::is_negative_zero(text) => {
+                Err("is -0, which the column's type does not have")
             }
             _ => Ok(()),
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow_schema::{Field, Schema, SchemaRef};
+use rapidbyte_wire::sampled::unsampled;
 use rapidbyte_wire::types::type_name;
 
 use crate::{FormatError, Rejected};
@@ -48,7 +49,12 @@ impl Follows {
             .fields()
             .iter()
             .map(|field| match found.fields().find(field.name()) {
-                Some((_, now)) if self.types.contains(field.name()) && !gets_quotes(field, now) => {
+                // Another sample alone changes nothing for a reader.
+                Some((_, now))
+                    if self.types.contains(field.name())
+                        && !gets_quotes(field, now)
+                        && unsampled(field) != unsampled(now) =>
+                {
                     now.clone()
                 }
                 _ => field.clone(),

@@ -54,6 +54,7 @@ pub mod jsonl;
 mod keys;
 mod object;
 mod rows;
+mod sample;
 mod spelling;
 pub mod text;
 mod texts;

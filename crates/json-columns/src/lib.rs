@@ -53,11 +53,18 @@ pub trait Pages {
 
     /// The error for pages without a key.
     fn no_columns(&self) -> Error;
+
+    /// Whether no record has this key, which is declared and is not in the sample. `is_whole`: the sample has all records.
+    /// False if nobody knows.
+    fn lacks(&mut self, name: &str, is_whole: bool) -> Result<bool> {
+        let _ = (name, is_whole);
+        Ok(false)
+    }
 }
 
 impl Columns {
     /// The declared columns; without a declaration the columns that are inferred from `pages`. Errors: of the pages;
-    /// `no_columns`.
+    /// `no_columns`; `unknown_column` for a declared type of a key that no record has.
     pub fn know(&self, pages: &mut impl Pages, sample: Sample) -> Result<Known> {
         let known = match &self.schema {
             Some(schema) => Known {
@@ -103,8 +110,10 @@ impl Columns {
 
     fn infer(&self, pages: &mut impl Pages, sample: Sample) -> Result<Known> {
         let mut sampler = Sampler::new(sample.records, usize::MAX).with_times();
+        let mut is_whole = false;
         for _ in 0..sample.pages {
             let Some(lines) = pages.next_page()? else {
+                is_whole = true;
                 break;
             };
             sampler.begin_file();
@@ -121,6 +130,15 @@ impl Columns {
             }
         }
         let inferred = sampler.finish().map_err(|error| pages.refuse(error))?;
+        let declared = self.types.iter().flat_map(|types| types.fields());
+        let is_unseen =
+            |field: &&Arc<Field>| inferred.schema.field_with_name(field.name()).is_err();
+        // Nobody knows the keys of records that will come.
+        for field in declared.filter(is_unseen).filter(|_| inferred.rows > 0) {
+            if pages.lacks(field.name(), is_whole)? {
+                return Err(unknown_key(field.name(), &inferred.schema, self.keys));
+            }
+        }
         let known = self.with_declared(&inferred)?;
         match known.schema.fields().is_empty() {
             true => Err(pages.no_columns()),
@@ -191,6 +209,26 @@ impl Columns {
     }
 }
 
+fn unknown_key(name: &str, sampled: &Schema, keys: &str) -> Error {
+    /// Names in a hint.
+    const MAX_NAMED: usize = 20;
+    let names = sampled.fields().iter().map(|field| field.name().as_str());
+    let names: Vec<&str> = names.take(MAX_NAMED).collect();
+    let text = format!("types names {name}, which no record has among its {keys}");
+    let hint = match name.split_once('.') {
+        Some((outer, _)) => {
+            format!("types names {keys} of the record itself: declare {outer} as json")
+        }
+        None => format!(
+            "correct the name, or remove it: the sample has {}",
+            names.join(", ")
+        ),
+    };
+    Error::config("unknown_column", text)
+        .hint(hint)
+        .in_column(name)
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -211,6 +249,50 @@ mod tests {
         fn no_columns(&self) -> Error {
             Error::schema("no_columns", "none")
         }
+    }
+
+    /// The same, of a source that knows all of its records.
+    struct Searched(Fixed, &'static [&'static str]);
+
+    impl Pages for Searched {
+        fn next_page(&mut self) -> Result<Option<Vec<u8>>> {
+            self.0.next_page()
+        }
+
+        fn refuse(&self, error: FormatError) -> Error {
+            self.0.refuse(error)
+        }
+
+        fn no_columns(&self) -> Error {
+            self.0.no_columns()
+        }
+
+        fn lacks(&mut self, name: &str, is_whole: bool) -> Result<bool> {
+            Ok(is_whole || !self.1.contains(&name))
+        }
+    }
+
+    #[test]
+    fn a_declared_key_that_no_record_has_is_refused_by_name() {
+        let later = parse_field("later", "int64", true).unwrap();
+        let columns = Columns {
+            types: Some(Arc::new(Schema::new(vec![later]))),
+            ..columns()
+        };
+        let know = |lines: &[&'static str], has: &'static [&'static str]| {
+            columns.know(&mut Searched(Fixed(lines.to_vec()), has), SAMPLE)
+        };
+        let lines = "{\"a\":1}\n{\"a\":2}\n";
+        let refused = know(&[lines], &[]).unwrap_err();
+        assert_eq!(refused.code, "unknown_column");
+        assert_eq!(refused.column.as_deref(), Some("later"));
+        assert!(refused.hint.unwrap().contains("the sample has a"));
+        // The sample is everything, so nobody searches.
+        let refused = know(&["{\"a\":1}\n"], &["later"]).unwrap_err();
+        assert_eq!(refused.code, "unknown_column");
+        assert!(know(&[lines], &["later"]).is_ok());
+        // Without a record, nobody knows.
+        assert!(know(&[], &[]).is_ok());
     }
 
     const SAMPLE: Sample = Sample {

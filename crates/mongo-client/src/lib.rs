@@ -28,6 +28,7 @@ mod cursor;
 mod error;
 mod hello;
 mod message;
+mod name;
 mod settings;
 mod wire;
 mod written;
@@ -36,6 +37,7 @@ pub use client::{Client, Reply};
 pub use cursor::{Batch, Cursor};
 pub use error::{number_of, protocol};
 pub use hello::Hello;
+pub use name::check_database;
 pub use rapidbyte_bson as bson;
 pub use settings::{
     Compressor, Host, Login, Mechanism, ReadPreference, Settings, Tls, W, WriteConcern,

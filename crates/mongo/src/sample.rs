@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use rapidbyte_bson::{BsonError, Document, Kind, Value};
-use rapidbyte_wire::types::{mark_sampled, parse_field, type_name};
+use rapidbyte_wire::sampled::{Float, Integer, Narrowest, Unit};
+use rapidbyte_wire::types::{parse_field, type_name};
 
 use crate::form::{self, ID};
 
@@ -30,16 +31,8 @@ struct Seen {
     has_bytes: bool,
     has_uuids: bool,
     has_subtypes: bool,
-    numbers: Numbers,
-}
-
-/// The numbers of a field.
-#[derive(Debug, Clone, Copy, Default)]
-struct Numbers {
-    least: i64,
-    greatest: i64,
-    /// A double that is not an integer of 64 bits, -0 among them.
-    has_others: bool,
+    /// Which types hold the values that are not null.
+    narrowest: Option<Narrowest>,
 }
 
 /// What a sample says.
@@ -116,37 +109,61 @@ fn bit(kind: Kind) -> Kinds {
     1 << place
 }
 
-impl Numbers {
-    fn add(&mut self, value: &Value<'_>) {
-        let whole = match value {
-            Value::Int32(number) => Some(i64::from(*number)),
-            Value::Int64(number) => Some(*number),
-            Value::Double(number) => whole(*number),
-            _ => return,
-        };
-        match whole {
-            Some(number) => {
-                self.least = self.least.min(number);
-                self.greatest = self.greatest.max(number);
+/// The types that hold a value exactly. `None` for a value of a column that is not compared: null, and a Decimal128.
+fn narrowest(value: &Value<'_>) -> Option<Narrowest> {
+    const DAY_MS: i64 = 86_400_000;
+    Some(match value {
+        Value::Null | Value::Decimal128(_) => return None,
+        Value::Int32(number) => of_whole(i64::from(*number)),
+        Value::Int64(number) => of_whole(*number),
+        Value::Double(number) => {
+            #[expect(clippy::cast_possible_truncation, reason = "compared behind it")]
+            let narrow = f64::from(*number as f32);
+            let is_narrow = narrow == *number || number.is_nan();
+            let float = match is_narrow {
+                true => Float::Float32,
+                false => Float::Float64,
+            };
+            Narrowest {
+                float: Some(float),
+                ..whole(*number).map_or(Narrowest::NONE, of_whole)
             }
-            None => self.has_others = true,
         }
-    }
+        Value::Boolean(_) => Narrowest {
+            boolean: true,
+            ..Narrowest::NONE
+        },
+        Value::DateTime(ms) => {
+            let unit = match ms % 1000 {
+                0 => Unit::Second,
+                _ => Unit::Milli,
+            };
+            Narrowest {
+                timestamp: Some(unit),
+                timestamptz: Some(unit),
+                date: ms % DAY_MS == 0,
+                ..Narrowest::NONE
+            }
+        }
+        _ => Narrowest::NONE,
+    })
+}
 
-    /// The narrowest type that holds all of them.
-    fn narrowest(self) -> &'static str {
-        let fits = |least: i64, greatest: i64| self.least >= least && self.greatest <= greatest;
-        if self.has_others {
-            "float64"
-        } else if fits(i8::MIN.into(), i8::MAX.into()) {
-            "int8"
-        } else if fits(i16::MIN.into(), i16::MAX.into()) {
-            "int16"
-        } else if fits(i32::MIN.into(), i32::MAX.into()) {
-            "int32"
-        } else {
-            "int64"
-        }
+fn of_whole(number: i64) -> Narrowest {
+    let is_exact = |float: f64| float as i128 == i128::from(number);
+    #[expect(clippy::cast_precision_loss, reason = "compared behind it")]
+    let float = if is_exact(f64::from(number as f32)) {
+        Some(Float::Float32)
+    } else {
+        is_exact(number as f64).then_some(Float::Float64)
+    };
+    let digits = number.unsigned_abs().checked_ilog10();
+    Narrowest {
+        integer: Some(Integer::of(number)),
+        // At most 19.
+        decimal: digits.map_or(Some((0, 0)), |digits| Some((digits as u16 + 1, 0))),
+        float,
+        ..Narrowest::NONE
     }
 }
 
@@ -163,7 +180,10 @@ fn whole(number: f64) -> Option<i64> {
 impl Seen {
     fn add(&mut self, value: &Value<'_>) {
         self.kinds |= bit(value.kind());
-        self.numbers.add(value);
+        if let Some(found) = narrowest(value) {
+            let all = self.narrowest.map_or(found, |before| before.join(found));
+            self.narrowest = Some(all);
+        }
         if let Value::Binary { subtype, bytes } = value {
             match subtype {
                 0 => self.has_bytes = true,
@@ -180,8 +200,16 @@ impl Seen {
         seen.map(Kind::name).collect::<Vec<_>>().join(", ")
     }
 
-    /// The column, and why it is JSON.
+    /// The column, marked with its sample, and why it is JSON.
     fn field(&self, name: &str) -> (Field, Option<String>) {
+        let (field, note) = self.plain_field(name);
+        match self.narrowest {
+            Some(narrowest) => (narrowest.mark(field), note),
+            None => (field, note),
+        }
+    }
+
+    fn plain_field(&self, name: &str) -> (Field, Option<String>) {
         let is_nullable = name != ID;
         let all = |kinds: &[Kind]| {
             let allowed = kinds
@@ -199,16 +227,12 @@ impl Seen {
             return named("json", Some("every value in the sample is null".into()));
         }
         let numbers = [Kind::Int32, Kind::Int64, Kind::Double];
-        let number = |ty: DataType| {
-            let (field, note) = plain(ty);
-            (mark_sampled(field, self.numbers.narrowest()), note)
-        };
         if all(&[Kind::Int32]) {
-            number(DataType::Int32)
+            plain(DataType::Int32)
         } else if all(&numbers[..2]) {
-            number(DataType::Int64)
+            plain(DataType::Int64)
         } else if all(&numbers) {
-            number(DataType::Float64)
+            plain(DataType::Float64)
         } else if all(&[Kind::String]) {
             plain(DataType::Utf8)
         } else if all(&[Kind::Boolean]) {

@@ -18,7 +18,8 @@ use rapidbyte_mongo::{
     DecodeOptions, Decoder, EncodeOptions, Encoder, JsonDocuments, Native, Nulls, Sampler,
     SubMillisecond, UnknownKeys, form,
 };
-use rapidbyte_wire::types::{holds_sampled, is_json, is_uuid, mark_stored, parse_field, type_name};
+use rapidbyte_wire::sampled::holds_sampled;
+use rapidbyte_wire::types::{is_json, is_uuid, mark_stored, parse_field, type_name};
 
 mod values;
 use values::{every_value, everything};
@@ -351,7 +352,8 @@ fn a_sample_gives_each_type_its_column() {
 }
 
 #[test]
-fn a_sample_says_which_types_of_integers_hold_its_numbers() {
+fn a_sample_says_which_types_hold_its_values() {
+    let datetime = |ms| Bson::DateTime(bson::DateTime::from_millis(ms));
     let holds = |values: &[Bson], ty: &str| {
         let mut sampler = Sampler::new();
         for value in values {
@@ -374,7 +376,16 @@ fn a_sample_says_which_types_of_integers_hold_its_numbers() {
         (vec![Bson::Double(f64::NAN)], "float64", "int64"),
         (vec![Bson::Double(-0.0)], "float64", "int64"),
         (vec![Bson::Double(9.3e18)], "float64", "int64"),
-        (vec![Bson::String("x".into())], "int8", ""),
+        (vec![Bson::Int64(16_777_217)], "float64", "float32"),
+        (vec![Bson::Int64(i64::MAX)], "decimal(19, 0)", "float64"),
+        (vec![Bson::Int32(120)], "decimal(3, 0)", "decimal(3, 1)"),
+        (vec![Bson::Int32(1)], "json", "date"),
+        (vec![Bson::String("x".into())], "string", "int8"),
+        (vec![Bson::Boolean(true), Bson::Null], "bool", "int8"),
+        (vec![datetime(86_400_000)], "date", "int64"),
+        (vec![datetime(1_000)], "timestamp(s)", "date"),
+        (vec![datetime(1)], "timestamptz", "timestamp(s, UTC)"),
+        (vec![Bson::Null], "int8", ""),
     ] {
         assert!(holds(&values, held), "{values:?} {held}");
         assert!(
@@ -382,6 +393,21 @@ fn a_sample_says_which_types_of_integers_hold_its_numbers() {
             "{values:?} {refused}"
         );
     }
+}
+
+/// A column of numeric without limits comes as texts, whatever the style of JSON.
+#[test]
+fn numbers_in_a_column_with_the_texts_of_its_target_have_no_marks_of_their_types() {
+    let field = mark_stored(parse_field("v", "string", true).unwrap());
+    let options = DecodeOptions {
+        json: Style::Canonical,
+        ..DecodeOptions::default()
+    };
+    let values = [Bson::Int32(5), Bson::Int64(-6), Bson::Double(-0.0)];
+    let documents = values.map(one);
+    let batch = decode(&Schema::new(vec![field]), options, &documents);
+    let texts: Vec<_> = batch.column(0).as_string::<i32>().iter().collect();
+    assert_eq!(texts, [Some("5"), Some("-6"), Some("-0.0")]);
 }
 
 /// The target has texts where the sample has other values by now.

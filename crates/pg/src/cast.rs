@@ -28,13 +28,15 @@
 //! ([`Texts::Json`]) have fewer spellings: boolean, integers, real, double precision, oid, xid, cid, xid8 and date take
 //! the type's own output alone, and numeric a number without an exponent, blanks, `+` and leading zeros.
 //!
+//! A number of an inferred column ([`Texts::Inferred`]) may be the -0 of a float, which numeric does not have.
+//!
 //! `reg*` values are read by name only: a number is what the source writes for an object that is gone, and means
 //! another one here. Text into jsonb is not a cast: the encoder refuses repeated keys.
 //!
 //! Sources: PostgreSQL's manual, "Data Types" and "Date/Time Input"; `float8in`, `oidin`, `xidin`, `interval_in`.
 
 use arrow_schema::Field;
-use rapidbyte_wire::types::is_json_strings;
+use rapidbyte_wire::types::{is_json_strings, is_stored};
 
 use crate::builtin::{
     self, BOOL, BPCHAR, CID, DATE, FLOAT4, FLOAT8, INT2, INT4, INT8, NUMERIC, OID, TIMESTAMP,
@@ -67,14 +69,19 @@ pub enum Texts {
     Plain,
     /// Strings from JSON, which has numbers and booleans beside them.
     Json,
+    /// Values of an inferred column, which come as texts because the target's type has no other form.
+    Inferred,
 }
 
 impl Texts {
     /// Those of a field.
     pub fn of(field: &Field) -> Self {
-        match is_json_strings(field) {
-            true => Self::Json,
-            false => Self::Plain,
+        if is_json_strings(field) {
+            Self::Json
+        } else if is_stored(field) {
+            Self::Inferred
+        } else {
+            Self::Plain
         }
     }
 }
@@ -242,8 +249,12 @@ fn accepted(text: &str, value: &str, ty: &PgType, texts: Texts) -> Accepted {
             None => Accepted::Any,
         };
     }
-    let of_json = json_spelling(ty).filter(|_| texts == Texts::Json);
-    match of_json.unwrap_or_else(|| types::spelling(ty)) {
+    let fewer = match texts {
+        Texts::Plain => None,
+        Texts::Json => json_spelling(ty),
+        Texts::Inferred => inferred_spelling(ty),
+    };
+    match fewer.unwrap_or_else(|| types::spelling(ty)) {
         Spelling::Any => Accepted::Any,
         Spelling::Own => Accepted::Own,
         Spelling::Also(condition) => Accepted::Also(condition(text, value)),
@@ -265,6 +276,16 @@ fn json_spelling(ty: &PgType) -> Option<Spelling> {
         })),
         oid if is_own.iter().any(|own| own.oid == oid) => Some(Spelling::Own),
         _ => None,
+    }
+}
+
+/// The spellings of an inferred value, if they are fewer than those of other texts.
+fn inferred_spelling(ty: &PgType) -> Option<Spelling> {
+    match ty.oid == NUMERIC.oid {
+        true => Some(Spelling::Also(|text, _| {
+            format!(r"{text} !~* '^\s*-[0.]+(e[-+]?\d+)?\s*$'")
+        })),
+        false => None,
     }
 }
 

@@ -115,6 +115,8 @@ pub(crate) enum Problem {
     Blanks,
     /// A JSON object that has a key twice.
     RepeatedKey,
+    /// A JSON number that is -0.
+    NegativeZero,
     /// JSON that is nested too deeply to be checked.
     JsonDepth,
 }
@@ -175,6 +177,7 @@ impl Problem {
             Self::RepeatedKey => {
                 "a JSON object has a key twice, and jsonb would keep only the last value"
             }
+            Self::NegativeZero => "a JSON number is -0, and jsonb would keep 0",
             Self::JsonDepth => "the JSON is nested more than 65,536 levels deep",
         })
     }
@@ -204,7 +207,7 @@ impl Problem {
             }
             Self::Null => "drop NOT NULL there, or leave such rows out by `where:`",
             Self::Blanks => "give the target's column the type varchar or text",
-            Self::RepeatedKey | Self::JsonDepth => {
+            Self::RepeatedKey | Self::NegativeZero | Self::JsonDepth => {
                 "change the target's column to json, which keeps the text"
             }
             Self::TooLong(_) => {

@@ -132,7 +132,7 @@ pub(crate) fn decide(field: &Field, target: &Column) -> Result<(Fit, Option<Op>)
 }
 
 const JSONB_NOTE: &str =
-    "jsonb drops blanks and the order of keys; an object with a duplicate key is refused";
+    "jsonb drops blanks and the order of keys; a duplicate key and a number -0 are refused";
 
 const JSON_STRINGS_NOTE: &str = "texts become JSON strings";
 

@@ -1,4 +1,5 @@
-//! Finds JSON objects that repeat a key: jsonb keeps the last of the values and drops the others in silence.
+//! Finds documents that jsonb would change in silence: of a key that an object repeats it keeps the last value alone, and
+//! of a number -0 it does not keep the sign.
 //!
 //! Whether the text is JSON at all, the server says. Texts that are not JSON get any answer here.
 
@@ -10,7 +11,7 @@ use crate::error::Problem;
 /// The server's own stack ends earlier (`max_stack_depth`).
 const MAX_DEPTH: usize = 1 << 16;
 
-/// Refuses a document in which an object, at any depth, has a key twice.
+/// Refuses a document in which an object, at any depth, has a key twice, or in which a number is -0.
 pub(crate) fn check(text: &[u8]) -> Result<(), Problem> {
     match ascends(text) {
         true => Ok(()),
@@ -19,7 +20,7 @@ pub(crate) fn check(text: &[u8]) -> Result<(), Problem> {
 }
 
 /// Whether the keys of each object ascend by length, then by bytes, so that none is there twice: jsonb writes them so.
-/// False for keys with escapes. Needs no memory for each key.
+/// False for keys with escapes, and for numbers that begin with -0. Needs no memory for each key.
 fn ascends(text: &[u8]) -> bool {
     // For each open container: the last key of an object, nothing for an array.
     let mut open: Vec<Option<&[u8]>> = Vec::new();
@@ -56,6 +57,8 @@ fn ascends(text: &[u8]) -> bool {
                 }
                 expects_key = false;
             }
+            // Perhaps -0.
+            b'-' if text.get(at + 1) == Some(&b'0') => return false,
             _ => {}
         }
         at += 1;
@@ -92,11 +95,32 @@ fn check_all(text: &[u8]) -> Result<(), Problem> {
                 }
                 expects_key = false;
             }
+            b'-' | b'0'..=b'9' => {
+                let end = end_of_number(text, at);
+                if is_negative_zero(&text[at..end]) {
+                    return Err(Problem::NegativeZero);
+                }
+                at = end;
+                continue;
+            }
             _ => {}
         }
         at += 1;
     }
     Ok(())
+}
+
+/// The place behind the number whose first character is at `at`.
+fn end_of_number(text: &[u8], at: usize) -> usize {
+    let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
+    at + text[at..].iter().take_while(|byte| is_part(byte)).count()
+}
+
+fn is_negative_zero(number: &[u8]) -> bool {
+    let mut digits = number
+        .iter()
+        .take_while(|byte| !matches!(byte, b'e' | b'E'));
+    number.first() == Some(&b'-') && !digits.any(|byte| (b'1'..=b'9').contains(byte))
 }
 
 /// The place of the quote that ends the string whose first character is at `at`.
@@ -163,8 +187,32 @@ mod tests {
             r#"{"a": [{"x": 1}, 2], "a": 2}"#,
             r#"{"a": {}, "a": 2}"#,
             r#"{"\u0061": 1}"#,
+            r#"{"a": -0}"#,
         ] {
             assert!(!ascends(text.as_bytes()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_loses_no_sign() {
+        for text in [
+            "-0",
+            "[1,-0.0]",
+            r#"{"a":-0e5}"#,
+            "{\"a\":-0.00\n}",
+            "[-0E-7 ]",
+        ] {
+            assert_eq!(check(text.as_bytes()), Err(Problem::NegativeZero), "{text}");
+        }
+        for text in [
+            "0",
+            "-0.01",
+            "[-10,1e-0]",
+            r#"{"-0":"-0.0"}"#,
+            "-1e-0",
+            "[0,-5]",
+        ] {
+            assert_eq!(check(text.as_bytes()), Ok(()), "{text}");
         }
     }
 

@@ -75,7 +75,9 @@ pub mod source;
 pub mod transform;
 
 pub use destination::{Commit, Destination, Load};
-pub use rapidbyte_wire::{WARNING_NOTE, counted, hive, ipc, name, one, pattern, size, types};
+pub use rapidbyte_wire::{
+    WARNING_NOTE, counted, hive, ipc, name, one, pattern, sampled, size, types,
+};
 pub use source::{Event, Reader, Source};
 pub use transform::{Transform, Transformer};
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use axum::extract::{FromRequestParts, Request, State};
-use axum::http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, ORIGIN, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
@@ -220,10 +220,12 @@ impl Access {
 pub async fn check(State(access): State<Access>, mut request: Request, next: Next) -> Response {
     let is_open = OPEN.contains(&request.uri().path());
     let headers = request.headers();
-    let checked = of_no_other_site(request.method(), headers).and_then(|()| match is_open {
-        true => Ok(Granted(None)),
-        false => access.grant(headers),
-    });
+    let checked = of_one_meaning(headers)
+        .and_then(|()| of_no_other_site(request.method(), headers))
+        .and_then(|()| match is_open {
+            true => Ok(Granted(None)),
+            false => access.grant(headers),
+        });
     let mut response = match checked {
         Ok(granted) => {
             request.extensions_mut().insert(granted);
@@ -275,6 +277,30 @@ fn secret(headers: &HeaderMap) -> Option<String> {
     decoded
         .split_once(':')
         .map(|(_, password)| password.to_owned())
+}
+
+/// Headers that have one value (RFC 9110). A proxy in front of the server may go by the first of two, or by the last.
+static SINGLE: [HeaderName; 5] = [
+    HOST,
+    ORIGIN,
+    CONTENT_TYPE,
+    AUTHORIZATION,
+    HeaderName::from_static("sec-fetch-site"),
+];
+
+/// Refuses a request with two values of a header that decides what the request is, or who sends it.
+fn of_one_meaning(headers: &HeaderMap) -> Result<(), Refusal> {
+    let is_repeated = |name: &&HeaderName| headers.get_all(*name).iter().nth(1).is_some();
+    let Some(name) = SINGLE.iter().find(is_repeated) else {
+        return Ok(());
+    };
+    let text = format!("the request has the header {name} more than once");
+    Err(Refusal::new(
+        StatusCode::BAD_REQUEST,
+        "repeated_header",
+        text,
+        "send the header once; a proxy must replace it, and not add another one",
+    ))
 }
 
 /// A web page whose name was made to point here is refused: its requests have its name.

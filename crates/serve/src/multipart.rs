@@ -68,7 +68,7 @@ pub(crate) async fn take(
     body: &mut Body,
 ) -> Result<Vec<Admitted>, Refusal> {
     let rules = wanted.rules(shared)?;
-    if let Some(given) = headers.get(CONTENT_ENCODING) {
+    for given in headers.get_all(CONTENT_ENCODING) {
         coding(given.to_str().unwrap_or("?"), MEDIA_TYPE)?;
     }
     let key = key(headers)?;

@@ -16,6 +16,7 @@ pub mod ipc;
 pub mod name;
 pub mod one;
 pub mod pattern;
+pub mod sampled;
 pub mod size;
 pub mod types;
 pub mod verify;

@@ -22,6 +22,7 @@ use arrow_schema::{DataType, Field, Fields, IntervalUnit, Schema, TimeUnit};
 
 use crate::WireError;
 use crate::name::shown;
+use crate::sampled::unsampled;
 
 const EXTENSION_NAME: &str = "ARROW:extension:name";
 const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
@@ -102,45 +103,6 @@ pub fn mark_stored(field: Field) -> Field {
 /// True for a field that is [marked](mark_stored) so.
 pub fn is_stored(field: &Field) -> bool {
     field.metadata().contains_key(STORED)
-}
-
-/// The metadata of a column of numbers that a source has inferred from a sample.
-const SAMPLED: &str = "rapidbyte.sampled";
-/// The types of integers, from the narrowest to the widest.
-const INTEGERS: [&str; 4] = ["int8", "int16", "int32", "int64"];
-
-/// Marks a field whose type is inferred with the narrowest type that holds the numbers of the sample: `int8` to `int64`, or
-/// `float64` where a double has a fraction, so that no type of integers or decimals holds it.
-///
-/// A host gives such a column the type of the target only if the type of the target [holds the sample](holds_sampled).
-#[must_use]
-pub fn mark_sampled(field: Field, narrowest: &str) -> Field {
-    let mut metadata = field.metadata().clone();
-    metadata.insert(SAMPLED.to_owned(), narrowest.to_owned());
-    field.with_metadata(metadata)
-}
-
-/// The field without [its mark](mark_sampled): for people and programs that have no sample.
-#[must_use]
-pub fn unsampled(field: &Field) -> Field {
-    let mut metadata = field.metadata().clone();
-    metadata.remove(SAMPLED);
-    field.clone().with_metadata(metadata)
-}
-
-/// False if the field is [marked](mark_sampled) with a type whose values this type, by its name, does not hold.
-pub fn holds_sampled(field: &Field, type_name: &str) -> bool {
-    let Some(narrowest) = field.metadata().get(SAMPLED) else {
-        return true;
-    };
-    let place = |name: &str| INTEGERS.iter().position(|integer| *integer == name);
-    match (place(narrowest), place(type_name)) {
-        (Some(needed), Some(found)) => found >= needed,
-        // Fractions.
-        (None, Some(_)) => false,
-        (None, None) => !type_name.starts_with("decimal"),
-        (Some(_), None) => true,
-    }
 }
 
 /// The schema of columns that were read from JSON: columns of strings, and of lists of strings, are marked as JSON
@@ -669,34 +631,6 @@ mod tests {
             [true, true, true, true, false, false, false, true]
         );
         assert_eq!(unmarked(&marked), schema);
-    }
-
-    #[test]
-    fn a_sample_is_held_by_wide_types_alone() {
-        let field = |narrowest| mark_sampled(Field::new("n", DataType::Float64, true), narrowest);
-        for (narrowest, name, is_held) in [
-            ("int8", "int8", true),
-            ("int32", "int16", false),
-            ("int32", "int64", true),
-            ("int64", "float64", true),
-            ("int64", "decimal(5, 0)", true),
-            ("float64", "int64", false),
-            ("float64", "decimal(10, 2)", false),
-            ("float64", "float32", true),
-            ("float64", "json", true),
-        ] {
-            assert_eq!(
-                holds_sampled(&field(narrowest), name),
-                is_held,
-                "{narrowest} {name}"
-            );
-        }
-        let plain = Field::new("n", DataType::Float64, true);
-        assert!(holds_sampled(&plain, "int8"));
-        assert_eq!(
-            unmarked(&Schema::new(vec![field("int8")])),
-            Schema::new(vec![plain])
-        );
     }
 
     #[test]

@@ -324,6 +324,41 @@ fn from_json(batch: &RecordBatch) -> RecordBatch {
     RecordBatch::try_new(schema, batch.columns().to_vec()).unwrap()
 }
 
+/// A column of numeric without limits, whose values a source that infers types sends as texts.
+#[test]
+fn the_zero_of_a_float_with_a_sign_does_not_become_another_zero() {
+    let inferred = |text: &str| {
+        let batch = texts(&[Some(text)]);
+        let field = types::mark_stored(batch.schema().field(0).clone());
+        RecordBatch::try_new(Arc::new(Schema::new(vec![field])), batch.columns().to_vec()).unwrap()
+    };
+    for method in ["copy", "insert"] {
+        for text in ["-0", "-0.0", "-0e5", "-0.00E-3"] {
+            let error = through(method, "numeric", &inferred(text)).unwrap_err();
+            assert_eq!(error.code, "value_does_not_fit", "{text} {error:?}");
+        }
+        for (text, arrives) in [
+            ("0.0", "0.0"),
+            ("-1e-3", "-0.001"),
+            ("1e-0", "1"),
+            ("NaN", "NaN"),
+        ] {
+            let found = through(method, "numeric", &inferred(text)).unwrap();
+            assert_eq!(found, arrives, "{text}");
+        }
+        assert_eq!(through(method, "text", &inferred("-0.0")).unwrap(), "-0.0");
+        // A text that is no float is a spelling.
+        let spelled = through(method, "numeric", &texts(&[Some("-0.0")])).unwrap();
+        assert_eq!(spelled, "0.0");
+        let document = texts(&[Some(r#"{"a": [-0.0]}"#)]);
+        let error = through(method, "jsonb", &document).unwrap_err();
+        assert_eq!(error.code, "value_does_not_fit", "{error:?}");
+        assert!(error.message.contains("-0"), "{error:?}");
+        let kept = through(method, "json", &document).unwrap();
+        assert_eq!(kept, r#"{"a": [-0.0]}"#);
+    }
+}
+
 #[test]
 fn a_string_from_json_is_stored_as_a_json_string() {
     let given = ["5", "null", "true", "{\"a\":1}", "", "a \"b\" \\ \n\u{1} é"];

@@ -8,7 +8,7 @@ use rapidbyte_runtime::{
     Batch, ColumnPlan, Fit, Increment, KeyedRows, Plan as Placed, Progress, Reject, Selection,
     Stream, SyncMode, Target,
 };
-use rapidbyte_wire::{WARNING_NOTE, ipc, types};
+use rapidbyte_wire::{WARNING_NOTE, ipc, sampled, types};
 
 use super::deletes::KeyRead;
 use super::open::Stage;
@@ -278,8 +278,9 @@ impl StreamPlan {
             if !is_other || !discovered.inferred.contains(name) {
                 continue;
             }
-            // A record of the sample would fail in the run.
-            if !types::holds_sampled(field, stored) {
+            // A record of the sample would fail in the run, unless the run keeps such records.
+            let holds = sampled::holds_sampled(field, stored);
+            if !holds && self.target.rejects.is_none() {
                 continue;
             }
             let stored_field = match stored == TEXT && types::type_name(field) == TEXT {
@@ -298,9 +299,13 @@ impl StreamPlan {
             discovered
                 .notes
                 .retain(|note| !note.starts_with(&of_column));
+            let but = match holds {
+                true => "",
+                false => ", which does not hold values of the sample: their records are rejects",
+            };
             discovered
                 .notes
-                .push(format!("{name}: {stored} (the type of the target)"));
+                .push(format!("{name}: {stored} (the type of the target{but})"));
         }
         let schema = Schema::new_with_metadata(fields, all.metadata().clone());
         discovered.schema = ipc::encode_schema(&schema).ok()?;

@@ -18,6 +18,7 @@ use super::split::{Record, Splitter};
 use super::{Dialect, Headers};
 use crate::FormatError;
 use crate::error::shown;
+use crate::sample::{Sampled, Seen};
 use crate::spelling::Spelling;
 use crate::text::number;
 
@@ -146,7 +147,7 @@ impl Sampler {
             );
         }
         let (fields, notes): (Vec<_>, Vec<_>) =
-            columns.iter().map(|guess| guess.decide(rows)).unzip();
+            columns.iter().map(|guess| guess.decided(rows)).unzip();
         Ok(Inferred {
             schema: Arc::new(Schema::new(fields)),
             notes,
@@ -297,6 +298,7 @@ struct Guess {
     commas: u64,
     /// The value that ruled out the last type.
     example: Option<String>,
+    seen: Seen,
 }
 
 impl Guess {
@@ -311,11 +313,16 @@ impl Guess {
             fractions: 0,
             commas: 0,
             example: None,
+            seen: Seen::default(),
         }
     }
 
     fn look(&mut self, text: &[u8], listed: bool) {
         self.values += 1;
+        self.seen.add(match listed {
+            true => Sampled::Listed(text),
+            false => Sampled::Text(text),
+        });
         self.any_listed |= listed;
         self.bools += u64::from(listed || Spelling::Bool.holds(text));
         self.commas += u64::from(number::has_comma(text));
@@ -332,6 +339,12 @@ impl Guess {
         if self.possible.is_empty() {
             self.example = Some(shown(text));
         }
+    }
+
+    /// The column, marked with its sample, and the reason for its type.
+    fn decided(&self, rows: u64) -> (Field, String) {
+        let (field, note) = self.decide(rows);
+        (self.seen.mark(field), note)
     }
 
     fn decide(&self, rows: u64) -> (Field, String) {

@@ -22,6 +22,7 @@ pub use crate::csv::Inferred;
 use crate::csv::infer::{TRUE_OR_FALSE, WHOLE, all, with_fractions};
 use crate::error::shown;
 use crate::json::{self, Stop};
+use crate::sample::{Sampled, Seen};
 use crate::text::{number, time};
 
 /// Objects nested deeper than this, or with more keys, are documents rather than structs.
@@ -81,10 +82,12 @@ struct Column {
     floats: u64,
     /// The first value that did not agree with those before it.
     example: Option<String>,
+    seen: Seen,
 }
 
 impl Column {
     fn look(&mut self, value: &str, times: bool) {
+        self.see(value);
         self.values += u64::from(value != "null");
         let shape = match Shape::of(value, 0) {
             Shape::String if times && is_time(value) => Shape::Time,
@@ -96,6 +99,20 @@ impl Column {
         self.shape = before.join(shape);
         if self.shape == Shape::Json && !is_json {
             self.example = Some(shown(value.as_bytes()));
+        }
+    }
+
+    fn see(&mut self, value: &str) {
+        let seen = &mut self.seen;
+        match value.as_bytes() {
+            b"null" => {}
+            b"true" | b"false" => seen.add(Sampled::Boolean),
+            [b'"', ..] => match json::unescape(value) {
+                Some(text) => seen.add(Sampled::String(text.as_bytes())),
+                None => seen.add(Sampled::Other),
+            },
+            [b'[' | b'{', ..] => seen.add(Sampled::Other),
+            number => seen.add(Sampled::Number(number)),
         }
     }
 
@@ -162,6 +179,7 @@ impl Sampler {
             let shape = Shape::of_field(field);
             let column = Column {
                 shape,
+                seen: Seen::of_field(field),
                 ..Column::default()
             };
             (field.name().clone(), column)
@@ -230,7 +248,7 @@ impl Sampler {
             let type_name = column.shape.type_name();
             let field = parse_field(name, &type_name, true)
                 .map_err(|error| FormatError::new("unsupported_type", error.to_string()))?;
-            fields.push(Arc::new(field));
+            fields.push(Arc::new(column.seen.mark(field)));
             notes.push(match column.values {
                 0 => format!(
                     "{name}: {type_name} (no value in {})",

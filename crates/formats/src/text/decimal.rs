@@ -56,6 +56,18 @@ impl<'a> Written<'a> {
         self.digits().position(|d| d != 0)
     }
 
+    /// How many digits the number needs before its point and behind it. `None` if there are more than any type has.
+    fn needed(&self) -> Option<(u16, u16)> {
+        let Some(first) = self.leading_zeros() else {
+            return Some((0, 0));
+        };
+        let last = self.digits().rev().position(|d| d != 0).unwrap_or(0);
+        let end = self.whole.len() + self.fraction.len() - last;
+        let point = self.whole.len() as i64 + self.exponent;
+        let digits = |digits: i64| u16::try_from(digits.max(0)).ok();
+        digits(point - first as i64).zip(digits(end as i64 - point))
+    }
+
     /// The digits of the number in units of 10^-scale, without leading zeros.
     fn scaled(
         &self,
@@ -119,6 +131,12 @@ fn fold(digits: &[u8]) -> i128 {
             .into();
     }
     digits.iter().fold(0, |n, d| n * 10 + i128::from(*d))
+}
+
+/// How many digits a decimal needs before its point and behind it: `(2, 1)` for `012.50`. `None` for what is not a
+/// decimal, and for a number with far more digits than a decimal has.
+pub(crate) fn digits(text: &[u8]) -> Option<(u16, u16)> {
+    Written::parse(text).ok()?.needed()
 }
 
 /// Reads a decimal of at most 38 digits into units of 10^-scale.

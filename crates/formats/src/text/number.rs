@@ -165,6 +165,12 @@ pub fn write_float_as(value: f64, bare: bool, out: &mut Vec<u8>) {
     }
 }
 
+/// True for a number that is -0.
+pub(crate) fn is_negative_zero(text: &[u8]) -> bool {
+    let mut digits = text.iter().take_while(|byte| !matches!(byte, b'e' | b'E'));
+    text.first() == Some(&b'-') && !digits.any(|byte| (b'1'..=b'9').contains(byte))
+}
+
 /// True if reading `text` as `float64` and writing it again gives the same number: no digit of it
 /// is lost. `text` is a decimal number, an exponent allowed.
 pub fn float_keeps_digits(text: &[u8]) -> bool {

@@ -9,7 +9,7 @@ use super::number::write_int;
 
 pub(super) const SECONDS_PER_DAY: i64 = 86_400;
 pub(super) const OUT_OF_RANGE: Reason = "is out of range";
-pub(super) const TOO_FINE: Reason = "has a finer fraction of a second than the type holds";
+pub(crate) const TOO_FINE: Reason = "has a finer fraction of a second than the type holds";
 
 /// How many of the unit make a second.
 pub(super) fn per_second(unit: TimeUnit) -> i64 {

@@ -420,6 +420,33 @@ fn a_string_in_a_stored_column_of_decimals_is_written_as_a_number() {
 }
 
 #[test]
+fn a_zero_with_a_sign_is_refused_where_a_stored_column_has_no_such_value() {
+    for (ty, is_kept) in [
+        ("int32", false),
+        ("uint8", false),
+        ("decimal(10, 2)", false),
+        ("decimal(60, 2)", false),
+        ("float32", true),
+        ("float64", true),
+        ("string", true),
+    ] {
+        let stored = mark_stored(parse_field("x", ty, true).unwrap());
+        let columns = Arc::new(Schema::new(vec![stored]));
+        for (format, file, zero) in [
+            (Format::jsonl(), "{\"x\":-0}\n", "{\"x\":0}\n"),
+            (csv(), "x\n-0\n", "x\n0\n"),
+        ] {
+            let read = format.decode_as_inferred(&columns, file.as_bytes());
+            assert_eq!(read.is_ok(), is_kept, "{ty} {file}");
+            let error = read.err();
+            let code = error.map_or("value_does_not_fit", |error| error.code);
+            assert_eq!(code, "value_does_not_fit");
+            assert!(format.decode_as_inferred(&columns, zero.as_bytes()).is_ok());
+        }
+    }
+}
+
+#[test]
 fn a_long_name_from_the_data_is_cut_in_its_error() {
     let long = "n".repeat(5000);
     let columns = [("a", "struct<b: int64>")];

@@ -358,7 +358,12 @@ impl Column {
                 Ok(text) => builder.append_value(text),
                 Err(_) => {
                     json.clear();
-                    extjson::write_value(&value, *style, json)?;
+                    // A column of numbers that has no other form in the target reads the text, too.
+                    let style = match value {
+                        Value::Int32(_) | Value::Int64(_) | Value::Double(_) => Style::Relaxed,
+                        _ => *style,
+                    };
+                    extjson::write_value(&value, style, json)?;
                     builder.append_value(utf8(json)?);
                 }
             },

@@ -131,6 +131,46 @@ fn a_token_has_its_rate() {
     server.stop();
 }
 
+/// The server and a proxy in front of it could each go by another one.
+#[test]
+fn a_header_with_one_value_is_not_there_twice() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(Settings::new(folder.path()));
+    let mut client = Client::new(server.address());
+    let once = "X-Other: 1\r\nX-Other: 2\r\n";
+    let answer = client.post("/v1/ingest/a/s", &format!("{JSON_LINES}{once}"), b"{}");
+    assert_eq!(answer.status, 202, "{}", answer.body);
+    for (name, headers) in [
+        ("host", format!("{JSON_LINES}Host: localhost\r\n")),
+        ("host", format!("{JSON_LINES}Host: evil.example\r\n")),
+        (
+            "origin",
+            format!("{JSON_LINES}Origin: http://localhost\r\nOrigin: http://evil.example\r\n"),
+        ),
+        (
+            "content-type",
+            format!("{JSON_LINES}Content-Type: text/csv\r\n"),
+        ),
+        (
+            "authorization",
+            format!("{JSON_LINES}Authorization: Bearer a\r\nAuthorization: Bearer b\r\n"),
+        ),
+        (
+            "sec-fetch-site",
+            format!("{JSON_LINES}Sec-Fetch-Site: none\r\nSec-Fetch-Site: cross-site\r\n"),
+        ),
+    ] {
+        let answer = client.post("/v1/ingest/a/s", &headers, b"{}");
+        assert_eq!(answer.status, 400, "{name}: {}", answer.body);
+        assert_eq!(answer.body["error"]["code"], "repeated_header", "{name}");
+        let message = answer.body["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains(name), "{message}");
+    }
+    let twice = get("/healthz", "Host: localhost\r\n");
+    assert_eq!(client.send(&twice).status, 400);
+    server.stop();
+}
+
 #[test]
 fn web_pages_of_other_sites_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
