@@ -19,6 +19,7 @@ mod cosmos;
 mod deletes;
 mod dest_cosmos;
 mod dest_mongodb;
+mod dest_opensearch;
 mod doctor;
 mod documents;
 mod dotted;

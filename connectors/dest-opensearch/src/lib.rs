@@ -99,7 +99,6 @@ impl Destination for OpenSearch {
             None => true,
             Some(found) => index::is_empty(&server.client, &found.name)?,
         };
-        let is_there = found.is_some();
         let place = Place::of(target, &index, found, true);
         let decided = plan::decide(target, &schema, &settings, &id_of, &place)?;
         let mut notes = plan::notes(target, &settings, &id_of, &place);
@@ -131,7 +130,7 @@ impl Destination for OpenSearch {
             statements,
             notes,
             is_new,
-            new_columns: if is_there { decided.added } else { Vec::new() },
+            new_columns: decided.added,
         })
     }
 

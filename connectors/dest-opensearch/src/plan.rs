@@ -42,7 +42,7 @@ pub(crate) struct Decided {
     pub columns: Vec<ColumnPlan>,
     /// The fields that the index gets.
     pub properties: Map<String, Value>,
-    /// Columns that are added to an index that exists.
+    /// Columns that an index gets which exists and does not have them.
     pub added: Vec<String>,
     /// The places of columns that the documents do not get.
     pub ignored: Vec<usize>,
