@@ -129,6 +129,7 @@ pub(crate) fn send(
     let _phase = phase::enter(Kind::Flush);
     let mut outcomes: Vec<Option<Outcome>> = items.iter().map(|_| None).collect();
     let mut left: Vec<Vec<usize>> = divide(items, 0..items.len(), limits);
+    // Rounds since the last one in which a row was done.
     let mut attempt = 1;
     while !left.is_empty() {
         let call = |place: usize| {
@@ -171,7 +172,9 @@ pub(crate) fn send(
             }
         }
         let done = left.iter().map(Vec::len).sum::<usize>() > again.len();
-        attempt = if done { 1 } else { attempt + 1 };
+        if done {
+            attempt = 1;
+        }
         if let Some(error) = last {
             let wait = client.retry().after_error(attempt, &error);
             let Some(wait) = wait else { return Err(error) };
@@ -182,6 +185,7 @@ pub(crate) fn send(
             ));
             std::thread::sleep(wait);
         }
+        attempt += 1;
         left = smaller;
         left.extend(again.chunks(limits.rows.max(1)).map(<[usize]>::to_vec));
     }

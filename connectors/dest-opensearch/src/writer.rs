@@ -298,7 +298,11 @@ impl Writer<Server> for IndexWriter {
     }
 
     fn publish(&mut self, server: &mut Server, lease: &mut Lease) -> Result<bool> {
-        index::ensure_same(&server.client, &self.index, &self.uuid)?;
+        if let Err(error) = index::ensure_same(&server.client, &self.index, &self.uuid) {
+            // A newer run deletes the indices that older ones fill.
+            lease.hold(server)?;
+            return Err(error);
+        }
         let replaces = self.purges || self.filled.is_some();
         if replaces {
             lease.hold_by_write(server)?;

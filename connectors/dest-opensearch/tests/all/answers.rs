@@ -129,6 +129,41 @@ fn a_cluster_that_stays_full_ends_the_run_for_a_retry() {
 }
 
 #[test]
+fn a_row_that_the_cluster_never_takes_ends_the_run_for_a_retry() {
+    let Some(server) = opensearch::shared() else {
+        return;
+    };
+    let space = server.space();
+    let front = between(server.port(), |request| {
+        if !is_bulk(request) {
+            return None;
+        }
+        let text = request.text();
+        let items: Vec<Value> = text
+            .lines()
+            .step_by(2)
+            .map(|line| {
+                let action: Value = serde_json::from_str(line).unwrap();
+                let reason = json!({ "type": "unavailable_shards_exception", "reason": "primary shard is not active" });
+                json!({ "index": { "_id": action["index"]["_id"], "status": 503, "error": reason } })
+            })
+            .collect();
+        Some(Reply::json(json!({ "items": items }).to_string()))
+    });
+    let mut stream = Stream::new(&space, &rows(0..0).schema(), WriteMode::Append);
+    stream.url = front.url("");
+    let error = stream.fails(&[rows(0..3)]);
+    assert_eq!(error.code, "opensearch_unavailable");
+    assert!(error.message.contains("primary shard"), "{}", error.message);
+    let bulks = front
+        .requests()
+        .iter()
+        .filter(|request| is_bulk(request))
+        .count();
+    assert_eq!(bulks, 3);
+}
+
+#[test]
 fn a_request_that_is_too_large_is_divided_until_one_row_is_refused() {
     let Some(server) = opensearch::shared() else {
         return;
