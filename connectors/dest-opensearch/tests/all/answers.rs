@@ -107,6 +107,45 @@ fn rows_that_the_cluster_cannot_take_now_are_sent_again_alone() {
 }
 
 #[test]
+fn of_two_versions_of_a_row_the_later_one_stays_if_the_earlier_one_is_sent_again() {
+    let Some(server) = opensearch::shared() else {
+        return;
+    };
+    let space = server.space();
+    let (port, asked) = (server.port(), AtomicU32::new(0));
+    let front = between(port, move |request| {
+        if !is_bulk(request) || asked.fetch_add(1, Ordering::Relaxed) > 0 {
+            return None;
+        }
+        // The first operation is for later, the others are carried out.
+        let text = request.text();
+        let lines: Vec<&str> = text.lines().collect();
+        let first: Value = serde_json::from_str(lines[0]).unwrap();
+        let reason = json!({ "type": "es_rejected_execution_exception", "reason": "full" });
+        let mut items = vec![
+            json!({ "index": { "_id": first["index"]["_id"], "status": 429, "error": reason } }),
+        ];
+        if lines.len() > 2 {
+            let rest = format!("{}\n", lines[2..].join("\n"));
+            let (_, said) = opensearch::ask(port, "POST", &request.path, rest.as_bytes());
+            let said: Value = serde_json::from_slice(&said).unwrap();
+            items.extend(said["items"].as_array().unwrap().iter().cloned());
+        }
+        Some(Reply::json(json!({ "items": items }).to_string()))
+    });
+    let versions: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+    let keys: ArrayRef = Arc::new(Int64Array::from(vec![7, 7]));
+    let rows = batch(vec![
+        (Arc::new(Field::new("id", DataType::Int64, false)), keys),
+        (Arc::new(Field::new("k", DataType::Int64, false)), versions),
+    ]);
+    let mut stream = Stream::new(&space, &rows.schema(), WriteMode::Upsert).keyed("id");
+    stream.url = front.url("");
+    stream.run("r", &[rows], None).unwrap();
+    assert_eq!(numbers(&space), [2]);
+}
+
+#[test]
 fn a_cluster_that_stays_full_ends_the_run_for_a_retry() {
     let Some(server) = opensearch::shared() else {
         return;

@@ -250,6 +250,24 @@ fn an_index_of_somebody_else_stays_when_its_rows_are_replaced() {
 }
 
 #[test]
+fn rows_with_keys_of_a_part_that_replaced_others_stay_when_the_run_dies() {
+    let Some(server) = opensearch::shared() else {
+        return;
+    };
+    let space = server.space();
+    space.done("PUT", "t", "{}");
+    space.done("PUT", "t/_doc/mine?refresh=true", r#"{"k":0,"v":"mine"}"#);
+    let stream = Stream::new(&space, &rows(&[]).schema(), WriteMode::Replace).keyed("k");
+    stream
+        .part("one", &[rows(&[(1, "a"), (2, "b")])], Some("1"), false)
+        .unwrap();
+    assert_eq!(pairs(&space, "t"), expected(&[(1, "a"), (2, "b")]));
+    stream.run("two", &[rows(&[(3, "c")])], Some("2")).unwrap();
+    let all = [(1, "a"), (2, "b"), (3, "c")];
+    assert_eq!(pairs(&space, "t"), expected(&all));
+}
+
+#[test]
 fn an_index_that_is_deleted_during_a_run_ends_it() {
     let Some(server) = opensearch::shared() else {
         return;
