@@ -7,8 +7,8 @@ use std::process::Command;
 use crate::step::{Aside, Failure, Steps};
 use crate::workspace::Workspace;
 use crate::{
-    build, check, columnar, cosmosdb, ferretdb, javascript, mongodb, opensearch, pgbouncer, postgres,
-    python, wheel,
+    build, check, columnar, cosmosdb, ferretdb, javascript, mongodb, opensearch, pgbouncer,
+    postgres, python, wheel,
 };
 
 /// The options of `cargo xtask test`.
