@@ -48,6 +48,7 @@ mod mongodb_types;
 mod narrow;
 mod network;
 mod openapi;
+mod opensearch_rejects;
 mod output;
 mod overlap;
 mod permissions;

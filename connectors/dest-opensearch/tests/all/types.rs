@@ -365,3 +365,45 @@ fn names_and_limits_are_refused_before_the_first_row() {
     }
     assert_eq!(one("a").plan().unwrap_err().code, "alias_refused");
 }
+
+#[test]
+fn the_settings_decide_on_fields_and_values() {
+    let Some(server) = opensearch::shared() else {
+        return;
+    };
+    let space = server.space();
+    let rows = batch(vec![
+        column(
+            "s",
+            "string",
+            Arc::new(StringArray::from(vec![Some("a"), None])),
+        ),
+        column(
+            "j",
+            "json",
+            Arc::new(StringArray::from(vec![Some("{\"x\": 1}"), None])),
+        ),
+    ]);
+    let stream = Stream::new(&space, &rows.schema(), WriteMode::Append)
+        .set("strings", "keyword".into())
+        .set("json", "text".into())
+        .set("nulls", "omit".into())
+        .set("shards", 2.into())
+        .set("replicas", 0.into())
+        .set("refresh", "interval".into())
+        .set("bulk_rows", 1.into());
+    stream.run("r", &[rows], None).unwrap();
+    let index: Value = serde_json::from_str(&space.done("GET", "t", "")).unwrap();
+    let index = &index[space.name("t")];
+    let fields = &index["mappings"]["properties"];
+    let keyword = json!({ "type": "keyword", "ignore_above": 8191 });
+    assert_eq!((&fields["s"], &fields["j"]), (&keyword, &keyword));
+    let settings = &index["settings"]["index"];
+    assert_eq!(settings["number_of_shards"], "2");
+    assert_eq!(settings["number_of_replicas"], "0");
+    space.done("POST", "t/_refresh", "");
+    let mut found = documents(&space, "t");
+    found.sort_by_key(|(_, source)| source.as_object().unwrap().len());
+    assert_eq!(found[0].1.as_object().unwrap().len(), 1);
+    assert_eq!(found[1].1["j"], "{\"x\": 1}");
+}
