@@ -25,6 +25,11 @@ pub(crate) trait Copies {
     /// The names of all collections, in order.
     fn collections(&self) -> Vec<String>;
 
+    /// The names of the collection `t` and of the collection of checkpoints, in order.
+    fn expected_collections(&self) -> Vec<String> {
+        vec!["_rapidbyte_checkpoint".to_owned(), "t".to_owned()]
+    }
+
     #[track_caller]
     fn runs(&self) {
         let ended = self.folder().rapidbyte(&["run", "p.yaml", "--quiet"]);
@@ -56,11 +61,7 @@ pub(crate) trait Copies {
         let found = self.rows();
         assert_eq!(found.len(), expected.len(), "{about}");
         assert_eq!(found, expected, "{about}");
-        assert_eq!(
-            self.collections(),
-            ["_rapidbyte_checkpoint", "t"],
-            "{about}"
-        );
+        assert_eq!(self.collections(), self.expected_collections(), "{about}");
     }
 
     /// A run with a fault that kills it, such as `engine.flush=kill@2`, and the run behind it. False: the run did not reach

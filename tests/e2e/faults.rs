@@ -77,11 +77,11 @@ pub fn points() -> BTreeSet<String> {
                 continue;
             };
             let name = name.split('"').next().unwrap_or_default();
-            // A name has its owner in front. `dest_mongodb.rs`, `mongodb.rs` and `dest_cosmos.rs` have the failpoints of these.
-            let is_elsewhere = name
-                .split('.')
-                .next()
-                .is_some_and(|owner| owner.ends_with("-mongodb") || owner.ends_with("-cosmos"));
+            // A name has its owner in front. `dest_mongodb.rs`, `mongodb.rs`, `dest_cosmos.rs` and `dest_opensearch.rs` have
+            // the failpoints of these.
+            let owner = name.split('.').next().unwrap_or_default();
+            let elsewhere = ["-mongodb", "-cosmos", "-opensearch"];
+            let is_elsewhere = elsewhere.iter().any(|end| owner.ends_with(end));
             if name.contains('.') && !is_elsewhere {
                 points.insert(name.to_owned());
             }

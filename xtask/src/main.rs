@@ -22,8 +22,10 @@ mod faults;
 mod ferretdb;
 mod fuzz;
 mod integrations;
+mod java;
 mod javascript;
 mod mongodb;
+mod opensearch;
 mod pgbouncer;
 mod postgres;
 mod python;
@@ -54,7 +56,7 @@ Commands:
                            --with <names with commas> (integrations: also the examples of the Python package, with
                            Airflow, Dagster, dbt, dlt and Jupyter; ferretdb: the tests of MongoDB also against
                            FerretDB, or with a filter against FerretDB alone; cosmos: also the tests of Azure Cosmos
-                           DB, with cosmosdb-server), or
+                           DB, with cosmosdb-server; opensearch: also the tests of OpenSearch), or
                            --lint without a filter, which also checks the code: formatting, clippy,
                            documentation, cargo-deny
   faults [options]         build, then kill the program at every named point and run it again

@@ -7,8 +7,8 @@ use std::process::Command;
 use crate::step::{Aside, Failure, Steps};
 use crate::workspace::Workspace;
 use crate::{
-    build, check, columnar, cosmosdb, ferretdb, javascript, mongodb, pgbouncer, postgres, python,
-    wheel,
+    build, check, columnar, cosmosdb, ferretdb, javascript, mongodb, opensearch, pgbouncer,
+    postgres, python, wheel,
 };
 
 /// The options of `cargo xtask test`.
@@ -28,6 +28,8 @@ struct Selection {
     ferretdb: bool,
     /// Also the tests that need a server of Azure Cosmos DB's protocol.
     cosmos: bool,
+    /// Also the tests that need OpenSearch.
+    opensearch: bool,
 }
 
 impl Selection {
@@ -37,13 +39,15 @@ impl Selection {
 
     /// Takes the names after `--with`, with commas between them.
     fn take(&mut self, names: Option<&String>) -> Result<(), Failure> {
-        const KNOWN: &str = "`integrations`, `ferretdb` and `cosmos`, with commas between them";
+        const KNOWN: &str =
+            "`integrations`, `ferretdb`, `cosmos` and `opensearch`, with commas between them";
         let names = names.map_or("", String::as_str);
         for name in names.split(',') {
             match name {
                 "integrations" => self.integrations = true,
                 "ferretdb" => self.ferretdb = true,
                 "cosmos" => self.cosmos = true,
+                "opensearch" => self.opensearch = true,
                 _ => return Err(Failure::usage(format!("`--with` takes {KNOWN}"))),
             }
         }
@@ -76,13 +80,14 @@ const SCRATCH: &str = "rapidbyte-tests-";
 /// All tests together have less than this in temporary folders.
 const ROOM_KIB: u64 = 8 << 20;
 
-/// Builds what tests need and runs them. Tests find it by thirteen variables, all absolute:
+/// Builds what tests need and runs them. Tests find it by fourteen variables, all absolute:
 /// `RAPIDBYTE_BIN` the binary, `RAPIDBYTE_CONNECTORS` the folder of bundled connectors,
 /// `RAPIDBYTE_TESTKIT` the folder of the test kit's components, `RAPIDBYTE_POSTGRES_BIN` the folder
 /// of PostgreSQL's server programs, `RAPIDBYTE_PGBOUNCER` that program or nothing,
 /// `RAPIDBYTE_MONGODB` the folder of the classes of mongo-java-server or nothing,
 /// `RAPIDBYTE_FERRETDB` the folder of FerretDB, which then takes its place, or nothing,
 /// `RAPIDBYTE_COSMOSDB` the folder of the packages of cosmosdb-server or nothing,
+/// `RAPIDBYTE_OPENSEARCH` the folder of the classes of OpenSearch or nothing,
 /// `RAPIDBYTE_PYTHON` a Python with validators of JSON Schema and OpenAPI,
 /// `RAPIDBYTE_COLUMNAR_PYTHON` an interpreter with pyarrow, DuckDB and polars or nothing,
 /// `RAPIDBYTE_COMPONENTIZE_PY` a virtual environment with that tool, `RAPIDBYTE_COMPONENTIZE_JS` a
@@ -139,6 +144,7 @@ pub fn with(
             .env(mongodb::VARIABLE, &tools.mongodb)
             .env(ferretdb::VARIABLE, "")
             .env(cosmosdb::VARIABLE, &tools.cosmosdb)
+            .env(opensearch::VARIABLE, &tools.opensearch)
             .env(python::VARIABLE, &tools.validator)
             .env(columnar::VARIABLE, &tools.columnar)
             .env(python::TOOLS, &tools.componentize)
@@ -245,6 +251,8 @@ struct Tools {
     ferretdb: PathBuf,
     /// Empty unless the caller asks for it.
     cosmosdb: PathBuf,
+    /// Empty unless the caller asks for it.
+    opensearch: PathBuf,
     columnar: PathBuf,
     /// With maturin; none unless all tests run.
     packer: Option<PathBuf>,
@@ -279,11 +287,13 @@ impl Tools {
     ) -> Result<Self, Failure> {
         let ferretdb = { selection.ferretdb }.then(|| ferretdb::folder(workspace, steps));
         let cosmosdb = { selection.cosmos }.then(|| cosmosdb::packages(workspace, steps));
+        let opensearch = { selection.opensearch }.then(|| opensearch::classes(workspace, steps));
         Ok(Self {
             pooler: pgbouncer::program(workspace, steps).unwrap_or_default(),
             mongodb: mongodb::classes(workspace, steps).unwrap_or_default(),
             ferretdb: ferretdb.flatten().unwrap_or_default(),
             cosmosdb: cosmosdb.flatten().unwrap_or_default(),
+            opensearch: opensearch.flatten().unwrap_or_default(),
             columnar: columnar::interpreter(workspace, steps).unwrap_or_default(),
             packer: selection
                 .is_all()
@@ -370,8 +380,9 @@ mod tests {
 
     #[test]
     fn several_names_follow_with() {
-        let selection = parsed("--with integrations,ferretdb,cosmos").unwrap();
-        assert!(selection.integrations && selection.ferretdb && selection.cosmos);
+        let selection = parsed("--with integrations,ferretdb,cosmos,opensearch").unwrap();
+        assert!(selection.integrations && selection.ferretdb);
+        assert!(selection.cosmos && selection.opensearch);
         let selection = parsed("mongodb --with ferretdb").unwrap();
         assert!(!selection.integrations && selection.ferretdb && !selection.is_all());
     }

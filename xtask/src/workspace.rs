@@ -234,6 +234,11 @@ impl Workspace {
         self.target.join("mongodb")
     }
 
+    /// Where OpenSearch for the tests is kept.
+    pub fn opensearch(&self) -> PathBuf {
+        self.target.join("opensearch")
+    }
+
     /// Where a server of Cosmos DB's protocol for the tests is kept.
     pub fn cosmosdb(&self) -> PathBuf {
         self.target.join("cosmosdb")

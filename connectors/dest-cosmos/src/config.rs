@@ -153,6 +153,7 @@ impl Config {
                 text_integers: self.integers == Integers::Text,
                 text_json: self.json == JsonFields::Text,
                 omit_nulls: self.nulls == NullFields::Omit,
+                ..DocumentOptions::default()
             },
             decimals: self.decimals,
             checkpoint_container,

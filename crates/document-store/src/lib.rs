@@ -1,5 +1,5 @@
-//! The protocol of destinations that store documents and have no transactions, without a database: for dest-mongodb and
-//! dest-cosmos.
+//! The protocol of destinations that store documents and have no transactions, without a database: for dest-mongodb,
+//! dest-cosmos and dest-opensearch.
 //!
 //! A change of one document is atomic, and nothing else is. So rows get ids that say whose they are ([`RowId`]), a
 //! checkpoint that moves last says which of them are committed ([`Epochs`]), and the next run finds and deletes the

@@ -5,6 +5,7 @@ use arrow_buffer::{
     ArrowNativeType, BooleanBuffer, IntervalMonthDayNano, NullBuffer, ScalarBuffer, i256,
 };
 use arrow_schema::{DataType, FieldRef, IntervalUnit, TimeUnit};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use rapidbyte_wire::name::shown;
 use rapidbyte_wire::types::{data_type_name, is_json, is_uuid};
 
@@ -30,12 +31,15 @@ pub(crate) enum Form {
     /// For a program whose reader of JSON makes floats of numbers: decimals and documents are strings. With
     /// `wide_texts`, whole numbers that a float64 does not hold are strings too.
     Values { wide_texts: bool },
-    /// For a database that holds JSON and makes a float64 of each number: decimals are strings, and a number that a float64 does
-    /// not hold is refused. With `text_integers`, all integers of 64 bits are strings. Documents are embedded, or
-    /// strings with `text_json`.
+    /// For a database that holds JSON: decimals are strings. The database makes a float64 of each number, so a number that
+    /// a float64 does not hold is refused, unless the database keeps the digits (`exact_numbers`). With `text_integers`,
+    /// all integers of 64 bits are strings. Documents are embedded, or strings with `text_json`. With `base64`, bytes are
+    /// in Base64.
     Document {
         text_integers: bool,
         text_json: bool,
+        exact_numbers: bool,
+        base64: bool,
     },
 }
 
@@ -280,15 +284,14 @@ impl Cells {
                 }
             }
             Values::Json(v)
-                if matches!(
-                    form,
-                    Form::Document {
-                        text_json: false,
-                        ..
-                    }
-                ) =>
+                if let Form::Document {
+                    text_json: false,
+                    exact_numbers,
+                    ..
+                } = form =>
             {
-                return exact::write_document(v.value(row), out).map_err(|(code, reason)| {
+                let written = exact::write_document(v.value(row), exact_numbers, out);
+                return written.map_err(|(code, reason)| {
                     Misfit::value(&self.field, v.value(row).as_bytes(), &reason).coded(code)
                 });
             }
@@ -310,6 +313,20 @@ impl Cells {
                 let mut text = Vec::new();
                 self.write_text(row, &mut text)?;
                 return Err(Misfit::value(&self.field, &text, exact::REASON).coded(exact::CODE));
+            }
+            Values::FixedBinary(_) | Values::Binary(_) | Values::LargeBinary(_)
+                if matches!(form, Form::Document { base64: true, .. }) =>
+            {
+                let bytes = match &self.values {
+                    Values::FixedBinary(v) => v.value(row),
+                    Values::Binary(v) => v.value(row),
+                    Values::LargeBinary(v) => v.value(row),
+                    _ => &[],
+                };
+                json::reserve(bytes.len().div_ceil(3) * 4 + 2, out);
+                out.push(b'"');
+                out.extend_from_slice(BASE64_STANDARD.encode(bytes).as_bytes());
+                out.push(b'"');
             }
             Values::FixedBinary(_) | Values::Binary(_) | Values::LargeBinary(_) => {
                 // `\x…`: the backslash is escaped.
@@ -373,7 +390,14 @@ impl Cells {
 
     /// An integer that a float64 may not hold, or a zero with a sign, in a form that keeps numbers as float64.
     fn is_inexact(&self, row: usize, form: Form) -> bool {
-        matches!(form, Form::Document { .. })
+        let makes_floats = matches!(
+            form,
+            Form::Document {
+                exact_numbers: false,
+                ..
+            }
+        );
+        makes_floats
             && match &self.values {
                 Values::I64(v) => v[row].unsigned_abs() > MAX_SAFE_INTEGER,
                 Values::U64(v) => v[row] > MAX_SAFE_INTEGER,

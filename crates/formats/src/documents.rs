@@ -1,4 +1,4 @@
-//! Rows as the fields of JSON objects, for databases of documents that keep each number as a float64.
+//! Rows as the fields of JSON objects, for databases of documents.
 
 use std::sync::Arc;
 
@@ -12,16 +12,21 @@ use crate::{json, rows};
 /// How rows become documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DocumentOptions {
-    /// All values of 64-bit integer columns are strings; without it, one beyond ±(2^53 - 1) is refused.
+    /// All values of 64-bit integer columns are strings.
     pub text_integers: bool,
+    /// The database keeps the digits of each number; without it, a number that a float64 does not hold is refused, such
+    /// as an integer beyond ±(2^53 - 1).
+    pub exact_numbers: bool,
+    /// Bytes are in Base64; without it, `\x` and hexadecimal digits.
+    pub base64: bool,
     /// The values of `json` columns are strings; without it they are embedded.
     pub text_json: bool,
     /// A NULL at the top has no field; without it the field is `null`.
     pub omit_nulls: bool,
 }
 
-/// The rows of a batch as documents. No number changes: one that a float64 does not hold is refused, and decimals are
-/// strings. A float that is whole is written with a point, which such a database does not keep.
+/// The rows of a batch as documents. No number changes: decimals are strings, and a number that the database does not
+/// keep is refused. A float that is whole is written with a point, which a database of float64 does not keep.
 pub struct Documents {
     columns: Vec<Cells>,
     /// By column: `"total":`.
@@ -66,10 +71,14 @@ impl Documents {
             text_integers,
             text_json,
             omit_nulls,
+            exact_numbers,
+            base64,
         } = self.options;
         let form = Form::Document {
             text_integers,
             text_json,
+            exact_numbers,
+            base64,
         };
         for (cells, key) in self.columns.iter().zip(self.keys.iter()) {
             if omit_nulls && cells.is_null(row) {
@@ -182,6 +191,7 @@ mod tests {
             text_integers: true,
             text_json: true,
             omit_nulls: true,
+            ..DocumentOptions::default()
         });
         assert_eq!(
             found,
@@ -192,5 +202,44 @@ mod tests {
                 Ok(r#","n":"1","f":2.0,"j":"9007199254740993""#.to_owned()),
             ]
         );
+    }
+
+    #[test]
+    fn a_database_that_keeps_digits_gets_every_number_and_bytes_in_base64() {
+        let fields = [
+            ("n", "uint64"),
+            ("f", "float64"),
+            ("j", "json"),
+            ("b", "binary"),
+        ];
+        let fields = fields.map(|(name, ty)| parse_field(name, ty, true).unwrap());
+        let schema = Arc::new(Schema::new(fields.to_vec()));
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(arrow_array::UInt64Array::from(vec![u64::MAX, 1])),
+            Arc::new(Float64Array::from(vec![-0.0, 1.0])),
+            Arc::new(StringArray::from(vec![
+                "[9007199254740993, 1.10]",
+                "{\"a\":1,\"a\":2}",
+            ])),
+            Arc::new(arrow_array::BinaryArray::from_vec(vec![
+                b"\x00\xff\xfe\xfd",
+                b"",
+            ])),
+        ];
+        let batch = RecordBatch::try_new(schema.clone(), columns).unwrap();
+        let options = DocumentOptions {
+            exact_numbers: true,
+            base64: true,
+            ..DocumentOptions::default()
+        };
+        let documents = Documents::new(&schema, &batch, options).unwrap();
+        let mut out = Vec::new();
+        documents.write(0, &mut out).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            r#","n":18446744073709551615,"f":-0.0,"j":[9007199254740993,1.10],"b":"AP/+/Q==""#
+        );
+        let error = documents.write(1, &mut Vec::new()).unwrap_err();
+        assert_eq!(error.code, "jsonl_duplicate_key");
     }
 }

@@ -1,5 +1,5 @@
-//! JSON documents for a database that makes a float64 of each number and keeps one value for each key: a document that
-//! would come back changed is refused.
+//! JSON documents for a database that keeps one value for each key, and may make a float64 of each number: a document
+//! that would come back changed is refused.
 
 use std::collections::HashSet;
 
@@ -16,21 +16,26 @@ const MAX_DEPTH: usize = 120;
 
 type Refusal = (&'static str, String);
 
-/// Appends a document without white space between its parts. Errors: a code, and the reason behind the value.
-pub(crate) fn write_document(document: &str, out: &mut Vec<u8>) -> Result<(), Refusal> {
+/// Appends a document without white space between its parts. `keeps_numbers`: the database keeps the digits of each
+/// number. Errors: a code, and the reason behind the value.
+pub(crate) fn write_document(
+    document: &str,
+    keeps_numbers: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), Refusal> {
     let document = json::validate(document.as_bytes())
         .map_err(|_| ("value_does_not_fit", "is not JSON".to_owned()))?;
     if document == "null" {
         let reason = "is a JSON document that cannot be distinguished from NULL";
         return Err(("json_null_value", reason.to_owned()));
     }
-    check(document, 0)?;
+    check(document, keeps_numbers, 0)?;
     json::reserve(document.len() + 64, out);
     json::write_compact(document, out);
     Ok(())
 }
 
-fn check(value: &str, depth: usize) -> Result<(), Refusal> {
+fn check(value: &str, keeps_numbers: bool, depth: usize) -> Result<(), Refusal> {
     if depth > MAX_DEPTH {
         let reason = format!("has more than {MAX_DEPTH} arrays and objects inside each other");
         return Err(("value_does_not_fit", reason));
@@ -39,7 +44,7 @@ fn check(value: &str, depth: usize) -> Result<(), Refusal> {
         Some(b'{') => {
             let mut seen = HashSet::new();
             json::for_entries(value, |key, value| {
-                check(value, depth + 1)?;
+                check(value, keeps_numbers, depth + 1)?;
                 match seen.insert(key.clone()) {
                     true => Ok(()),
                     false => Err((
@@ -49,8 +54,8 @@ fn check(value: &str, depth: usize) -> Result<(), Refusal> {
                 }
             })
         }
-        Some(b'[') => json::for_items(value, |value| check(value, depth + 1)),
-        Some(b'-' | b'0'..=b'9') if !is_exact(value) => {
+        Some(b'[') => json::for_items(value, |value| check(value, keeps_numbers, depth + 1)),
+        Some(b'-' | b'0'..=b'9') if !keeps_numbers && !is_exact(value) => {
             return Err((CODE, format!("has {value}, which {}", &REASON[3..])));
         }
         Some(b'"') if json::unescape(value).is_none() => {
@@ -142,7 +147,7 @@ mod tests {
     fn a_document_that_would_change_is_refused() {
         let written = |document: &str| {
             let mut out = Vec::new();
-            write_document(document, &mut out).map(|()| String::from_utf8(out).unwrap())
+            write_document(document, false, &mut out).map(|()| String::from_utf8(out).unwrap())
         };
         assert_eq!(
             written("{ \"a\": [1.50, {\"a\": null}],\n\"b\": \"x y\" }").unwrap(),

@@ -1,0 +1,434 @@
+//! From PostgreSQL and files to OpenSearch: every row once, whatever breaks. The server is a real one, where the test kit
+//! has it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rapidbyte_testkit::http::{Reply, Server};
+use rapidbyte_testkit::numbers::Numbers;
+use rapidbyte_testkit::opensearch::{self, OpenSearchServer, OpenSearchSpace};
+use rapidbyte_testkit::postgres::{self, Database};
+use rapidbyte_testkit::proxy::{Proxy, Way, When};
+use serde_json::{Map, Value, json};
+
+use crate::copied_documents::Copies;
+use crate::support::{Ended, Folder};
+use crate::tls::authority;
+
+/// A pipeline into indices of its own.
+struct Copied {
+    source: Database<'static>,
+    target: OpenSearchSpace<'static>,
+    folder: Folder,
+}
+
+const SEED: &str = "\
+CREATE TABLE t (k bigint PRIMARY KEY, at timestamptz, gone boolean, v text);
+INSERT INTO t SELECT i, timestamptz '2026-01-01' + (i / 7) * interval '1 second', false, 'v' || i
+    FROM generate_series(1, 400) i;
+CREATE VIEW u AS SELECT * FROM t;";
+
+/// New rows, changed rows, deleted ones.
+const CHANGE: &str = "\
+INSERT INTO t SELECT i, timestamptz '2026-02-01' + (i % 1000 / 7) * interval '1 second', false, 'new' || i
+    FROM generate_series(1000, 1300) i;
+UPDATE t SET v = v || '+', gone = k % 20 = 0, at = timestamptz '2026-02-02' WHERE k % 10 = 0;";
+
+const ADDED: &str = "\
+INSERT INTO t SELECT i, timestamptz '2026-02-01' + (i % 1000 / 7) * interval '1 second', false, 'é\"' || i
+    FROM generate_series(1000, 1300) i;";
+
+const REPLACED: &str = "\
+DELETE FROM t WHERE k % 3 = 0;
+UPDATE t SET v = v || '+' WHERE k % 10 = 0;";
+
+/// A way to load a table, and what changes in it between two runs.
+struct Scenario {
+    stream: &'static str,
+    /// Somebody else has made the index.
+    is_plain: bool,
+    write: &'static str,
+    change: &'static str,
+    expected: &'static str,
+}
+
+const SCENARIOS: [Scenario; 6] = [
+    Scenario {
+        stream: "{ name: public.t, sync_mode: incremental, cursor_field: [at, k] }",
+        is_plain: false,
+        write: "write_mode: append",
+        change: ADDED,
+        expected: "SELECT k, v FROM t",
+    },
+    Scenario {
+        stream: "{ name: public.t, sync_mode: incremental, cursor_field: at, lag: 1 minute }",
+        is_plain: false,
+        write: "write_mode: upsert\n  deleted_field: gone",
+        change: CHANGE,
+        expected: "SELECT k, v FROM t WHERE NOT gone",
+    },
+    // An index is filled and becomes the target.
+    Scenario {
+        stream: "public.t",
+        is_plain: false,
+        write: "write_mode: replace",
+        change: REPLACED,
+        expected: "SELECT k, v FROM t",
+    },
+    // The index stays: by keys, and by ids that the connector makes.
+    Scenario {
+        stream: "public.t",
+        is_plain: true,
+        write: "write_mode: replace",
+        change: REPLACED,
+        expected: "SELECT k, v FROM t",
+    },
+    Scenario {
+        stream: "{ name: public.u, target: { name: \"PREFIXt\" } }",
+        is_plain: true,
+        write: "write_mode: replace",
+        change: REPLACED,
+        expected: "SELECT k, v FROM t",
+    },
+    // The first run fails: nothing was there before.
+    Scenario {
+        stream: "public.t",
+        is_plain: false,
+        write: "write_mode: append",
+        change: "",
+        expected: "SELECT k, v FROM t",
+    },
+];
+
+impl Copied {
+    fn new(server: &'static OpenSearchServer, scenario: &Scenario) -> Self {
+        let source = postgres::shared().database();
+        source.client().batch_execute(SEED).expect("a table");
+        let target = server.space();
+        if scenario.is_plain {
+            target.done("PUT", "t", "{}");
+        }
+        Self {
+            source,
+            target,
+            folder: Folder::new(),
+        }
+    }
+
+    fn pipeline(&self, scenario: &Scenario, url: &str, more: &str) -> String {
+        let prefix = self.target.name("");
+        format!(
+            "version: 1\npipeline: p\n\
+             source:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n  streams: [{}]\n\
+             destination:\n  use: dest-opensearch\n  config: {{ url: \"{url}\", index: \"{prefix}{{stream}}\", \
+             checkpoint_index: {prefix}checkpoint, bulk_rows: 50{more} }}\n  {}\n\
+             resources: {{ batch_bytes: 4kb, memory: 64mb }}\ncheckpoint: {{ every_rows: 150 }}\n\
+             retry: {{ max_attempts: 3, backoff_seconds: 1, max_backoff_seconds: 1 }}\n",
+            self.source.url(),
+            scenario.stream.replace("PREFIX", &prefix),
+            scenario.write
+        )
+    }
+
+    fn write(&self, scenario: &Scenario) {
+        let pipeline = self.pipeline(scenario, &self.target.url(), "");
+        self.folder.write("p.yaml", pipeline);
+    }
+
+    /// The target has the rows of the source once, and nothing else is left.
+    #[track_caller]
+    fn is_right(&self, scenario: &Scenario, about: &str) {
+        self.has(scenario.expected, about);
+    }
+}
+
+impl Copies for Copied {
+    fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    fn source(&self) -> &Database<'static> {
+        &self.source
+    }
+
+    fn rows(&self) -> Vec<(i64, String)> {
+        pairs(&self.target, "t")
+    }
+
+    fn collections(&self) -> Vec<String> {
+        let found = self.target.done("GET", "*/_alias?expand_wildcards=all", "");
+        let found: Map<String, Value> = serde_json::from_str(&found).expect("JSON");
+        let prefix = self.target.name("").len();
+        let mut names: Vec<String> = found
+            .iter()
+            .map(|(index, value)| {
+                // An index that became the target has its name as an alias.
+                let aliases = value["aliases"].as_object().expect("aliases");
+                aliases.keys().next().unwrap_or(index)[prefix..].to_owned()
+            })
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn expected_collections(&self) -> Vec<String> {
+        vec!["checkpoint".to_owned(), "t".to_owned()]
+    }
+}
+
+/// The `_id` and the `_source` of all documents that searches find.
+pub(crate) fn documents(target: &OpenSearchSpace<'_>, index: &str) -> Vec<(String, Value)> {
+    let found = target.done("POST", &format!("{index}/_search?size=5000"), "{}");
+    let found: Value = serde_json::from_str(&found).expect("JSON");
+    let hits = found["hits"]["hits"].as_array().expect("hits").iter();
+    hits.map(|hit| {
+        let id = hit["_id"].as_str().expect("an id").to_owned();
+        (id, hit["_source"].clone())
+    })
+    .collect()
+}
+
+/// The fields `k` and `v` of an index, as searches find them.
+fn pairs(target: &OpenSearchSpace<'_>, index: &str) -> Vec<(i64, String)> {
+    let pair = |(_, source): (String, Value)| {
+        let v = source["v"].as_str().expect("a string").to_owned();
+        (source["k"].as_i64().expect("a number"), v)
+    };
+    let mut pairs: Vec<_> = documents(target, index).into_iter().map(pair).collect();
+    pairs.sort();
+    pairs
+}
+
+#[test]
+fn each_mode_writes_every_row_once_and_continues() {
+    let Some(server) = opensearch::shared() else {
+        return;
+    };
+    for (at, scenario) in SCENARIOS.iter().enumerate() {
+        let copied = Copied::new(server, scenario);
+        copied.write(scenario);
+        copied.runs_before(scenario.change);
+        copied.runs();
+        copied.is_right(scenario, &format!("scenario {at}"));
+    }
+}
+
+/// The points that each run of this destination reaches, with the hits at which it is killed.
+const KILLED: [(&str, &[u32]); 14] = [
+    ("dest-opensearch.asked", &[1]),
+    ("dest-opensearch.fencing", &[1]),
+    ("dest-opensearch.fenced", &[1]),
+    ("dest-opensearch.cleaned", &[1]),
+    ("dest-opensearch.writing", &[1, 2]),
+    ("dest-opensearch.write_sent", &[1, 2]),
+    ("dest-opensearch.flushed", &[1, 2]),
+    ("dest-opensearch.committing", &[1, 2]),
+    ("dest-opensearch.purging", &[1]),
+    ("dest-opensearch.purged", &[1]),
+    ("dest-opensearch.publishing", &[1]),
+    ("dest-opensearch.published", &[1]),
+    ("dest-opensearch.checkpointing", &[1, 2]),
+    ("dest-opensearch.committed", &[1, 2]),
+];
+
+#[test]
+fn a_run_that_is_killed_anywhere_is_made_good_by_the_next() {
+    let Some(server) = opensearch::shared() else {
+        return;
+    };
+    let mut unfired: Vec<&str> = KILLED.iter().map(|(point, _)| *point).collect();
+    for (at, (point, hits)) in KILLED.iter().enumerate() {
+        for (more, hit) in hits.iter().enumerate() {
+            for other in 0..2 {
+                // Each point in two scenarios, which differ from point to point.
+                let scenario = match *point {
+                    // Only a run that replaces reaches it.
+                    "dest-opensearch.purging" | "dest-opensearch.purged" => &SCENARIOS[3 + other],
+                    "dest-opensearch.publishing" | "dest-opensearch.published" => &SCENARIOS[2],
+                    _ => &SCENARIOS[(at + more + 2 * other) % SCENARIOS.len()],
+                };
+                let copied = Copied::new(server, scenario);
+                copied.write(scenario);
+                copied.runs_before(scenario.change);
+                let fault = format!("{point}=kill@{hit}");
+                if copied.is_killed(&fault) {
+                    unfired.retain(|left| left != point);
+                }
+                copied.is_right(scenario, &format!("{fault}: {}", scenario.write));
+            }
+        }
+    }
+    assert!(unfired.is_empty(), "never killed at {unfired:?}");
+}
+
+#[test]
+fn a_run_that_is_killed_again_and_again_is_made_good() {
+    let Some(server) = opensearch::shared() else {
+        return;
+    };
+    let mut numbers = Numbers::new(20_261_129);
+    // Of the last one, each run that succeeds adds all rows again.
+    for (at, scenario) in SCENARIOS[..5].iter().enumerate() {
+        let copied = Copied::new(server, scenario);
+        copied.write(scenario);
+        copied.runs_before(scenario.change);
+        let mut faults = Vec::new();
+        for _ in 0..3 {
+            let (point, _) = KILLED[numbers.below(KILLED.len())];
+            let fault = format!("{point}=kill@{}", 1 + numbers.below(3));
+            let mut command = copied.folder.command(&["run", "p.yaml", "--quiet"]);
+            let ended = command.env("RAPIDBYTE_FAULTS", &fault).output();
+            let ended: Ended = ended.expect("the program starts").into();
+            assert!(
+                matches!(ended.code, None | Some(0)),
+                "{fault}: {}",
+                ended.stderr
+            );
+            faults.push(fault);
+        }
+        copied.runs();
+        copied.is_right(scenario, &format!("scenario {at}: {faults:?}"));
+    }
+}
+
+#[test]
+fn of_two_runs_at_once_the_older_one_is_fenced_and_leaves_nothing() {
+    let Some(server) = opensearch::shared() else {
+        return;
+    };
+    for (scenario, point) in [
+        (&SCENARIOS[0], "dest-opensearch.writing"),
+        (&SCENARIOS[0], "dest-opensearch.checkpointing"),
+        (&SCENARIOS[1], "dest-opensearch.checkpointing"),
+        (&SCENARIOS[2], "dest-opensearch.committing"),
+        (&SCENARIOS[2], "dest-opensearch.publishing"),
+        (&SCENARIOS[3], "dest-opensearch.committing"),
+        (&SCENARIOS[3], "dest-opensearch.purging"),
+        (&SCENARIOS[4], "dest-opensearch.writing"),
+        (&SCENARIOS[4], "dest-opensearch.purging"),
+        (&SCENARIOS[5], "dest-opensearch.checkpointing"),
+    ] {
+        let copied = Copied::new(server, scenario);
+        let pipeline = copied.pipeline(scenario, &copied.target.url(), "");
+        copied.folder.write("p.yaml", &pipeline);
+        copied.runs_before(scenario.change);
+        copied.is_fenced(point, &pipeline);
+        let about = format!("{point}: {}", scenario.write);
+        copied.is_right(scenario, &about);
+    }
+}
+
+#[test]
+fn a_commit_without_an_answer_counts_once() {
+    let Some(server) = opensearch::shared() else {
+        return;
+    };
+    // Only a last commit has this text. Its answer is lost, or the server never hears of it.
+    const COMMIT: &str = "\"complete_run\":\"";
+    for when in [When::Before(COMMIT), When::After(COMMIT, Way::ToServer, 0)] {
+        for (at, scenario) in SCENARIOS.iter().enumerate() {
+            let copied = Copied::new(server, scenario);
+            let proxy = Proxy::to(server.port()).expect("a proxy");
+            let url = format!("http://127.0.0.1:{}", proxy.port());
+            let pipeline = copied.pipeline(scenario, &url, "");
+            copied.folder.write("p.yaml", pipeline);
+            copied.is_cut_off(&proxy, when);
+            copied.is_right(scenario, &format!("{when:?}: {}", scenario.write));
+            if at == 0 {
+                copied.is_done();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cluster_that_is_busy_is_asked_again_over_tls_with_a_login() {
+    let Some(server) = opensearch::shared() else {
+        return;
+    };
+    let scenario = &SCENARIOS[1];
+    let copied = Copied::new(server, scenario);
+    copied.folder.write("ca.pem", authority().pem());
+    let (port, asked) = (server.port(), AtomicU32::new(0));
+    let front = Server::start_tls(&authority().issue("localhost", |_| {}), move |request| {
+        let is_write = request.path.ends_with("/_bulk");
+        match asked.fetch_add(u32::from(is_write), Ordering::Relaxed) % 3 {
+            1 if is_write => Reply::status(
+                429,
+                "{\"error\":{\"type\":\"es_rejected_execution_exception\"}}",
+            )
+            .header("retry-after", "0"),
+            _ => opensearch::forward(port, request),
+        }
+    });
+    let more = ", sslrootcert: ca.pem, username: u, password: s3cret";
+    let pipeline = copied.pipeline(scenario, &front.url("/"), more);
+    copied.folder.write("p.yaml", pipeline);
+    copied.runs();
+    copied.is_right(scenario, "busy");
+    let requests = front.requests();
+    assert!(!requests.is_empty());
+    for request in requests {
+        assert_eq!(request.header("authorization"), Some("Basic dTpzM2NyZXQ="));
+    }
+}
+
+#[test]
+fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
+    let folder = Folder::new();
+    let pipeline = |config: &str| {
+        format!(
+            "version: 1\npipeline: p\nsource:\n  use: source-generate\n  config: {{ rows: 1, preset: narrow }}\n  \
+             streams: [rows]\ndestination:\n  use: dest-opensearch\n  config: {{ url: \"http://127.0.0.1:1/\", {config} }}\n  write_mode: append\n"
+        )
+    };
+    for (config, code, parts) in [
+        ("username: u", "invalid_setting", "without a password"),
+        ("password: p", "invalid_setting", "without a username"),
+        (
+            "api_key: k, username: u, password: p",
+            "invalid_setting",
+            "beside",
+        ),
+        ("requests_in_flight: 17", "invalid_setting", "17"),
+        ("max_retries: 101", "invalid_setting", "101"),
+        ("bulk_rows: 0", "invalid_setting", "0 is not"),
+        ("bulk_bytes: 1kb", "invalid_setting", "1024"),
+        ("index: Upper", "invalid_name", "upper case"),
+        ("index: rapidbyte-checkpoint", "invalid_name", "Rapidbyte"),
+        ("checkpoint_index: _x", "invalid_name", "_x"),
+        (
+            "index: \"x_{strem}\"",
+            "unknown_placeholder",
+            "{strem} is not",
+        ),
+    ] {
+        folder.refuses(&pipeline(config), code, 2, &[parts]);
+    }
+}
+
+#[test]
+fn the_destination_keeps_the_contract() {
+    let Some(server) = opensearch::shared() else {
+        return;
+    };
+    let (folder, target) = (Folder::new(), server.space());
+    let config = json!({
+        "url": target.url(), "index": target.name("{stream}"), "checkpoint_index": target.name("checkpoint"),
+    });
+    let arguments = [
+        "connector",
+        "test",
+        "dest-opensearch",
+        "--config",
+        &config.to_string(),
+        "--output",
+        "json",
+    ];
+    let ended = folder.rapidbyte(&arguments);
+    let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
+    let clauses = document["clauses"].as_array().expect("clauses").iter();
+    let failed = clauses.filter(|clause| clause["verdict"] == "fail");
+    let failed: Vec<&str> = failed.filter_map(|clause| clause["id"].as_str()).collect();
+    // OpenSearch does not have transactions.
+    assert_eq!(failed, ["staged"], "{document:#}");
+}
