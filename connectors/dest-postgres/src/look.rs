@@ -638,6 +638,11 @@ fn needed_types(
         }
         let has_schema = facts(client, within, &ty.schema, "")?.has_schema;
         let name = qualified(&ty.schema, &ty.name);
+        let is_same = |other: &MissingType| other.schema == ty.schema && other.name == ty.name;
+        if missing.iter().any(is_same) {
+            let text = format!("the descriptions of the columns have two types {name}");
+            return Err(Error::schema("invalid_metadata", text).in_column(&column.name));
+        }
         if let Some(why) = ty.problem {
             problem.get_or_insert((name, column, why));
         } else if !ty.is_automatic {

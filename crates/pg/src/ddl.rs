@@ -103,7 +103,8 @@ pub struct TypeStatement {
     pub problem: Option<String>,
 }
 
-/// The user types of a type, those it is made of first, each once.
+/// The user types of a type, those it is made of first, each once. A description that contradicts itself has two types of
+/// one name.
 pub fn types_of(ty: &PgType) -> Vec<TypeStatement> {
     let mut found = Vec::new();
     collect(ty, &mut found);
@@ -111,10 +112,7 @@ pub fn types_of(ty: &PgType) -> Vec<TypeStatement> {
 }
 
 fn collect(ty: &PgType, found: &mut Vec<TypeStatement>) {
-    let known = found
-        .iter()
-        .any(|other| other.schema == ty.schema && other.name == ty.name);
-    if ty.is_builtin() || known {
+    if ty.is_builtin() {
         return;
     }
     ty.parts().into_iter().for_each(|part| collect(part, found));
@@ -122,6 +120,10 @@ fn collect(ty: &PgType, found: &mut Vec<TypeStatement>) {
         // Arrays and multiranges come with their element and their range.
         return;
     };
+    let is_same = |other: &TypeStatement| other.schema == ty.schema && other.name == ty.name;
+    if found.iter().any(|other| is_same(other) && other.sql == sql) {
+        return;
+    }
     let problem = problem_of(ty);
     found.push(TypeStatement {
         schema: ty.schema.clone(),

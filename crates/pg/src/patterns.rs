@@ -8,7 +8,7 @@
 /// The parts of a pattern when its bounds are written out.
 const MAX_PARTS: usize = 5_000;
 /// The same of groups that may be empty and have bounds: compiling takes time that grows with the cube.
-const MAX_EMPTY_PARTS: usize = 200;
+const MAX_EMPTY_PARTS: usize = 50;
 /// `*`, `+`, `?` and bounds, and `%` of SIMILAR TO.
 const MAX_QUANTIFIERS: usize = 100;
 /// Options at the beginning that leave the syntax as it is.

@@ -209,6 +209,42 @@ fn texts_that_are_longer_than_their_description_are_refused_with_their_blanks() 
     }
 }
 
+#[test]
+fn two_types_of_one_name_are_refused_before_anything_is_made() {
+    let named = |name: &str, label: &str| {
+        let labels = vec![label.to_owned()];
+        let ty = user("app", "e", Kind::Enum { labels });
+        Column::new(name, ty, "app.e")
+    };
+    let below = Kind::Domain {
+        base: Box::new(named("c", "a").ty),
+        typmod: -1,
+        base_text: "app.e".into(),
+        not_null: false,
+        checks: Vec::new(),
+        default: None,
+    };
+    let below = Column::new("c", user("app", "e", below), "app.e");
+    for columns in [vec![named("b", "b"), named("c", "a")], vec![below]] {
+        each_way("", |method, client, to| {
+            let fields = columns.iter().map(|column| form::field(column, false));
+            let schema = Schema::new(fields.collect::<Vec<_>>());
+            let planned = to.plan(&target("raw.t", &schema, WriteMode::Append));
+            assert_eq!(
+                place(planned),
+                (
+                    "invalid_metadata".into(),
+                    Some("raw.t".into()),
+                    Some("c".into())
+                ),
+                "{method}"
+            );
+            let sql = "SELECT count(*) FROM pg_type WHERE typname = 'e'";
+            assert_eq!(one(client, sql), "0");
+        });
+    }
+}
+
 /// Documents that are said to come from a jsonb, which has no key twice.
 #[test]
 fn documents_with_a_repeated_key_do_not_pass_as_jsonb() {
