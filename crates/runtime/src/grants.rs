@@ -290,6 +290,20 @@ impl Grants {
         self.base_dir.join(path)
     }
 
+    /// A text for each file of TLS that connections need. It changes when the file is written or replaced.
+    pub fn tls_stamps(&self) -> Vec<String> {
+        let files = self.network.iter().flat_map(|server| server.tls.files());
+        let stamp = |file: &str| {
+            let path = self.beside(file);
+            let found = std::fs::metadata(&path).map(|it| {
+                let times = [it.mtime(), it.mtime_nsec(), it.ctime(), it.ctime_nsec()];
+                (it.dev(), it.ino(), it.len(), times)
+            });
+            format!("{} {:?}", path.display(), found.ok())
+        };
+        files.map(stamp).collect()
+    }
+
     /// The paths and patterns that may be written, absolute.
     pub fn written(&self) -> &[String] {
         &self.write

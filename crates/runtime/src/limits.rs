@@ -278,11 +278,13 @@ impl MemoryLimiter {
         self.held
     }
 
-    /// Charges what is held to another budget of the same run; false, and nothing changes, if it has not so much.
+    /// Charges what is held to another budget, perhaps of another run; false, and nothing changes, if it has not so much.
     pub fn move_to(&mut self, budget: &Arc<MemoryBudget>) -> bool {
         let moved = budget.take(self.held);
         if moved {
             self.budget.give_back(self.held);
+            self.budget.run.subtract(self.held);
+            budget.run.add(self.held);
             self.budget = Arc::clone(budget);
         }
         moved
