@@ -761,6 +761,23 @@ mod tests {
     }
 
     #[test]
+    fn stamps_of_tls_files_change_with_the_files() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("ca.pem");
+        std::fs::write(&file, "one").expect("a file");
+        let schema = json!({ "url": {"x-grant": "url"} });
+        let url = format!("postgres://h/d?sslrootcert={}", file.display());
+        let grants = grants(schema, json!({ "url": url }));
+        let first = grants.tls_stamps();
+        assert_eq!((first.len(), &grants.tls_stamps()), (1, &first));
+        std::fs::write(&file, "other").expect("a file");
+        let second = grants.tls_stamps();
+        assert_ne!(first, second);
+        std::fs::remove_file(&file).expect("removed");
+        assert_ne!(second, grants.tls_stamps());
+    }
+
+    #[test]
     fn exactly_what_was_written() {
         let schema = json!({
             "path": {"x-grant": "read"}, "out": {"x-grant": "write"}, "other": {},

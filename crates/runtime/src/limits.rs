@@ -368,6 +368,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn memory_that_moves_to_another_run_is_counted_there() {
+        let (one, other) = (RunMemory::default(), RunMemory::default());
+        let now = |run: &RunMemory| run.0.now.load(Ordering::Acquire);
+        let mut limiter = MemoryLimiter::new(MemoryBudget::part_of(&one, 100, 100));
+        assert!(limiter.take(60));
+        assert!(!limiter.move_to(&MemoryBudget::part_of(&other, 50, 50)));
+        assert_eq!((now(&one), now(&other)), (60, 0));
+        assert!(limiter.move_to(&MemoryBudget::part_of(&other, 100, 100)));
+        assert_eq!((now(&one), now(&other)), (0, 60));
+        assert!(limiter.take(10) && other.peak() == 70);
+        drop(limiter);
+        assert_eq!((now(&one), now(&other)), (0, 0));
+    }
+
+    #[test]
     fn files_that_a_stage_begins_are_bounded_together() {
         let begun = Begun::default();
         let other = begun.clone();
