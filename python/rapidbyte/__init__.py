@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import os
@@ -73,6 +74,7 @@ __all__ = [
     "arun",
     "awrite",
     "check",
+    "close_idle",
     "discover",
     "plan",
     "read",
@@ -349,6 +351,22 @@ def read(
     document, params = _extract(source, table, query, columns, where, config, settings)
     given = _made(document, params)
     return _engine.read(given, _choice((), (), limit, False))
+
+
+def close_idle() -> int:
+    """Close the connections that wait for another call, and return how many there were.
+
+    Calls of :func:`write`, :func:`sink` and :func:`read` leave theirs open for some seconds, so that the next call with the
+    same arguments does not connect, log in and start a connector again. They are closed by themselves when the program ends,
+    and before it forks: a child has none.
+    """
+    return _engine.close_idle()
+
+
+atexit.register(_engine.close_idle)
+if hasattr(os, "register_at_fork"):
+    # A connection in two processes is of no use to either of them.
+    os.register_at_fork(before=_engine.close_idle)
 
 
 def _names(names: str | Sequence[str]) -> list[str]:

@@ -49,6 +49,22 @@ pub fn engine() -> Result<Engine, Failure> {
     Ok(engine)
 }
 
+/// Closes the sessions that wait for another call with the same arguments, and returns how many there were. A process that
+/// `fork` made has none.
+#[pyfunction]
+pub fn close_idle(py: Python<'_>) -> usize {
+    py.detach(|| {
+        let process = std::process::id();
+        let engine = match &*held(&ENGINE) {
+            Some((owner, engine)) if *owner == process => engine.clone(),
+            _ => return 0,
+        };
+        let count = engine.idle_sessions();
+        engine.close_idle();
+        count
+    })
+}
+
 /// The connectors whose compilation has begun since the last call.
 pub fn compiles() -> VecDeque<String> {
     std::mem::take(&mut *held(&COMPILES))
@@ -84,6 +100,15 @@ impl Given {
             "call" => done.map_err(arguments::named),
             _ => done,
         }
+    }
+
+    /// The text by which calls with the same arguments share sessions. `None` for pipelines that the caller wrote.
+    pub fn reuse(&self) -> Option<String> {
+        let mut params: Vec<_> = self.params.iter().collect();
+        params.sort();
+        let folder = &self.folder;
+        let text = || format!("{} {params:?} {}", folder.display(), self.content);
+        (self.form == "call").then(text)
     }
 
     fn read(&self) -> Result<Pipeline, Failure> {

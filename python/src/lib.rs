@@ -50,6 +50,8 @@ mod _engine {
     #[pymodule_export]
     use super::batch::Batch;
     #[pymodule_export]
+    use super::engine::close_idle;
+    #[pymodule_export]
     use super::extended::extended_json;
     #[pymodule_export]
     use super::main;

@@ -90,6 +90,7 @@ pub fn read(py: Python<'_>, pipeline: Given, choice: Choice) -> PyResult<Reader>
             let options = RunOptions {
                 narrowing: choice.narrowing(),
                 history: History::Off,
+                reuse: pipeline.reuse(),
                 ..RunOptions::default()
             };
             pipeline.with(|pipeline| engine.run(pipeline, &options, &control))

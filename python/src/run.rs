@@ -349,6 +349,7 @@ pub fn run(
                 true => History::Beside,
                 false => History::Off,
             },
+            reuse: pipeline.reuse(),
             ..RunOptions::default()
         };
         let report = pipeline.with(|pipeline| engine.run(pipeline, &options, control))?;

@@ -109,6 +109,7 @@ impl Plan {
             let engine = engine()?.with_connectors([input.source(NAME)]);
             let options = RunOptions {
                 history: History::Off,
+                reuse: pipeline.reuse(),
                 ..RunOptions::default()
             };
             pipeline.with(|pipeline| engine.run(pipeline, &options, &control))

@@ -68,8 +68,8 @@ class Server:
             self.port = free.getsockname()[1]
         settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": str(self.folder), **settings}
         options = " ".join(f"-c {name}={value}" for name, value in settings.items())
-        options += f" -p {self.port}"
-        self._run("pg_ctl", "-D", str(data), "-l", str(self.folder / "log"), "-o", options, "-w", "start")
+        self.options = f"{options} -p {self.port}"
+        self._control("start")
         atexit.register(self._stop)
         self.url = f"postgres://rapid@127.0.0.1:{self.port}/postgres"
 
@@ -84,6 +84,14 @@ class Server:
         )
         if done.returncode:
             raise RuntimeError(f"{program}: {done.stderr}")
+
+    def _control(self, *what: str) -> None:
+        data, log = str(self.folder / "data"), str(self.folder / "log")
+        self._run("pg_ctl", "-D", data, "-l", log, "-o", self.options, "-w", *what)
+
+    def restart(self) -> None:
+        """Stop the server, which ends its sessions, and start it again."""
+        self._control("restart", "-m", "fast")
 
     def execute(self, statement: str) -> None:
         """Run a statement."""

@@ -19,6 +19,7 @@ const MOST_RETRIES: u32 = 100;
 /// Where and how to write.
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("x-plans-again" = true))]
 pub struct Config {
     /// The URL of the account: `https://ACCOUNT.documents.azure.com:443/`.
     #[schemars(extend("x-grant" = "url"))]

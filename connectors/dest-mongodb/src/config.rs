@@ -26,6 +26,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Where and how to write.
 #[derive(Debug, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("x-plans-again" = true))]
 pub struct Config {
     /// The servers: `mongodb://user:password@host:27017/database?option=…`.
     #[schemars(extend("x-grant" = "url", "x-secret" = true))]

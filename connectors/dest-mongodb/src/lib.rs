@@ -31,6 +31,7 @@ pub use config::{Config, FineTimes, JsonFields, NullFields};
 use layout::{Layout, id_of};
 pub use points::POINTS;
 pub use server::Server;
+use server::{Idle, Lent};
 
 /// The connector, opened with one configuration.
 pub struct MongoDb {
@@ -38,7 +39,7 @@ pub struct MongoDb {
     /// Which stream each collection belongs to, in this session.
     owners: Owners,
     /// A connection that nobody uses.
-    idle: Option<Client>,
+    idle: Idle,
 }
 
 impl Destination for MongoDb {
@@ -57,7 +58,7 @@ impl Destination for MongoDb {
         Ok(Self {
             settings: Rc::new(config.settle()?),
             owners: Owners::default(),
-            idle: None,
+            idle: Idle::default(),
         })
     }
 
@@ -85,7 +86,6 @@ impl Destination for MongoDb {
             Ok(None) => CheckItem::ok(name, "does not have checkpoints yet"),
             Err(error) => CheckItem::failed(name, error),
         });
-        self.idle = Some(client);
         Ok(items)
     }
 
@@ -107,7 +107,6 @@ impl Destination for MongoDb {
                 .ensure_writable(&namespace, target.write_mode)
                 .map_err(|error| error.in_stream(&target.stream))?;
         }
-        self.idle = Some(client);
         let mut notes = plan::notes(target, &settings, &id_of, found.is_none());
         if let Some(to) = rejects {
             let to = settings.namespace(&to);
@@ -132,7 +131,6 @@ impl Destination for MongoDb {
         let key = self.settings.key_of(target, pipeline)?;
         let mut client = self.client()?;
         let found = checkpoint::look(&mut client, &self.settings, &key)?;
-        self.idle = Some(client);
         Ok(found.map(|found| found.progress(None)))
     }
 
@@ -144,9 +142,7 @@ impl Destination for MongoDb {
         with_data: bool,
     ) -> Result<Vec<KeptReject>> {
         let mut server = Server::new(self.client()?, &self.settings);
-        let page = kept::page(&mut server, (to, pipeline), after, with_data)?;
-        self.idle = Some(server.client);
-        Ok(page)
+        kept::page(&mut server, (to, pipeline), after, with_data)
     }
 
     fn begin(&mut self, target: &Target, run: &Run) -> Result<(Self::Load, Progress)> {
@@ -163,11 +159,10 @@ impl Destination for MongoDb {
 }
 
 impl MongoDb {
-    fn client(&mut self) -> Result<Client> {
-        match self.idle.take().filter(Client::is_usable) {
-            Some(client) => Ok(client),
-            None => self.settings.connect(),
-        }
+    fn client(&self) -> Result<Lent> {
+        let idle = self.idle.take().filter(Client::is_usable);
+        let client = idle.map_or_else(|| self.settings.connect(), Ok)?;
+        Ok(Lent::new(client, &self.idle))
     }
 }
 

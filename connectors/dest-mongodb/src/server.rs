@@ -1,5 +1,7 @@
 //! The database as a load uses it: one connection.
 
+use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
 use rapidbyte_bson::{Builder, Value};
@@ -21,14 +23,58 @@ use crate::{checkpoint, ledger, rejects, replay};
 
 /// A connection, and what the load knows of the target.
 pub struct Server {
-    pub(crate) client: Client,
+    pub(crate) client: Lent,
     pub(crate) settings: Rc<Settings>,
     /// The target when the load began, if the load has asked for it. Inside, `None`: it did not exist.
     found: Option<Option<Collection>>,
 }
 
+/// A connection that nobody uses.
+pub(crate) type Idle = Rc<Cell<Option<Client>>>;
+
+/// A connection that goes back to its place when it is dropped, if it can be used again.
+pub struct Lent {
+    /// `None` only while it is dropped.
+    client: Option<Client>,
+    idle: Idle,
+}
+
+impl Lent {
+    pub(crate) fn new(client: Client, idle: &Idle) -> Self {
+        Self {
+            client: Some(client),
+            idle: Rc::clone(idle),
+        }
+    }
+
+    /// Replaces the connection, which does not go back.
+    fn replace(&mut self, client: Client) {
+        self.client = Some(client);
+    }
+}
+
+impl Deref for Lent {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        self.client.as_ref().expect("it is not dropped")
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut Client {
+        self.client.as_mut().expect("it is not dropped")
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.idle.set(self.client.take().filter(Client::is_usable));
+    }
+}
+
 impl Server {
-    pub(crate) fn new(client: Client, settings: &Rc<Settings>) -> Self {
+    pub(crate) fn new(client: Lent, settings: &Rc<Settings>) -> Self {
         Self {
             client,
             settings: settings.clone(),
@@ -49,7 +95,8 @@ impl Store for Server {
     type Writer = CollectionWriter;
 
     fn reconnect(&mut self) -> Result<()> {
-        self.client = self.settings.connect()?;
+        let client = self.settings.connect()?;
+        self.client.replace(client);
         Ok(())
     }
 

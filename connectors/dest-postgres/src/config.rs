@@ -44,6 +44,7 @@ const IDLE_TIMEOUT: (&str, u32) = ("idle_session_timeout", 140_000);
 /// The keys under `config:`.
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("x-plans-again" = true))]
 pub struct Config {
     /// `postgres://user:password@host:port/database?sslmode=…`; or the keys below.
     #[schemars(extend("x-grant" = "url", "x-secret" = true))]

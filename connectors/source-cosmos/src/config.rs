@@ -25,6 +25,7 @@ const MAX_QUERY_BYTES: usize = 512 << 10;
 /// An account, and what is read from it.
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("x-plans-again" = true))]
 pub struct Config {
     /// The URL of the account: `https://ACCOUNT.documents.azure.com:443/`.
     #[schemars(extend("x-grant" = "url"))]

@@ -26,6 +26,7 @@ const READ_TIMEOUT_S: u32 = 900;
 /// The keys under `config:`.
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("x-plans-again" = true))]
 pub struct Config {
     /// `mongodb://user:password@host:27017,host2:27017/database?option=value`. The options are those of MongoDB's
     /// drivers, such as `replicaSet`, `authSource`, `tls`, `compressors` and `readPreference`.

@@ -26,6 +26,7 @@ const READ_TIMEOUT_S: u32 = 900;
 /// The keys under `config:`. Either `url`, or `host`, `user` and the other keys of the connection.
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("x-plans-again" = true))]
 pub struct Config {
     /// `postgres://user:password@host:port/database?sslmode=…`; for several servers
     /// `host1:port,host2:port`. The keys below may be set as well, but must not contradict the URL.

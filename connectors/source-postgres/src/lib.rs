@@ -93,7 +93,10 @@ impl Source for Postgres {
     }
 
     fn discover(&mut self, forms: &[String]) -> Result<Vec<Stream>> {
-        let mut client = session::connect(&self.settings)?;
+        let mut client = match self.joined.free() {
+            Some(client) => client,
+            None => session::connect(&self.settings)?,
+        };
         let begin = session::beginning(&client, &self.settings, None);
         let native = forms.iter().any(|form| form == NATIVE_FORM);
         let backend = Backend::of(&client, &self.settings);

@@ -112,32 +112,46 @@ pub(crate) struct Token {
 /// The transaction of a reader that is done, for the next reader under the same snapshot. A run of
 /// many small tables logs in once for each worker instead of once for each table.
 #[derive(Clone, Default)]
-pub(crate) struct Joined(Arc<Mutex<Option<(Client, String)>>>);
+pub(crate) struct Joined(Arc<Mutex<Left>>);
+
+/// The connections that readers have left.
+#[derive(Default)]
+struct Left {
+    /// In a transaction under this token.
+    joined: Option<(Client, String)>,
+    /// Without a transaction, for the next run of the session.
+    free: Option<Client>,
+}
 
 impl Joined {
     /// The transaction under `token`, if there is one that still works.
     pub(crate) fn take(&self, token: &str) -> Option<Client> {
-        let (client, of) = self.slot().take()?;
+        let (client, of) = self.left().joined.take()?;
         (of == token && client.is_usable()).then_some(client)
     }
 
     /// Keeps a transaction under `token` if other streams are read under it, else ends it.
-    pub(crate) fn put(&self, client: Client, token: &str) {
+    pub(crate) fn put(&self, mut client: Client, token: &str) {
         let token_of = serde_json::from_str(token);
         match token_of.is_ok_and(|token: Token| token.streams > 1) {
-            true => *self.slot() = Some((client, token.to_owned())),
-            false => client.close(),
+            true => self.left().joined = Some((client, token.to_owned())),
+            false => self.left().free = client.send_rollback().is_ok().then_some(client),
         }
     }
 
-    /// Ends the transaction.
+    /// A connection without a transaction, if a reader has left one that still works.
+    pub(crate) fn free(&self) -> Option<Client> {
+        self.left().free.take().filter(Client::is_usable)
+    }
+
+    /// Closes the connections.
     pub(crate) fn close(&self) {
-        if let Some((client, _)) = self.slot().take() {
-            client.close();
-        }
+        let Left { joined, free } = std::mem::take(&mut *self.left());
+        let joined = joined.map(|(client, _)| client);
+        joined.into_iter().chain(free).for_each(Client::close);
     }
 
-    fn slot(&self) -> MutexGuard<'_, Option<(Client, String)>> {
+    fn left(&self) -> MutexGuard<'_, Left> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

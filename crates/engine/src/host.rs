@@ -11,6 +11,7 @@ use rapidbyte_runtime::{
 
 use crate::event::{ENGINE, Event, EventSink};
 use crate::failure::{Class, Failure};
+use crate::idle::Reuse;
 use crate::meant::did_you_mean;
 use crate::usage::Usage;
 
@@ -33,6 +34,8 @@ pub struct Host {
     pub longest_pause: Duration,
     /// CPU time and memory of the run. It belongs to one run: clones count together.
     pub usage: Usage,
+    /// The sessions of earlier runs that a run may use. `None`: it opens its own, and closes them.
+    pub reuse: Option<Reuse>,
 }
 
 /// The longest pause of a command that a person waits for.
@@ -167,6 +170,12 @@ impl Host {
                 message,
             });
         })
+    }
+
+    /// Whether a plan failed because of sessions of earlier runs, which are closed now.
+    pub(crate) fn is_reuse_to_blame(&self, failure: &Failure) -> bool {
+        let reuse = self.reuse.as_ref();
+        reuse.is_some_and(|reuse| reuse.is_to_blame(failure))
     }
 
     pub(crate) fn tell(&self, event: &Event<'_>) {

@@ -10,8 +10,8 @@ use rapidbyte_engine::lock::{self, LOCK_FILE, Lock, Pin};
 use rapidbyte_engine::plan::{self, Checked, Discovered, Stage, write_mode_name};
 use rapidbyte_engine::verify::{self, Compared, Repair, Verified};
 use rapidbyte_engine::{
-    Class, Failure, Host, Kept, Narrowing, OnStreamFailure, Plan, Prepared, Repaired, Replayed,
-    Report, Usage,
+    Class, Failure, Host, IdleSessions, Kept, Narrowing, OnStreamFailure, Plan, Prepared, Repaired,
+    Replayed, Report, Reuse, Usage,
 };
 use rapidbyte_runtime::cache::Cache;
 use rapidbyte_runtime::{Embedded, NativeConnector, Runtime};
@@ -33,6 +33,7 @@ pub struct Engine {
     embedded: &'static [Embedded],
     native: Arc<[NativeConnector]>,
     memory: Option<Arc<MemoryOfRuns>>,
+    idle: IdleSessions,
 }
 
 /// The scope of a comparison, and its treatment of rows that differ.
@@ -126,6 +127,7 @@ impl EngineBuilder {
             embedded: self.embedded,
             native: self.native.into(),
             memory: self.memory.map(|bytes| Arc::new(MemoryOfRuns::new(bytes))),
+            idle: IdleSessions::default(),
         })
     }
 }
@@ -166,6 +168,7 @@ impl Engine {
             cancel: control.cancel.clone(),
             longest_pause: Duration::MAX,
             usage: Usage::default(),
+            reuse: None,
         }
     }
 
@@ -303,6 +306,16 @@ impl Engine {
         report.ok_or_else(|| Failure::new(Class::Run, "internal", "a run without a report"))
     }
 
+    /// Closes the sessions that wait for another run: see [`RunOptions::reuse`].
+    pub fn close_idle(&self) {
+        self.idle.close();
+    }
+
+    /// How many sessions wait for another run.
+    pub fn idle_sessions(&self) -> usize {
+        self.idle.len()
+    }
+
     /// Whether a run waits for memory that others have. Always false without a limit of memory for all runs.
     pub fn is_memory_wanted(&self) -> bool {
         self.memory
@@ -321,7 +334,7 @@ impl Engine {
         options: &RunOptions,
         control: &Control,
     ) -> Result<PlannedRun, Unplanned> {
-        let host = self.host(control);
+        let mut host = self.host(control);
         let mut document = pipeline.document.clone();
         let bytes = document.resources.memory;
         let memory = match &self.memory {
@@ -332,6 +345,9 @@ impl Engine {
             document.on_stream_failure = OnStreamFailure::Stop;
         }
         let file = options.history.file(|| document.history());
+        // With a history, a session of PostgreSQL says to other runs that the pipeline is at work.
+        let reuse = options.reuse.as_deref().filter(|_| file.is_none());
+        host.reuse = reuse.map(|name| Reuse::new(&self.idle, name));
         let narrowing = &options.narrowing;
         let (mut prepared, turn) = match &file {
             Some(file) => rapidbyte_engine::plan_alone(document, &host, narrowing, file)

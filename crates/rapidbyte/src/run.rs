@@ -24,6 +24,12 @@ pub struct RunOptions {
     pub commit_at_checkpoints: bool,
     /// Where the run is recorded.
     pub history: History,
+    /// The run uses sessions that earlier runs with the same text have left, and leaves its own: the text stands for the
+    /// whole pipeline with the values of its variables. They wait some seconds, or until [`Engine::close_idle`]. Without a
+    /// text, and with a history, a run opens its own sessions and closes them.
+    ///
+    /// [`Engine::close_idle`]: crate::Engine::close_idle
+    pub reuse: Option<String>,
 }
 
 /// A run that is planned and has the turn of its pipeline. No row has moved. If it is dropped, it gives the turn back.

@@ -1,7 +1,7 @@
 //! The sessions as the host uses them: whatever they are made of, what they hand over is compared with the contract and
 //! with the limits of their sandbox.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rapidbyte_wire::verify::{Layout, Unfit};
 
@@ -60,6 +60,7 @@ struct Followed {
 /// A source, with one session and one reader at most.
 pub struct Source {
     session: Box<dyn SourceSession>,
+    made: Instant,
     /// The streams of the read.
     reading: Vec<Reading>,
     /// Since when `next` has given no row.
@@ -70,6 +71,7 @@ impl Source {
     pub(crate) fn new(session: Box<dyn SourceSession>) -> Self {
         Self {
             session,
+            made: Instant::now(),
             reading: Vec::new(),
             empty_since: None,
         }
@@ -132,6 +134,16 @@ impl Source {
     /// As [`Session::hand_over`].
     pub fn hand_over(&mut self, sandbox: Sandbox) -> bool {
         self.session.hand_over(sandbox)
+    }
+
+    /// The time since the session was made.
+    pub fn age(&self) -> Duration {
+        self.made.elapsed()
+    }
+
+    /// Whether the token that the session was made with is cancelled: what it has connected is gone then.
+    pub fn is_cancelled(&self) -> bool {
+        self.session.sandbox().cancel.is_cancelled()
     }
 
     /// As [`SourceSession::digest_limits`].
@@ -207,6 +219,7 @@ impl Source {
             session,
             reading,
             empty_since,
+            ..
         } = self;
         let session = session.as_mut();
         let mut event = session.next(wait_ms)?;
@@ -437,11 +450,15 @@ pub struct Standing {
 /// A destination, with one session and one load at a time.
 pub struct Destination {
     session: Box<dyn DestinationSession>,
+    made: Instant,
 }
 
 impl Destination {
     pub(crate) fn new(session: Box<dyn DestinationSession>) -> Self {
-        Self { session }
+        Self {
+            session,
+            made: Instant::now(),
+        }
     }
 
     /// As [`DestinationSession::describe`].
@@ -483,6 +500,16 @@ impl Destination {
     /// As [`Session::hand_over`].
     pub fn hand_over(&mut self, sandbox: Sandbox) -> bool {
         self.session.hand_over(sandbox)
+    }
+
+    /// The time since the session was made.
+    pub fn age(&self) -> Duration {
+        self.made.elapsed()
+    }
+
+    /// Whether the token that the session was made with is cancelled: what it has connected is gone then.
+    pub fn is_cancelled(&self) -> bool {
+        self.session.sandbox().cancel.is_cancelled()
     }
 
     /// The progress of a stream; none when no run has fenced yet, or the destination does not fence runs of the target.

@@ -290,6 +290,20 @@ impl Grants {
         self.base_dir.join(path)
     }
 
+    /// A text for each file of TLS that connections need. It changes when the file is written or replaced.
+    pub fn tls_stamps(&self) -> Vec<String> {
+        let files = self.network.iter().flat_map(|server| server.tls.files());
+        let stamp = |file: &str| {
+            let path = self.beside(file);
+            let found = std::fs::metadata(&path).map(|it| {
+                let times = [it.mtime(), it.mtime_nsec(), it.ctime(), it.ctime_nsec()];
+                (it.dev(), it.ino(), it.len(), times)
+            });
+            format!("{} {:?}", path.display(), found.ok())
+        };
+        files.map(stamp).collect()
+    }
+
     /// The paths and patterns that may be written, absolute.
     pub fn written(&self) -> &[String] {
         &self.write
@@ -744,6 +758,23 @@ mod tests {
     fn grants(schema: Value, config: Value) -> Grants {
         let config = config.as_object().expect("an object").clone();
         Grants::from_config(&json!({ "properties": schema }), &config, Path::new("/p"))
+    }
+
+    #[test]
+    fn stamps_of_tls_files_change_with_the_files() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("ca.pem");
+        std::fs::write(&file, "one").expect("a file");
+        let schema = json!({ "url": {"x-grant": "url"} });
+        let url = format!("postgres://h/d?sslrootcert={}", file.display());
+        let grants = grants(schema, json!({ "url": url }));
+        let first = grants.tls_stamps();
+        assert_eq!((first.len(), &grants.tls_stamps()), (1, &first));
+        std::fs::write(&file, "other").expect("a file");
+        let second = grants.tls_stamps();
+        assert_ne!(first, second);
+        std::fs::remove_file(&file).expect("removed");
+        assert_ne!(second, grants.tls_stamps());
     }
 
     #[test]

@@ -278,11 +278,13 @@ impl MemoryLimiter {
         self.held
     }
 
-    /// Charges what is held to another budget of the same run; false, and nothing changes, if it has not so much.
+    /// Charges what is held to another budget, perhaps of another run; false, and nothing changes, if it has not so much.
     pub fn move_to(&mut self, budget: &Arc<MemoryBudget>) -> bool {
         let moved = budget.take(self.held);
         if moved {
             self.budget.give_back(self.held);
+            self.budget.run.subtract(self.held);
+            budget.run.add(self.held);
             self.budget = Arc::clone(budget);
         }
         moved
@@ -364,6 +366,21 @@ impl ResourceLimiter for MemoryLimiter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_that_moves_to_another_run_is_counted_there() {
+        let (one, other) = (RunMemory::default(), RunMemory::default());
+        let now = |run: &RunMemory| run.0.now.load(Ordering::Acquire);
+        let mut limiter = MemoryLimiter::new(MemoryBudget::part_of(&one, 100, 100));
+        assert!(limiter.take(60));
+        assert!(!limiter.move_to(&MemoryBudget::part_of(&other, 50, 50)));
+        assert_eq!((now(&one), now(&other)), (60, 0));
+        assert!(limiter.move_to(&MemoryBudget::part_of(&other, 100, 100)));
+        assert_eq!((now(&one), now(&other)), (0, 60));
+        assert!(limiter.take(10) && other.peak() == 70);
+        drop(limiter);
+        assert_eq!((now(&one), now(&other)), (0, 0));
+    }
 
     #[test]
     fn files_that_a_stage_begins_are_bounded_together() {

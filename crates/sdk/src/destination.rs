@@ -39,7 +39,8 @@ const NO_KEYS: &str = "the destination does not compare keys";
 /// everything that belongs to the stream. A [`Session`] drives the destination, as the host does. A [`Loading`]
 /// drives the load: it counts rows and commits, and rejects calls in the wrong order.
 pub trait Destination: Sized + 'static {
-    /// As for a source; a key that names a file to write carries `"x-grant" = "write"`.
+    /// As for a source; a key that names a file to write carries `"x-grant" = "write"`. With `"x-plans-again"`, a session
+    /// can plan and begin again after a load that is complete, and looks at the target again when it plans.
     type Config: DeserializeOwned + JsonSchema;
     /// Writes one stream.
     type Load: Load;

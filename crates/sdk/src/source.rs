@@ -25,7 +25,10 @@ pub trait Source: Sized + 'static {
     /// error, and `#[schemars(extend("x-grant" = "read"))]` on a key that names a file, `"host"`,
     /// `"port"` or `"url"` on one that names a server: the host grants exactly this value.
     /// `"tls-mode"`, `"tls-root-cert"`, `"tls-cert"` and `"tls-key"` say how the host speaks TLS
-    /// to it. `"x-secret" = true` keeps a value out of every message.
+    /// to it. `"x-secret" = true` keeps a value out of every message. `#[schemars(extend("x-plans-again" = true))]` on
+    /// the configuration itself says that a session can discover, take a snapshot and read again after a read: then a
+    /// program that runs the same pipeline again keeps the session for some seconds. Such a source forgets what it knew
+    /// when `discover` is called.
     type Config: DeserializeOwned + JsonSchema;
     /// Reads one stream.
     type Reader: Reader;

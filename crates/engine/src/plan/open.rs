@@ -16,6 +16,7 @@ use crate::document::local_path::{self, NotLocal};
 use crate::document::{self, Document};
 use crate::failure::{Class, Failure};
 use crate::host::Host;
+use crate::idle::{self, Reuse};
 use crate::lock::{self, Lock};
 use crate::meant::did_you_mean;
 use crate::retry::until_it_passes;
@@ -47,6 +48,8 @@ pub struct Stage {
     pub may: Vec<String>,
     /// The limits of each of its instances.
     pub limits: Limits,
+    /// A session can plan again after a run.
+    pub(crate) plans_again: bool,
 }
 
 impl Clocks {
@@ -235,7 +238,7 @@ fn begin_source(
     others: impl FnOnce() -> Option<Vec<Spec>>,
 ) -> Result<Reading, Failure> {
     let failed = |e| Failure::from_runtime(e, document, "source");
-    let (stage, mut session, cancel) = open_reading(document, host, clock)?;
+    let (stage, mut session, cancel) = open_reading(document, host, clock, idle::source)?;
     let checked = match look {
         true => session.check().map_err(failed)?,
         false => Vec::new(),
@@ -334,7 +337,7 @@ pub(crate) fn open_source(
     host: &Host,
     clock: &Clock,
 ) -> Result<(Stage, Source), Failure> {
-    let (stage, source, _) = open_reading(document, host, clock)?;
+    let (stage, source, _) = open_reading(document, host, clock, idle::new_source)?;
     Ok((stage, source))
 }
 
@@ -342,13 +345,13 @@ fn open_reading(
     document: &Document,
     host: &Host,
     clock: &Clock,
+    open: impl FnOnce(Option<&Reuse>, &Stage, Sandbox) -> rapidbyte_runtime::Result<Source>,
 ) -> Result<(Stage, Source, Cancel), Failure> {
     let stage = open_stage(document, host, clock, &Role::source(document))?;
     let failed = |e| Failure::from_runtime(e, document, "source");
     let sandbox = planning_sandbox(document, host, clock, &stage);
     let cancel = sandbox.cancel.clone();
-    let mut source = stage.connector.source(sandbox).map_err(failed)?;
-    source.open(&stage.config).map_err(failed)?;
+    let source = open(host.reuse.as_ref(), &stage, sandbox).map_err(failed)?;
     Ok((stage, source, cancel))
 }
 
@@ -420,7 +423,7 @@ fn begin_destination(
 ) -> Result<Writing, Failure> {
     let failed = |e| Failure::from_runtime(e, document, "destination");
     let sandbox = planning_sandbox(document, host, clock, &stage);
-    let mut session = open_session(document, &stage, sandbox)?;
+    let mut session = idle::destination(host.reuse.as_ref(), &stage, sandbox).map_err(failed)?;
     let checked = match look {
         true => session.check().map_err(failed)?,
         false => Vec::new(),
@@ -557,6 +560,7 @@ fn open_stage(
         grants,
         may,
         limits: permissions.limits(),
+        plans_again: idle::plans_again(&schema),
     })
 }
 

@@ -119,7 +119,7 @@ impl Prepared {
         narrowing.check(&document)?;
         let _counted = host.usage.of_thread();
         let clocks = Clocks::new();
-        until_it_passes(&document, host, |attempt| {
+        let once = |attempt| {
             let opened = open_all(&document, host, &clocks, false);
             // This also counts the time between two attempts.
             clocks.source.enter(Phase::Other);
@@ -134,6 +134,10 @@ impl Prepared {
                 }
                 _ => Ok(prepared),
             }
+        };
+        until_it_passes(&document, host, |attempt| match once(attempt) {
+            Err(failure) if host.is_reuse_to_blame(&failure) => once(attempt),
+            planned => planned,
         })
     }
 

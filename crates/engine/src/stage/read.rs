@@ -17,6 +17,7 @@ use super::{
 use crate::channel::Sender;
 use crate::compress::Compressor;
 use crate::failure::{Class, Failure};
+use crate::idle;
 use crate::plan::{Replay, StreamPlan};
 
 /// Reads until the end and says so. Returning early drops the sender, which is an abort.
@@ -158,6 +159,8 @@ pub(crate) fn pump_source(
     }
     if work.has_others() {
         work.sessions.keep_source(source);
+    } else if let Some(reuse) = &work.host.reuse {
+        reuse.leave_source(&work.plan.source, source);
     }
     Ok(())
 }
@@ -214,9 +217,7 @@ fn open(work: &Work<'_>, clock: &Clock, cancel: &Cancel) -> Result<Source, Stopp
     {
         return Ok(source);
     }
-    let mut source = stage.connector.source(sandbox).map_err(failed)?;
-    source.open(&stage.config).map_err(failed)?;
-    Ok(source)
+    idle::new_source(work.host.reuse.as_ref(), stage, sandbox).map_err(failed)
 }
 
 /// A read of the streams of a group that are not done yet.

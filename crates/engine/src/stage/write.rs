@@ -16,6 +16,7 @@ use crate::channel::{Received, Receiver};
 use crate::compress::{Decompressor, Frame};
 use crate::document::Checkpoint;
 use crate::failure::{Class, Failure};
+use crate::idle;
 use crate::known_as;
 use crate::ledger::Committed;
 use crate::plan::StreamPlan;
@@ -72,9 +73,7 @@ fn open(work: &Work<'_>, clock: &Clock, cancel: &Cancel) -> Result<Destination, 
     {
         return Ok(destination);
     }
-    let mut destination = stage.connector.destination(sandbox).map_err(failed)?;
-    destination.open(&stage.config).map_err(failed)?;
-    Ok(destination)
+    idle::new_destination(work.host.reuse.as_ref(), stage, sandbox).map_err(failed)
 }
 
 /// Begins the load and opens a writer for each stream that is not done. Returns these streams.
@@ -436,6 +435,8 @@ impl<'a> Pump<'a> {
             work.held.replace_writer(destination);
         } else if work.has_others() {
             work.sessions.keep_destination(self.destination);
+        } else if let Some(reuse) = &work.host.reuse {
+            reuse.leave_destination(&work.plan.destination, self.destination);
         }
         Ok(())
     }

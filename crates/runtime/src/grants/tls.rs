@@ -212,6 +212,15 @@ impl Settings {
         *slot = (!text.is_empty()).then_some(Written { text, at });
     }
 
+    /// The files that they name.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        let written = [&self.root_cert, &self.cert, &self.key];
+        let files = written.into_iter().flatten();
+        files
+            .map(|written| written.text.as_str())
+            .filter(|text| *text != SYSTEM)
+    }
+
     /// The mode that was written, or that `https` promises.
     pub fn shown_mode(&self) -> Option<&str> {
         let promised = self.promised.then(|| Mode::VerifyFull.as_str());
