@@ -59,6 +59,7 @@ fn host() -> Result<Host, Failure> {
         cancel: Cancel::new(),
         longest_pause: Duration::MAX,
         usage: Usage::default(),
+        reuse: None,
     })
 }
 
