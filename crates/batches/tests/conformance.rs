@@ -53,6 +53,7 @@ fn the_source_keeps_the_contract() {
         cancel: Cancel::new(),
         longest_pause: Duration::MAX,
         usage: Usage::default(),
+        reuse: None,
     };
     let origin = host.find("python", &PathBuf::from("."));
     let connector = host.runtime.load(&origin.expect("it is known"));

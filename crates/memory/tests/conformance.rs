@@ -26,6 +26,7 @@ fn host(tables: &Tables) -> Host {
         cancel: Cancel::new(),
         longest_pause: Duration::MAX,
         usage: Usage::default(),
+        reuse: None,
     }
 }
 

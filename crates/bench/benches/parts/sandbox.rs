@@ -44,6 +44,7 @@ fn one(parts: &mut Parts, cache: &Cache, folder: &Path, name: &str) -> Result<()
             events: Arc::new(|_| {}),
             cancel: Cancel::new(),
             usage: Usage::default(),
+            reuse: None,
         };
         Ok((host, connector))
     };
