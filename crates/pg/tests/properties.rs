@@ -72,6 +72,17 @@ fn text() -> BoxedStrategy<ArrayRef> {
         .boxed()
 }
 
+/// Documents of one string, without what would have to be escaped.
+fn document() -> BoxedStrategy<ArrayRef> {
+    let quoted = |value: Option<String>| value.map(|text| format!("\"{text}\""));
+    some("[^\u{0}\"\\\\]{0,40}")
+        .prop_map(move |values| {
+            let values: Vec<_> = values.into_iter().map(quoted).collect();
+            Arc::new(StringArray::from(values)) as ArrayRef
+        })
+        .boxed()
+}
+
 fn interval() -> impl Strategy<Value = IntervalMonthDayNano> {
     (
         any::<i32>(),
@@ -138,7 +149,7 @@ fn columns() -> Vec<BoxedStrategy<(Column, ArrayRef)>> {
         of(builtin::TEXT.column("t"), text()),
         of(builtin::VARCHAR.column("t"), text()),
         of(builtin::JSON.column("j"), text()),
-        of(builtin::JSONB.column("j"), text()),
+        of(builtin::JSONB.column("j"), document()),
         of(builtin::BYTEA.column("y"), bytes),
         of(builtin::UUID.column("u"), fixed),
         decimal(1, 0),
