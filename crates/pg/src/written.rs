@@ -458,11 +458,19 @@ fn problem_of_expression(tokens: Vec<Token<'_>>, of_base: Option<&[Token<'_>]>) 
     (!is_complete).then(|| "it is not a whole expression".to_owned())
 }
 
+/// Of a text in an expression that is more than a text.
+const MAX_TEXT_BYTES: usize = 2_000;
+
 /// Why comparing with the patterns of an expression may take long, or making a text longer.
 fn problem_of_patterns(tokens: &[Token<'_>]) -> Option<String> {
+    let is_plain = |token: &Token<'_>| is_constant(token);
     for (at, token) in tokens.iter().enumerate() {
         let behind = &tokens[at + 1..];
         let name = match token {
+            // The server compares it at each place of the value. A default is nothing but a text.
+            Token::Text(text) if text.len() > MAX_TEXT_BYTES && !tokens.iter().all(is_plain) => {
+                return Some(format!("it has a text of more than {MAX_TEXT_BYTES} bytes"));
+            }
             Token::Operator(operator) if MATCHES.contains(operator) => {
                 if let Some(problem) = problem_of_pattern(up_to_bracket(behind)) {
                     return Some(problem);

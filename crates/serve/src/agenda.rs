@@ -41,8 +41,8 @@ pub struct Standing {
     is_distrusted: bool,
     /// A job came while the stream ran.
     is_due_again: bool,
-    /// It has committed rows since it began, and since a job was blamed for an error of a connector.
-    is_proved: bool,
+    /// It has committed rows, also since a job was blamed for an error of a connector. `None`: nobody has looked.
+    is_proved: Option<bool>,
     /// Runs that failed one after the other.
     pub failures: u32,
     /// The store knows what the destination has.
@@ -227,7 +227,7 @@ impl Agenda {
             standing.runs += 1;
             standing.rows += run.rows;
             standing.last = Some(run);
-            standing.is_proved = true;
+            standing.is_proved = Some(true);
             // The run may go on for long.
             (standing.failures, standing.problem) = (0, None);
         }
@@ -242,14 +242,20 @@ impl Agenda {
     /// Whether the connectors of a stream have moved rows, so that an error of theirs may be about a job.
     pub fn is_proved(&self, key: &Key) -> bool {
         let standing = self.streams.get(key);
-        standing.is_some_and(|standing| standing.is_proved)
+        standing.is_some_and(|standing| standing.is_proved == Some(true))
     }
 
     /// A job was blamed for an error of a connector. Until others are moved, the next error blames none.
     pub fn doubt(&mut self, key: &Key) {
         if let Some(standing) = self.streams.get_mut(key) {
-            standing.is_proved = false;
+            standing.is_proved = Some(false);
         }
+    }
+
+    /// The destination has jobs of the stream, perhaps of an earlier process.
+    pub fn has_moved(&mut self, key: &Key) {
+        let standing = self.streams.entry(key.clone()).or_default();
+        standing.is_proved.get_or_insert(true);
     }
 
     /// A stream has had its turn.
@@ -355,7 +361,10 @@ mod tests {
         agenda.committed(&key("a"), run.clone());
         assert!(!agenda.is_patience_over(&key("a")) && agenda.is_proved(&key("a")));
         agenda.doubt(&key("a"));
+        agenda.has_moved(&key("a"));
         assert!(!agenda.is_proved(&key("a")));
+        agenda.has_moved(&key("b"));
+        assert!(agenda.is_proved(&key("b")));
         agenda.committed(&key("a"), run);
         assert!(agenda.is_proved(&key("a")));
     }

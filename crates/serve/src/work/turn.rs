@@ -144,6 +144,7 @@ impl Shared {
                 tried: tried.tried,
             }),
             Some(job) => {
+                self.agenda().has_moved(&(name.clone(), stream.clone()));
                 self.store.done_through(name, stream, job)?;
                 self.ended.send_replace(());
                 Ok(tried)
