@@ -86,7 +86,7 @@ impl ContainerWriter {
         Ok(Self {
             container: opening.collection.to_owned(),
             requests: Requests::new(opening.collection),
-            is_upsert: layout.id_of != IdOf::Made && target.write_mode != WriteMode::Append,
+            is_upsert: *layout.ids.id_of() != IdOf::Made && target.write_mode != WriteMode::Append,
             layout: Rc::new(layout),
             // A replay adds to the rows that are there.
             replaces: is_replace && opening.cursor.is_none() && !is_replay,
@@ -99,7 +99,7 @@ impl Writer<Server> for ContainerWriter {
     type Rows = Rows;
 
     fn makes_ids(&self) -> bool {
-        self.layout.id_of == IdOf::Made
+        *self.layout.ids.id_of() == IdOf::Made
     }
 
     fn rows(&self, batch: &RecordBatch) -> Result<Rows> {

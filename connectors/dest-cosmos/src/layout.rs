@@ -5,24 +5,18 @@ use std::sync::Arc;
 
 use arrow_array::ArrayRef;
 use rapidbyte_cosmos::{Container, MAX_DOCUMENT_BYTES, Operation, SYSTEM_FIELDS, check_id};
-use rapidbyte_document_store::{IdOf, ensure_one_text, is_deleted, null_key};
-use rapidbyte_formats::{
-    DocumentOptions, Documents, FormatError, KeyTexts, Owner, Texts, shortest_number, write_string,
-};
+use rapidbyte_document_store::{IdOf, SEPARATOR, TextIds, is_deleted, of_format};
+use rapidbyte_formats::{DocumentOptions, Documents, FormatError, Texts, write_string};
 use rapidbyte_sdk::prelude::*;
-use rapidbyte_sdk::types::{is_json, type_name};
 
 /// The field with the id.
 pub(crate) const ID: &str = "id";
 /// The field that says which run of a `replace` wrote a document whose id does not say it.
 pub(crate) const MARK: &str = "_rapidbyte";
-/// Between the values of several key columns in an id.
-const SEPARATOR: char = '|';
 
 /// How the rows of one stream become documents.
 pub(crate) struct Layout {
-    pub id_of: IdOf,
-    schema: SchemaRef,
+    pub ids: TextIds,
     options: DocumentOptions,
     /// The columns that become fields.
     fields: SchemaRef,
@@ -32,69 +26,23 @@ pub(crate) struct Layout {
     container: Container,
     /// The value of the field [`MARK`].
     mark: Option<String>,
-    /// Columns of numbers as text.
-    numbers: Vec<usize>,
 }
 
 /// The contract's error for an error of the formats.
 pub(crate) fn convert(error: FormatError) -> Error {
-    let kind = match error.owner() {
-        Owner::Config => ErrorKind::Config,
-        Owner::Schema => ErrorKind::Schema,
-        Owner::Data => ErrorKind::Data,
-        Owner::Internal => ErrorKind::Internal,
-    };
-    let mut converted = Error::new(kind, error.code, &error.message);
-    converted.hint = match error.code {
-        "value_not_exact" => {
-            Some("set integers: text, or json: text, to write such values as strings".to_owned())
+    let is_inexact = error.code == "value_not_exact";
+    let converted = of_format(error);
+    match is_inexact {
+        true => {
+            converted.hint("set integers: text, or json: text, to write such values as strings")
         }
-        "json_not_finite" => Some("leave such rows out, or make the column a string".to_owned()),
-        _ => error.hint,
-    };
-    converted.column = error.column;
-    converted
+        false => converted,
+    }
 }
 
 /// Where the id of a document comes from. Errors: `key_differs`, `key_refused`, `key_missing`.
 pub(crate) fn id_of(target: &Target, schema: &Schema) -> Result<IdOf> {
-    let id_of = IdOf::of(target, schema, ID, refuse)?;
-    let is_column = matches!(id_of, IdOf::Column(_));
-    // An id that comes twice in one run would silently be one document.
-    if is_column && target.write_mode == WriteMode::Replace && target.primary_key.is_empty() {
-        let text = format!("replace needs a key that says that each row has another {ID}");
-        return Err(Error::schema("key_missing", text)
-            .hint("set primary_key: [id] of the stream, or leave the column out with `columns:`")
-            .in_column(ID));
-    }
-    Ok(id_of)
-}
-
-/// Types without a text that says which value it is.
-fn refuse(field: &Field) -> Result<()> {
-    use DataType::*;
-    ensure_one_text(field)?;
-    let is_key = match field.data_type() {
-        Boolean | Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 => true,
-        Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..) => true,
-        Date32 | Date64 | Timestamp(..) | Time32(_) | Time64(_) => true,
-        Utf8 | LargeUtf8 | Utf8View => !is_json(field),
-        FixedSizeBinary(_) | Binary | LargeBinary => true,
-        _ => false,
-    };
-    match is_key {
-        true => Ok(()),
-        false => {
-            let text = format!(
-                "the column {:?} is {}, which cannot be an id",
-                field.name(),
-                type_name(field)
-            );
-            Err(Error::schema("key_refused", text)
-                .hint("choose another key")
-                .in_column(field.name()))
-        }
-    }
+    IdOf::text(target, schema, ID)
 }
 
 /// Why a column cannot be a field, if it cannot.
@@ -141,9 +89,9 @@ impl Layout {
         container: Container,
         mark: Option<String>,
     ) -> Result<Self> {
-        let id_of = id_of(target, schema)?;
+        let ids = TextIds::new(target, schema, ID)?;
         let field_columns: Vec<usize> = (0..schema.fields().len())
-            .filter(|place| id_of != IdOf::Column(*place))
+            .filter(|place| *ids.id_of() != IdOf::Column(*place))
             .collect();
         let fields = Arc::new(schema.project(&field_columns)?);
         for field in fields.fields() {
@@ -153,11 +101,8 @@ impl Layout {
         }
         let deleted = target.deleted_field.as_ref();
         let deleted = deleted.map(|name| schema.index_of(name)).transpose()?;
-        let is_number = |place: &usize| KeyTexts::of(schema.field(*place)) == KeyTexts::Numbers;
         Ok(Self {
-            numbers: (0..schema.fields().len()).filter(is_number).collect(),
-            id_of,
-            schema: schema.clone(),
+            ids,
             options,
             fields,
             field_columns,
@@ -170,13 +115,9 @@ impl Layout {
     /// The rows of a batch.
     pub fn rows(self: &Rc<Self>, batch: &RecordBatch) -> Result<Rows> {
         let fields = batch.project(&self.field_columns)?;
-        let ids = self.id_of.columns().iter().map(|place| {
-            let field = &self.schema.fields()[*place];
-            Texts::new(field, batch.column(*place)).map_err(convert)
-        });
         Ok(Rows {
             layout: self.clone(),
-            ids: ids.collect::<Result<_>>()?,
+            ids: self.ids.texts(batch)?,
             fields: Documents::new(&self.fields, &fields, self.options).map_err(convert)?,
             deleted: self.deleted.map(|place| batch.column(place).clone()),
         })
@@ -205,7 +146,7 @@ impl Rows {
     /// `document_too_large`, `partition_key_refused`; of the formats.
     pub(crate) fn row(&self, row: usize, made: &str, is_upsert: bool) -> Result<Written> {
         let layout = &self.layout;
-        let id = match layout.id_of {
+        let id = match layout.ids.id_of() {
             IdOf::Made => made.to_owned(),
             _ => self.id(row)?,
         };
@@ -257,34 +198,12 @@ impl Rows {
     }
 
     fn id(&self, row: usize) -> Result<String> {
-        let layout = &self.layout;
-        let columns = layout.id_of.columns();
-        let mut id = String::new();
-        for (place, (texts, column)) in self.ids.iter().zip(columns).enumerate() {
-            let name = layout.schema.field(*column).name();
-            if texts.is_null(row) {
-                return Err(null_key(name));
-            }
-            let mut text = Vec::new();
-            texts.write(row, &mut text).map_err(convert)?;
-            let text = String::from_utf8(text).map_err(Error::internal)?;
-            let text = match self.layout.numbers.contains(column) {
-                true => shortest_number(&text),
-                false => &text,
-            };
-            if place > 0 {
-                id.push(SEPARATOR);
-            }
-            match layout.id_of {
-                IdOf::Column(_) => id.push_str(text),
-                _ => push_part(text, &mut id),
-            }
-        }
-        check_id(&id).map_err(|error| match columns {
-            [one] => error.in_column(layout.schema.field(*one).name()),
-            _ => error,
-        })?;
-        Ok(id)
+        let ids = &self.layout.ids;
+        let push = |text: &str, id: &mut String| match ids.id_of() {
+            IdOf::Column(_) => id.push_str(text),
+            _ => push_part(text, id),
+        };
+        ids.id(&self.ids, row, push, check_id)
     }
 }
 

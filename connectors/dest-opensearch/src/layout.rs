@@ -4,12 +4,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use arrow_array::ArrayRef;
-use rapidbyte_document_store::{IdOf, ensure_one_text, is_deleted, null_key};
-use rapidbyte_formats::{
-    DocumentOptions, Documents, FormatError, KeyTexts, Owner, Texts, shortest_number,
-};
+use rapidbyte_document_store::{IdOf, SEPARATOR, TextIds, is_deleted, of_format};
+use rapidbyte_formats::{DocumentOptions, Documents, Texts};
 use rapidbyte_sdk::prelude::*;
-use rapidbyte_sdk::types::{is_json, type_name};
 
 use crate::bulk::{Item, Op};
 
@@ -18,16 +15,13 @@ pub(crate) const ID: &str = "_id";
 /// The field that says which run wrote a document: the made `_id` of a row, or a mark of [`mark_of`]. A search cannot
 /// compare values of `_id` itself.
 pub(crate) const MARK: &str = "_rapidbyte";
-/// Between the values of several key columns in an `_id`.
-const SEPARATOR: char = '|';
 /// Bytes of an `_id`.
 const MAX_ID_BYTES: usize = 512;
 
 /// How the rows of one stream become documents.
 pub(crate) struct Layout {
-    pub id_of: IdOf,
+    pub ids: TextIds,
     mode: WriteMode,
-    schema: SchemaRef,
     options: DocumentOptions,
     /// The columns that become fields.
     fields: SchemaRef,
@@ -36,8 +30,6 @@ pub(crate) struct Layout {
     deleted: Option<usize>,
     /// The value of the field [`MARK`], of rows that bring their `_id`.
     mark: Option<String>,
-    /// Columns of numbers as text.
-    numbers: Vec<usize>,
 }
 
 /// The mark of rows that bring their `_id` and replace those of older runs, from the digits of the tag, or of the tag and
@@ -46,62 +38,9 @@ pub(crate) fn mark_of(digits: &str) -> String {
     format!("r{digits}")
 }
 
-/// The contract's error for an error of the formats.
-pub(crate) fn convert(error: FormatError) -> Error {
-    let kind = match error.owner() {
-        Owner::Config => ErrorKind::Config,
-        Owner::Schema => ErrorKind::Schema,
-        Owner::Data => ErrorKind::Data,
-        Owner::Internal => ErrorKind::Internal,
-    };
-    let mut converted = Error::new(kind, error.code, &error.message);
-    converted.hint = match error.code {
-        "json_not_finite" => Some("leave such rows out, or make the column a string".to_owned()),
-        _ => error.hint,
-    };
-    converted.column = error.column;
-    converted
-}
-
 /// Where the `_id` of a document comes from. Errors: `key_differs`, `key_refused`, `key_missing`.
 pub(crate) fn id_of(target: &Target, schema: &Schema) -> Result<IdOf> {
-    let id_of = IdOf::of(target, schema, ID, refuse)?;
-    let is_column = matches!(id_of, IdOf::Column(_));
-    // An `_id` that comes twice in one run would silently be one document.
-    if is_column && target.write_mode == WriteMode::Replace && target.primary_key.is_empty() {
-        let text = format!("replace needs a key that says that each row has another {ID}");
-        return Err(Error::schema("key_missing", text)
-            .hint("set primary_key: [_id] of the stream, or leave the column out with `columns:`")
-            .in_column(ID));
-    }
-    Ok(id_of)
-}
-
-/// Types without a text that says which value it is.
-fn refuse(field: &Field) -> Result<()> {
-    use DataType::*;
-    ensure_one_text(field)?;
-    let is_key = match field.data_type() {
-        Boolean | Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 => true,
-        Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..) => true,
-        Date32 | Date64 | Timestamp(..) | Time32(_) | Time64(_) => true,
-        Utf8 | LargeUtf8 | Utf8View => !is_json(field),
-        FixedSizeBinary(_) | Binary | LargeBinary => true,
-        _ => false,
-    };
-    match is_key {
-        true => Ok(()),
-        false => {
-            let text = format!(
-                "the column {:?} is {}, which cannot be an _id",
-                field.name(),
-                type_name(field)
-            );
-            Err(Error::schema("key_refused", text)
-                .hint("choose another key")
-                .in_column(field.name()))
-        }
-    }
+    IdOf::text(target, schema, ID)
 }
 
 impl Layout {
@@ -114,18 +53,16 @@ impl Layout {
         ignored: &[usize],
         mark: Option<String>,
     ) -> Result<Self> {
-        let id_of = id_of(target, schema)?;
-        let is_field = |place: &usize| id_of != IdOf::Column(*place) && !ignored.contains(place);
+        let ids = TextIds::new(target, schema, ID)?;
+        let is_field =
+            |place: &usize| *ids.id_of() != IdOf::Column(*place) && !ignored.contains(place);
         let field_columns: Vec<usize> = (0..schema.fields().len()).filter(is_field).collect();
         let fields = Arc::new(schema.project(&field_columns)?);
         let deleted = target.deleted_field.as_ref();
         let deleted = deleted.map(|name| schema.index_of(name)).transpose()?;
-        let is_number = |place: &usize| KeyTexts::of(schema.field(*place)) == KeyTexts::Numbers;
         Ok(Self {
-            numbers: (0..schema.fields().len()).filter(is_number).collect(),
-            id_of,
+            ids,
             mode: target.write_mode,
-            schema: schema.clone(),
             options,
             fields,
             field_columns,
@@ -137,21 +74,17 @@ impl Layout {
     /// The rows of a batch.
     pub fn rows(self: &Rc<Self>, batch: &RecordBatch) -> Result<Rows> {
         let fields = batch.project(&self.field_columns)?;
-        let ids = self.id_of.columns().iter().map(|place| {
-            let field = &self.schema.fields()[*place];
-            Texts::new(field, batch.column(*place)).map_err(convert)
-        });
         Ok(Rows {
             layout: self.clone(),
-            ids: ids.collect::<Result<_>>()?,
-            fields: Documents::new(&self.fields, &fields, self.options).map_err(convert)?,
+            ids: self.ids.texts(batch)?,
+            fields: Documents::new(&self.fields, &fields, self.options).map_err(of_format)?,
             deleted: self.deleted.map(|place| batch.column(place).clone()),
         })
     }
 
     /// The operation for a row that is not deleted.
     fn op(&self) -> Op {
-        match self.id_of {
+        match self.ids.id_of() {
             // Nobody else has the id: a second attempt writes the same document.
             IdOf::Made => Op::Index,
             _ if self.mode == WriteMode::Append => Op::Create,
@@ -172,7 +105,7 @@ impl Rows {
     /// The row as it is written. `made` is its `_id` if it brings none. Errors: `null_key`, `invalid_id`; of the formats.
     pub(crate) fn row(&self, row: usize, made: &str) -> Result<Item> {
         let layout = &self.layout;
-        let (id, mark) = match layout.id_of {
+        let (id, mark) = match layout.ids.id_of() {
             IdOf::Made => (made.to_owned(), Some(made)),
             _ => (self.id(row)?, layout.mark.as_deref()),
         };
@@ -183,10 +116,10 @@ impl Rows {
         match mark {
             Some(mark) => {
                 document.extend_from_slice(format!("{{\"{MARK}\":\"{mark}\"").as_bytes());
-                self.fields.write(row, &mut document).map_err(convert)?;
+                self.fields.write(row, &mut document).map_err(of_format)?;
             }
             None => {
-                self.fields.write(row, &mut document).map_err(convert)?;
+                self.fields.write(row, &mut document).map_err(of_format)?;
                 // In place of the first comma.
                 match document.first_mut() {
                     Some(first) => *first = b'{',
@@ -199,34 +132,12 @@ impl Rows {
     }
 
     fn id(&self, row: usize) -> Result<String> {
-        let layout = &self.layout;
-        let columns = layout.id_of.columns();
-        let mut id = String::new();
-        for (place, (texts, column)) in self.ids.iter().zip(columns).enumerate() {
-            let name = layout.schema.field(*column).name();
-            if texts.is_null(row) {
-                return Err(null_key(name));
-            }
-            let mut text = Vec::new();
-            texts.write(row, &mut text).map_err(convert)?;
-            let text = String::from_utf8(text).map_err(Error::internal)?;
-            let text = match self.layout.numbers.contains(column) {
-                true => shortest_number(&text),
-                false => &text,
-            };
-            if place > 0 {
-                id.push(SEPARATOR);
-            }
-            match columns.len() {
-                1 => id.push_str(text),
-                _ => push_part(text, &mut id),
-            }
-        }
-        check_id(&id).map_err(|error| match columns {
-            [one] => error.in_column(layout.schema.field(*one).name()),
-            _ => error,
-        })?;
-        Ok(id)
+        let ids = &self.layout.ids;
+        let push = |text: &str, id: &mut String| match ids.id_of().columns() {
+            [_] => id.push_str(text),
+            _ => push_part(text, id),
+        };
+        ids.id(&self.ids, row, push, check_id)
     }
 }
 

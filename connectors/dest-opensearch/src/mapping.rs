@@ -4,13 +4,14 @@
 //! which values the server refuses.
 
 use arrow_schema::FieldRef;
+use rapidbyte_document_store::of_format;
 use rapidbyte_formats::Documents;
 use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::types::{is_json, is_uuid, type_name};
 use serde_json::{Map, Value, json};
 
 use crate::config::{Settings, Strings};
-use crate::layout::{MARK, convert};
+use crate::layout::MARK;
 
 /// Longer strings are kept, and not found as a keyword: 4 bytes for each character are less than the 32,766 bytes of a
 /// term of Lucene.
@@ -73,7 +74,7 @@ fn check_name(name: &str) -> Result<()> {
 /// The field for a column. Errors: `invalid_name`, `type_refused`, `unsupported_type`.
 pub(crate) fn property(field: &FieldRef, settings: &Settings) -> Result<Value> {
     check_name(field.name())?;
-    Documents::holds(field).map_err(convert)?;
+    Documents::holds(field).map_err(of_format)?;
     of_type(field, settings)
 }
 

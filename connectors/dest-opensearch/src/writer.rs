@@ -251,7 +251,7 @@ impl Writer<Server> for IndexWriter {
     type Rows = Rows;
 
     fn makes_ids(&self) -> bool {
-        self.layout.id_of == IdOf::Made
+        *self.layout.ids.id_of() == IdOf::Made
     }
 
     fn rows(&self, batch: &RecordBatch) -> Result<Rows> {

@@ -16,6 +16,7 @@ mod naming;
 mod rejects;
 mod replay;
 mod store;
+mod text_ids;
 
 use rapidbyte_sdk::Result;
 use rapidbyte_sdk::log::failpoint;
@@ -29,6 +30,7 @@ pub use naming::{Naming, Pattern};
 pub use rejects::{Page, Place, Record, Visible, origin_of, time_text};
 pub use replay::{Claim, MAX_OVERTAKEN, Replay, ReplayChange, ReplayKey};
 pub use store::{Opening, Put, Store, Writer};
+pub use text_ids::{SEPARATOR, TextIds, of_format};
 
 /// The failpoints that a load reaches here, behind the name of its connector and a point. The connector lists them in
 /// their order with its own.

@@ -206,7 +206,7 @@ impl Notice {
     }
 
     /// The name of the queue of a run that waits for a job of this stream.
-    pub fn expects(&self, pipeline: &str, stream: &str) -> Option<Arc<str>> {
+    pub fn expects(&self, pipeline: &str, stream: &str) -> Option<String> {
         let key = (pipeline.to_owned(), stream.to_owned());
         let live = self.0.live().get(&key).cloned();
         live.and_then(|live| live.expects())

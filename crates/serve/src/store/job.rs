@@ -1,7 +1,5 @@
 //! Jobs as the store knows them.
 
-use std::sync::Arc;
-
 use rusqlite::Row;
 use serde::Serialize;
 use serde_json::Value;
@@ -38,7 +36,7 @@ pub struct NewJob {
     pub is_known_by_content: bool,
     /// The name of the queue of a run that waits for this job: it is given to that run as it is stored, so that the run
     /// need not wait for another commit.
-    pub expected_by: Option<Arc<str>>,
+    pub expected_by: Option<String>,
     /// The token of the request, if it has limits that the store keeps.
     pub token: Option<TokenLimits>,
     /// The body.

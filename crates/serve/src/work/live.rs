@@ -35,8 +35,6 @@ pub(super) struct Live {
     work: Arc<Shared>,
     key: Key,
     tried: Tried,
-    /// The name of the queue.
-    queue: Arc<str>,
     /// The pipelines as they were at its begin.
     pipelines: Arc<Everything>,
     /// Has the folders [`BODIES`] and [`SPARE`].
@@ -127,7 +125,6 @@ impl Live {
             work: Arc::clone(work),
             key: key.clone(),
             tried: tried.clone(),
-            queue: tried.queue.as_str().into(),
             pipelines: work.pipelines.all(),
             begun: Instant::now(),
             state: Mutex::new(State {
@@ -204,10 +201,10 @@ impl Live {
     }
 
     /// The name of its queue, if it has no jobs and takes the next ones at once.
-    pub(super) fn expects(&self) -> Option<Arc<str>> {
+    pub(super) fn expects(&self) -> Option<String> {
         let state = self.state();
         let is_expecting = state.goes_on && state.idle_since.is_some();
-        is_expecting.then(|| Arc::clone(&self.queue))
+        is_expecting.then(|| self.tried.queue.clone())
     }
 
     /// It takes no more jobs.
