@@ -379,7 +379,7 @@ impl Bench<'_> {
         let mut client = database.client();
         client.batch_execute("CREATE TABLE bare (id int8, name text)")?;
         let insert = client.prepare("INSERT INTO bare VALUES ($1, $2)")?;
-        let (begun, mut rows) = (Instant::now(), 0);
+        let (begun, mut rows) = (Instant::now(), 0_i64);
         while begun.elapsed() < self.secs {
             client.execute(&insert, &[&rows, &"a"])?;
             rows += 1;
