@@ -24,6 +24,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use rapidbyte_wire::pattern;
 use serde_json::{Map, Value};
@@ -31,6 +32,8 @@ use serde_json::{Map, Value};
 use address::Class;
 use network::{Server, servers};
 use tls::Settings;
+
+use crate::virtual_folder::VirtualFolder;
 
 /// The files, servers and variables that one stage of a pipeline may reach.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,6 +59,8 @@ pub struct Grants {
     looks_only: bool,
     /// The connector describes itself: neither time nor chance may change the description.
     describes: bool,
+    /// A folder in the place of one of the disk.
+    folder: Option<Arc<VirtualFolder>>,
 }
 
 /// Names and values of variables: the values are not shown.
@@ -130,6 +135,17 @@ impl Grants {
         };
         grants.collect(schema, schema, config, "config", 0);
         grants
+    }
+
+    /// These, with the files of this folder in the place of those that the disk has there.
+    #[must_use]
+    pub fn with_folder(mut self, folder: Arc<VirtualFolder>) -> Self {
+        self.folder = Some(folder);
+        self
+    }
+
+    pub(crate) fn virtual_folder(&self) -> Option<&VirtualFolder> {
+        self.folder.as_deref()
     }
 
     /// These, without the right to write a file of the operator's, such as the pipeline.

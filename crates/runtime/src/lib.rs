@@ -27,6 +27,7 @@ pub mod owner;
 pub mod regular;
 mod session;
 mod state;
+mod virtual_folder;
 mod wasm;
 
 pub use bindings::destination::{
@@ -55,6 +56,7 @@ pub use native::{
 };
 pub use session::{DestinationSession, Digests, Session, SourceSession, TransformSession};
 pub use state::{Redact, Sandbox, no_secrets};
+pub use virtual_folder::{VirtualFile, VirtualFolder};
 
 /// The result of every fallible call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -395,15 +395,15 @@ impl Shared {
     /// Waits until all jobs are done, dead or cancelled, or for a time. Returns them as they are then, in their order.
     pub(crate) async fn ends_of(&self, jobs: Vec<Job>) -> Vec<Job> {
         let mut jobs = jobs;
-        let Some(mut ended) = self.notice.as_ref().map(Notice::ended) else {
+        let Some(notice) = &self.notice else {
             return jobs;
         };
         let mut is_finished = self.is_finished.clone();
         let all = timeout(self.wait, async {
             for job in &mut jobs {
+                // Before the look: a change after it is seen by the next one.
+                let mut ended = notice.ended(&job.pipeline, &job.stream);
                 loop {
-                    // Before the look: a change after it is seen by the next one.
-                    ended.mark_unchanged();
                     if let Some(found) = self.store.job(job.id).await? {
                         *job = found;
                     }

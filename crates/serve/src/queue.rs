@@ -179,13 +179,10 @@ impl Queue {
 
     /// The sandbox of the reader, which may read the bodies and nothing else.
     fn inner(&self, sandbox: Sandbox, config: &Map<String, Value>) -> Sandbox {
-        let folder = &self.shared.feed.current().folder;
+        let bodies = self.shared.feed.current().bodies;
+        let grants = Grants::from_config(&self.shared.reader.schema, config, bodies.path());
         Sandbox {
-            grants: Arc::new(Grants::from_config(
-                &self.shared.reader.schema,
-                config,
-                folder,
-            )),
+            grants: Arc::new(grants.with_folder(bodies)),
             ..sandbox
         }
     }
@@ -342,7 +339,7 @@ impl SourceSession for Queue {
     fn open(&mut self, config: &str) -> Result<()> {
         let Segment {
             stream,
-            folder,
+            bodies,
             format,
             ..
         } = &self.shared.feed.current();
@@ -362,7 +359,7 @@ impl SourceSession for Queue {
         }
         Dedup::read(&settings).map_err(|error| failed("open", error))?;
         settings.remove(DEDUP);
-        let pattern = folder.join("*").to_string_lossy().into_owned();
+        let pattern = bodies.path().join("*").to_string_lossy().into_owned();
         settings.insert("path".into(), pattern.into());
         settings.insert("stream".into(), stream.as_str().into());
         settings.insert(FORMAT.into(), format.as_str().into());

@@ -36,6 +36,7 @@ const WATCH_EVERY: Duration = Duration::from_secs(2);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const STORE: &str = "jobs.db";
 const SPOOL: &str = "spool";
+/// The folder that connectors see, and no disk has.
 const SEGMENTS: &str = "runs";
 
 /// The settings of a server.

@@ -173,31 +173,6 @@ pub fn make_private(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes a file that only the server reads.
-///
-/// # Errors
-/// The file is there, or cannot be written.
-pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    let options = options.write(true).create_new(true).mode(PRIVATE_FILE);
-    options.open(path)?.write_all(bytes)
-}
-
-/// Gives a file that is there these contents. It is not emptied first: file systems bring the new contents of a file that was
-/// emptied to the disk at once.
-///
-/// # Errors
-/// The file is not there, or cannot be written.
-pub fn rewrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).open(path)?;
-    file.write_all(bytes)?;
-    let length = bytes.len() as u64;
-    match file.metadata()?.len() == length {
-        true => Ok(()),
-        false => file.set_len(length),
-    }
-}
-
 /// A file that is being written.
 pub struct SpoolFile {
     /// `None` once it is synced: a request of many files has none of them open.

@@ -383,7 +383,8 @@ fn spawn(name: &str, work: Box<dyn FnOnce() + Send>) -> Result<JoinHandle<()>, S
 
 fn found(connection: &Connection, id: i64) -> Result<Option<Job>, StoreError> {
     let sql = format!("SELECT {COLUMNS} FROM job WHERE id = ?1");
-    Ok(connection.query_row(&sql, [id], job_of).optional()?)
+    let mut statement = connection.prepare_cached(&sql)?;
+    Ok(statement.query_row([id], job_of).optional()?)
 }
 
 fn backlogs(connection: &Connection) -> Result<Vec<Backlog>, StoreError> {

@@ -6,6 +6,7 @@
 
 mod blame;
 mod cancel;
+mod ends;
 mod live;
 mod problem;
 mod split;
@@ -16,7 +17,6 @@ use std::fs;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -31,8 +31,9 @@ use crate::metrics::Metrics;
 use crate::queue::Reader;
 use crate::registry::Pipelines;
 use crate::runs::Runs;
-use crate::spool::{Spool, make_private};
+use crate::spool::Spool;
 use crate::store::{Retention, Store};
+use ends::Ends;
 use live::Live;
 use problem::Problem;
 
@@ -40,7 +41,7 @@ use problem::Problem;
 const MAX_JOBS: u32 = 1000;
 /// No more jobs are committed together after this many bytes.
 const MAX_BYTES: u64 = 64 << 20;
-/// Bytes of their small bodies, which are in memory until they are files.
+/// Bytes of their small bodies, which are in memory until they are committed.
 const MAX_INLINE: u64 = 4 << 20;
 /// The time between two looks at what can be forgotten.
 const KEEP_EVERY: Duration = Duration::from_secs(10);
@@ -53,7 +54,7 @@ struct Shared {
     store: Store,
     spool: Spool,
     log: Log,
-    /// The folder of the bodies of the runs at work.
+    /// Where the connectors of runs see the bodies: no disk has this folder.
     folder: PathBuf,
     retention: Retention,
     metrics: Metrics,
@@ -69,10 +70,8 @@ struct Shared {
     threads: usize,
     /// The runs at work.
     live: Mutex<HashMap<Key, Arc<Live>>>,
-    /// Runs so far.
-    runs: AtomicU64,
-    /// Changes whenever jobs are done or dead.
-    ended: watch::Sender<()>,
+    /// For requests that wait for their jobs.
+    ends: Ends,
 }
 
 /// What the work is made of.
@@ -89,7 +88,7 @@ pub struct Parts {
     pub spool: Spool,
     /// The receiver of messages.
     pub log: Log,
-    /// The folder of the bodies of the runs at work.
+    /// Where the connectors of runs see the bodies. Earlier versions wrote the bodies there: what the disk has is removed.
     pub folder: PathBuf,
     /// How long ended jobs are kept.
     pub retention: Retention,
@@ -130,10 +129,9 @@ impl Work {
             metrics,
             messages,
         } = parts;
-        // What a process left that ended in the middle of a run.
         match fs::remove_dir_all(&folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => make_private(&folder)?,
+            _ => {}
         }
         let waiting = store.waiting().map_err(io::Error::other)?;
         let shared = Arc::new(Shared {
@@ -154,8 +152,7 @@ impl Work {
             freed: Condvar::new(),
             threads: runs,
             live: Mutex::default(),
-            runs: AtomicU64::new(0),
-            ended: watch::Sender::new(()),
+            ends: Ends::default(),
         });
         let mut work = Self {
             shared,
@@ -217,9 +214,11 @@ impl Notice {
         self.0.drain(time);
     }
 
-    /// Changes whenever jobs are done or dead.
-    pub fn ended(&self) -> watch::Receiver<()> {
-        self.0.ended.subscribe()
+    /// Changes whenever jobs of this stream are done, dead or cancelled.
+    pub fn ended(&self, pipeline: &str, stream: &str) -> watch::Receiver<()> {
+        self.0
+            .ends
+            .subscribe((pipeline.to_owned(), stream.to_owned()))
     }
 
     /// Streams that wait after a failure are tried now: those of a pipeline, or one of them.
@@ -383,15 +382,6 @@ impl Shared {
         }
     }
 
-    /// A new folder for the bodies of a run.
-    fn new_folder(&self) -> io::Result<Removed> {
-        // A folder of an earlier run that could not be removed is not read again.
-        let number = self.runs.fetch_add(1, Ordering::Relaxed);
-        let folder = Removed(self.folder.join(number.to_string()));
-        make_private(&folder.0)?;
-        Ok(folder)
-    }
-
     /// Forgets what is old, until the end.
     fn keep(self: &Arc<Self>) {
         let mut agenda = self.agenda();
@@ -419,15 +409,5 @@ impl Shared {
                 return Ok(());
             }
         }
-    }
-}
-
-/// A folder that is removed when it is dropped.
-struct Removed(PathBuf);
-
-impl Drop for Removed {
-    fn drop(&mut self) {
-        // What stays is removed at the next start.
-        let _ = fs::remove_dir_all(&self.0);
     }
 }

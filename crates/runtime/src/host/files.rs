@@ -34,14 +34,22 @@ use crate::host::folder::{OutputFolder, begin};
 use crate::limits::MOST_BEGUN;
 use crate::regular::{NONBLOCK, OWN};
 use crate::state::State;
+use crate::virtual_folder::VirtualFile;
 
 pub(super) mod made;
 pub(super) mod root;
 
 /// A file that is read.
 pub struct Input {
-    file: Arc<std::fs::File>,
+    content: Content,
     shown: String,
+}
+
+/// Where its bytes are.
+#[derive(Clone)]
+enum Content {
+    Disk(Arc<std::fs::File>),
+    Memory(Arc<[u8]>),
 }
 
 /// The files that match a pattern.
@@ -117,9 +125,18 @@ impl Host for State {
         };
         let clock = self.sandbox.clock.clone();
         let room = self.host_room();
-        let found = clock.outside(Phase::Query, || {
-            self.apart(&asked, move |_| find(&granted, room))
-        })?;
+        let given = grants
+            .virtual_folder()
+            .and_then(|folder| folder.find(&granted));
+        let found = match given {
+            Some(files) => Ok(Found {
+                files,
+                outward: Vec::new(),
+            }),
+            None => clock.outside(Phase::Query, || {
+                self.apart(&asked, move |_| find(&granted, room))
+            })?,
+        };
         clock.outside(Phase::Query, || match found {
             Ok(Found {
                 files: mut paths,
@@ -157,13 +174,11 @@ impl Host for State {
         if let Err(error) = self.one_more_file(&path) {
             return Ok(Err(error));
         }
-        let clock = self.sandbox.clock.clone();
-        let opened = clock.outside(Phase::Query, || self.apart(&path, move |_| open(&granted)))?;
-        match opened {
-            Ok(file) => {
-                let file = Arc::new(file);
-                Ok(Ok(self.table.push(Input { file, shown: path })?))
-            }
+        match self.open_granted(&path, granted)? {
+            Ok(content) => Ok(Ok(self.table.push(Input {
+                content,
+                shown: path,
+            })?)),
             Err(error) => {
                 self.one_file_less(&path);
                 Ok(Err(refused(&path, &error)))
@@ -256,6 +271,29 @@ impl Host for State {
 }
 
 impl State {
+    fn open_granted(
+        &mut self,
+        path: &str,
+        granted: Granted,
+    ) -> wasmtime::Result<std::io::Result<Content>> {
+        let folder = self.sandbox.grants.virtual_folder();
+        let given = folder.and_then(|folder| folder.get(&granted));
+        let on_disk = match given {
+            Some(Some(VirtualFile::Bytes(bytes))) => return Ok(Ok(Content::Memory(bytes))),
+            Some(Some(VirtualFile::OnDisk { path, .. })) => Some(path),
+            Some(None) => return Ok(Err(Io::NotFound.into())),
+            None => None,
+        };
+        let clock = self.sandbox.clock.clone();
+        let opened = clock.outside(Phase::Query, || {
+            self.apart(path, move |_| match on_disk {
+                Some(path) => std::fs::File::open(path),
+                None => open(&granted),
+            })
+        })?;
+        Ok(opened.map(|file| Content::Disk(Arc::new(file))))
+    }
+
     /// Refuses a change of the disk while a run is only planned.
     fn may_write(&self, path: &str) -> Result<(), Error> {
         if !self.sandbox.grants.looks_only() {
@@ -649,15 +687,23 @@ fn nearest_folder(granted: &Granted) -> std::io::Result<Dir> {
 
 impl HostInput for State {
     fn size(&mut self, this: Resource<Input>) -> wasmtime::Result<u64> {
-        let input = self.table.get(&this)?;
-        let (file, shown) = (Arc::clone(&input.file), input.shown.clone());
+        let Input { content, shown } = self.table.get(&this)?;
+        let file = match content {
+            Content::Memory(bytes) => return Ok(bytes.len() as u64),
+            Content::Disk(file) => Arc::clone(file),
+        };
+        let shown = shown.clone();
         let metadata = self.apart(&shown, move |_| file.metadata())?;
         Ok(metadata?.len())
     }
 
     fn modified(&mut self, this: Resource<Input>) -> wasmtime::Result<u64> {
-        let input = self.table.get(&this)?;
-        let (file, shown) = (Arc::clone(&input.file), input.shown.clone());
+        let Input { content, shown } = self.table.get(&this)?;
+        let file = match content {
+            Content::Memory(_) => return Ok(0),
+            Content::Disk(file) => Arc::clone(file),
+        };
+        let shown = shown.clone();
         let modified = self.apart(&shown, move |_| file.metadata())?;
         let since = modified
             .and_then(|metadata| metadata.modified())
@@ -672,11 +718,14 @@ impl HostInput for State {
         self.check_cancelled()?;
         let clock = self.sandbox.clock.clone();
         clock.outside(Phase::Fetch, || {
-            let input = self.table.get(&this)?;
-            let (file, shown) = (Arc::clone(&input.file), input.shown.clone());
             let room = self.host_room().max(MIN_READ);
             let most = (len.min(MAX_READ) as usize).min(room);
-            let read = self.apart(&shown, move |_| read_at(&file, offset, most))?;
+            let Input { content, shown } = self.table.get(&this)?;
+            let (content, shown) = (content.clone(), shown.clone());
+            let read = match content {
+                Content::Memory(bytes) => Ok(part_of(&bytes, offset, most).to_vec()),
+                Content::Disk(file) => self.apart(&shown, move |_| read_at(&file, offset, most))?,
+            };
             let result = read.map_err(|error| failed(&shown, &error));
             // Reading past the end is not progress.
             if result.as_ref().is_ok_and(|read| !read.is_empty()) {
@@ -694,6 +743,15 @@ impl HostInput for State {
 }
 
 /// At most `most` bytes from `offset` on.
+fn part_of(bytes: &[u8], offset: u64, most: usize) -> &[u8] {
+    let start = usize::try_from(offset)
+        .unwrap_or(usize::MAX)
+        .min(bytes.len());
+    let end = start.saturating_add(most).min(bytes.len());
+    &bytes[start..end]
+}
+
+/// The same of a file.
 fn read_at(file: &std::fs::File, offset: u64, most: usize) -> std::io::Result<Vec<u8>> {
     let mut buffer = vec![0; most];
     loop {

@@ -1,12 +1,12 @@
 //! What a run of the queue reads: bodies that are committed together.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rapidbyte::NativeConnector;
 use rapidbyte::batches::{ConnectorError, ErrorKind};
-use rapidbyte_runtime::broken;
+use rapidbyte_runtime::{VirtualFolder, broken};
 use serde_json::{Value, json};
 
 use super::{Reader, source};
@@ -54,8 +54,8 @@ impl Feed for Alone {
 pub struct Segment {
     /// The name of the stream.
     pub stream: String,
-    /// The folder of the bodies, which has nothing else.
-    pub folder: PathBuf,
+    /// The bodies, and nothing else.
+    pub bodies: Arc<VirtualFolder>,
     /// The format of all of them, as `source-file` names it.
     pub format: String,
     /// The id of the first job.
@@ -96,7 +96,7 @@ impl Segment {
     pub fn empty(folder: &Path) -> Self {
         Self {
             stream: String::new(),
-            folder: folder.to_owned(),
+            bodies: Arc::new(VirtualFolder::new(folder)),
             format: "jsonl".into(),
             first: 0,
             last: 0,

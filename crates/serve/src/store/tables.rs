@@ -9,6 +9,8 @@ use super::StoreError;
 
 /// The longest wait for another process that holds the file, such as a backup.
 const BUSY: Duration = Duration::from_secs(5);
+/// Statements that a connection keeps, more than the store has: to prepare one takes longer than to execute it.
+const STATEMENTS: usize = 64;
 /// Changes with the tables.
 pub const VERSION: i64 = 2;
 
@@ -89,6 +91,7 @@ pub fn connect(file: &Path) -> Result<Connection, StoreError> {
     // A commit is on the disk when it returns; macOS needs to be told so.
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "fullfsync", true)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(connection)
 }
 

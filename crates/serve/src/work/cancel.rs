@@ -54,7 +54,7 @@ impl Notice {
         }
         let touched = work.store.cancel_fenced(job.id);
         let touched = touched.map_err(of_store)?;
-        work.ended.send_replace(());
+        work.ends.tell(&key);
         Ok(touched)
     }
 }

@@ -3,32 +3,26 @@
 //! To plan a run and to open both sides takes longer than to move a few rows. So a run takes the next jobs of its stream as
 //! soon as the last ones are committed, and waits some seconds for new ones.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rapidbyte::{Event, Plan, WriteMode};
+use rapidbyte_runtime::{VirtualFile, VirtualFolder};
 
 use super::blame::file_name;
-use super::{Problem, Removed, Shared};
+use super::{Problem, Shared};
 use crate::agenda::{Key, LastRun};
 use crate::metrics::Ended;
 use crate::queue::{Feed, Next, Segment};
 use crate::registry::Everything;
-use crate::spool::{make_private, rewrite, write_private};
 use crate::store::{Body, Pending, Tried, now_ms};
 
 /// A run without jobs ends after this time.
 const IDLE: Duration = Duration::from_secs(5);
 /// A run with jobs ends after this time, if other streams wait for its thread.
 const TURN: Duration = Duration::from_millis(250);
-
-/// The folder of the bodies of the current segment, which has nothing else.
-const BODIES: &str = "bodies";
-/// The folder of files that small bodies had. The next ones get them: file systems take long to make a file after many
-/// others were deleted.
-const SPARE: &str = "spare";
 
 /// The jobs of one run.
 pub(super) struct Live {
@@ -37,8 +31,8 @@ pub(super) struct Live {
     tried: Tried,
     /// The pipelines as they were at its begin.
     pipelines: Arc<Everything>,
-    /// Has the folders [`BODIES`] and [`SPARE`].
-    folder: Removed,
+    /// The bodies of the current segment, and nothing else.
+    bodies: Arc<VirtualFolder>,
     begun: Instant,
     state: Mutex<State>,
     changed: Condvar,
@@ -65,15 +59,7 @@ struct State {
 struct Taken {
     jobs: u64,
     last: i64,
-    files: Vec<BodyFile>,
     at: Instant,
-}
-
-/// The file of a body.
-struct BodyFile {
-    path: PathBuf,
-    /// It was written for the run. Otherwise it may be a link to a file of the spool, which must stay as it is.
-    is_own: bool,
 }
 
 /// What a run left when it failed.
@@ -105,13 +91,10 @@ impl Live {
         tried: &Tried,
         jobs: &[&Pending],
     ) -> Result<Arc<Self>, Problem> {
-        let folder = work.new_folder()?;
-        for part in [BODIES, SPARE] {
-            make_private(&folder.0.join(part))?;
-        }
+        let bodies = Arc::new(VirtualFolder::new(&work.folder));
         let segment = Segment {
             stream: key.1.clone(),
-            folder: folder.0.join(BODIES),
+            bodies: Arc::clone(&bodies),
             format: jobs
                 .first()
                 .map(|job| job.format.clone())
@@ -136,7 +119,7 @@ impl Live {
                 committed: 0,
                 problem: None,
             }),
-            folder,
+            bodies,
             changed: Condvar::new(),
         };
         let taken = live.taken(jobs)?;
@@ -148,38 +131,25 @@ impl Live {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the bodies of these jobs.
+    /// Puts the bodies of these jobs in the place of those before.
     fn taken(&self, jobs: &[&Pending]) -> Result<Taken, Problem> {
-        let mut spare = fs::read_dir(self.folder.0.join(SPARE))?;
-        let mut files = Vec::with_capacity(jobs.len());
+        let mut bodies = BTreeMap::new();
         for job in jobs {
-            let path = self.folder.0.join(BODIES).join(file_name(job));
-            let is_own = match &job.body {
-                Body::Inline(bytes) => {
-                    match spare.next().transpose()? {
-                        Some(spare) => {
-                            fs::rename(spare.path(), &path)?;
-                            rewrite(&path, bytes)?;
-                        }
-                        None => write_private(&path, bytes)?,
-                    }
-                    true
-                }
+            let body = match &job.body {
+                Body::Inline(bytes) => VirtualFile::Bytes(Arc::from(bytes.as_slice())),
                 Body::Spooled(name) => {
-                    let spooled = self.work.spool.path(name);
-                    // Some file systems have no links, and a spool may have one of its own.
-                    if fs::hard_link(&spooled, &path).is_err() {
-                        fs::copy(spooled, &path)?;
-                    }
-                    false
+                    let path = self.work.spool.path(name);
+                    // A body that cannot be found is not the client's fault: the job waits for it.
+                    let bytes = fs::metadata(&path)?.len();
+                    VirtualFile::OnDisk { path, bytes }
                 }
             };
-            files.push(BodyFile { path, is_own });
+            bodies.insert(file_name(job), body);
         }
+        self.bodies.replace(bodies);
         Ok(Taken {
             jobs: jobs.len() as u64,
             last: jobs.last().map_or(0, |job| job.id),
-            files,
             at: Instant::now(),
         })
     }
@@ -245,12 +215,11 @@ impl Live {
 
     /// The jobs of the current segment are done.
     fn done(&self, rows: u64) -> Result<(), Problem> {
-        let mut state = self.state();
-        let Some(taken) = &mut state.current else {
+        let state = self.state();
+        let Some(taken) = &state.current else {
             return Ok(());
         };
         let (jobs, last, took) = (taken.jobs, taken.last, taken.at.elapsed());
-        let files = std::mem::take(&mut taken.files);
         drop(state);
         let (pipeline, stream) = (self.key.0.as_str(), self.key.1.as_str());
         self.work
@@ -265,14 +234,8 @@ impl Live {
             rows,
         };
         self.work.agenda().committed(&self.key, run);
-        self.work.ended.send_replace(());
-        // The next segment would have their rows, too.
-        for BodyFile { path, is_own } in files {
-            match path.file_name().filter(|_| is_own) {
-                Some(name) => fs::rename(&path, self.folder.0.join(SPARE).join(name))?,
-                None => fs::remove_file(path)?,
-            }
-        }
+        self.work.ends.tell(&self.key);
+        self.bodies.replace(BTreeMap::new());
         Ok(())
     }
 

@@ -83,7 +83,7 @@ impl Shared {
     ) -> Result<(), Problem> {
         if is_empty(job, failure) {
             self.store.done_alone(job.id)?;
-            self.ended.send_replace(());
+            self.ends.tell(key);
             return Ok(());
         }
         // A run may fail behind its commit, but not while it reads.
@@ -106,7 +106,7 @@ impl Shared {
         );
         let facts = json!({ "pipeline": key.0, "stream": key.1, "job": job.id, "error": reason });
         self.log.warn(text, facts);
-        self.ended.send_replace(());
+        self.ends.tell(key);
         Ok(())
     }
 }

@@ -146,7 +146,7 @@ impl Shared {
             Some(job) => {
                 self.agenda().has_moved(&(name.clone(), stream.clone()));
                 self.store.done_through(name, stream, job)?;
-                self.ended.send_replace(());
+                self.ends.tell(&(name.clone(), stream.clone()));
                 Ok(tried)
             }
             None => {
