@@ -557,7 +557,7 @@ impl Sink {
         if let Rows::Copy(encoder) = &self.method {
             encoder.trailer(&mut self.buffer);
         }
-        let ended = send(&mut copy, &mut self.buffer).and_then(|bytes| {
+        let ended = send_last(&mut copy, &mut self.buffer).and_then(|bytes| {
             self.bytes += bytes;
             copy.finish()
         });
@@ -758,6 +758,15 @@ fn send(copy: &mut CopyIn<Client>, buffer: &mut Vec<u8>) -> Result<u64> {
     } else {
         copy.send_framed(buffer)?;
     }
+    buffer.truncate(COPY_HEADER_BYTES);
+    buffer.shrink_to(MAX_KEPT_BYTES);
+    Ok(bytes as u64)
+}
+
+/// The same before the end of the COPY, which then goes with the last of these bytes.
+fn send_last(copy: &mut CopyIn<Client>, buffer: &mut Vec<u8>) -> Result<u64> {
+    let bytes = buffer.len() - COPY_HEADER_BYTES;
+    copy.send(&buffer[COPY_HEADER_BYTES..])?;
     buffer.truncate(COPY_HEADER_BYTES);
     buffer.shrink_to(MAX_KEPT_BYTES);
     Ok(bytes as u64)

@@ -28,6 +28,8 @@ const LARGE: usize = 10 << 20;
 const LARGE_BODIES: usize = 100;
 /// Jobs of the measurement from end to end.
 const FILES: usize = 10_000;
+/// Jobs of the store in which hashes are looked up.
+const LOOKUPS: u32 = 200_000;
 /// The longest wait for the table.
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -277,6 +279,22 @@ impl Bench<'_> {
             p50(&known) * 1e3,
             "ms",
             None,
+        );
+        let folder = tempfile::tempdir_in(self.folder)?;
+        let file = folder.path().join("jobs.db");
+        let found = rapidbyte_serve::lookups(&file, LOOKUPS);
+        let found = found.map_err(|error| Failure(error.to_string()))?;
+        figures.add(
+            "lookup of a hash in a store of 200,000 jobs",
+            found.store * 1e6,
+            "µs",
+            Some((15.0, false)),
+        );
+        figures.add(
+            "lookup of a hash in memory",
+            found.memory * 1e6,
+            "µs",
+            Some((0.25, false)),
         );
         Ok(())
     }

@@ -17,6 +17,8 @@ pub const COPY_HEADER_BYTES: usize = HEADER_BYTES;
 const MESSAGE_BYTES: usize = 128 << 10;
 /// Of a message that the caller framed; the server holds it in memory whole.
 const MAX_FRAMED_BYTES: usize = 64 << 20;
+/// The message `CopyDone`.
+const COPY_DONE: [u8; 5] = [b'c', 0, 0, 0, 4];
 /// The error code of the server for a copy that we gave up.
 const GIVEN_UP: &str = "pg_57014";
 
@@ -123,12 +125,19 @@ impl<C: BorrowMut<Client>> CopyIn<C> {
 
     /// Ends the copy and gives the number of rows. Errors: the server's.
     pub fn finish(&mut self) -> Result<u64> {
-        self.flush()?;
         self.check_open()?;
+        // The last bytes and the end in one send, for which the server wakes once.
+        let mut message = std::mem::take(&mut self.message);
+        match message.len() == HEADER_BYTES {
+            true => message.clear(),
+            false => frame(&mut message)?,
+        }
+        message.extend_from_slice(&COPY_DONE);
+        let listened = self.listen();
         self.has_ended = true;
+        listened?;
         let session = self.client.borrow_mut();
-        frontend::copy_done(&mut session.wire.output);
-        session.wire.send(session.deadline())?;
+        session.wire.write(&message, session.deadline())?;
         session.receive()
     }
 
@@ -170,16 +179,7 @@ impl<C: BorrowMut<Client>> CopyIn<C> {
 
     fn write(&mut self, message: &mut [u8]) -> Result<()> {
         self.check_open()?;
-        let len = u32::try_from(message.len().saturating_sub(1)).unwrap_or(u32::MAX);
-        let header = message.first_chunk_mut::<HEADER_BYTES>();
-        let Some(header) = header.filter(|_| len as usize <= MAX_FRAMED_BYTES) else {
-            return Err(Error::internal(format!(
-                "a message of {len} bytes for COPY; it begins with room for a header and has at \
-                 most {MAX_FRAMED_BYTES}"
-            )));
-        };
-        let [a, b, c, d] = len.to_be_bytes();
-        *header = [b'd', a, b, c, d];
+        frame(message)?;
         let written = self.listen().and_then(|()| {
             let session = self.client.borrow_mut();
             session.wire.write(message, session.deadline())
@@ -213,4 +213,18 @@ impl<C: BorrowMut<Client>> CopyIn<C> {
         }
         Ok(())
     }
+}
+
+/// Writes the header of a message with data into the room before them.
+fn frame(message: &mut [u8]) -> Result<()> {
+    let len = u32::try_from(message.len().saturating_sub(1)).unwrap_or(u32::MAX);
+    let header = message.first_chunk_mut::<HEADER_BYTES>();
+    let Some(header) = header.filter(|_| len as usize <= MAX_FRAMED_BYTES) else {
+        return Err(Error::internal(format!(
+            "a message of {len} bytes for COPY; it begins with room for a header and has at most {MAX_FRAMED_BYTES}"
+        )));
+    };
+    let [a, b, c, d] = len.to_be_bytes();
+    *header = [b'd', a, b, c, d];
+    Ok(())
 }

@@ -50,5 +50,7 @@ pub use runs::{
     Cancelled, Options, PipelineSource, Run, RunSettings, RunState, Runs, RunsError, Trigger,
 };
 pub use server::{ServeError, Server, Settings};
-pub use store::{Job, JobState, QueueLimits, Retention};
+pub use store::{Job, JobState, QueueLimits, Retention, StoreError};
+#[doc(hidden)]
+pub use store::{Lookups, lookups};
 pub use tokens::{NewToken, Scope, Token, TokenFile};

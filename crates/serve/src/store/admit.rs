@@ -164,7 +164,10 @@ fn by_key(transaction: &Transaction<'_>, job: &NewJob) -> Result<Option<Job>, St
 }
 
 /// A job that moves, or has moved, these bytes as this format. A dead job moves nothing.
-fn by_content(transaction: &Transaction<'_>, job: &NewJob) -> Result<Option<Job>, StoreError> {
+pub(super) fn by_content(
+    transaction: &Transaction<'_>,
+    job: &NewJob,
+) -> Result<Option<Job>, StoreError> {
     if !job.is_known_by_content {
         return Ok(None);
     }

@@ -10,7 +10,7 @@ use hashlink::LruCache;
 use super::job::{Job, JobState, NewJob};
 
 /// Jobs that are remembered, of about 400 bytes each.
-const MAX_JOBS: usize = 16_384;
+pub(super) const MAX_JOBS: usize = 16_384;
 
 /// The jobs that are remembered, by the SHA-256 of their bodies. Clones are the same memory.
 #[derive(Clone)]
