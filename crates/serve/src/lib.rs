@@ -19,6 +19,7 @@ mod jobs;
 mod log;
 mod metrics;
 mod multipart;
+mod notify;
 mod openapi;
 mod pages;
 mod pipelines;

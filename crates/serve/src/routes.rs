@@ -13,7 +13,7 @@ use crate::access::{Access, check};
 use crate::answer::Refusal;
 use crate::ingest::{self, Shared};
 use crate::runs;
-use crate::{cursors, jobs, metrics, openapi, pages, pipelines, rejects};
+use crate::{cursors, jobs, metrics, notify, openapi, pages, pipelines, rejects};
 
 /// Bytes of the body of a request that moves a cursor.
 const MAX_CURSOR: usize = 1 << 20;
@@ -54,6 +54,7 @@ pub fn routes(shared: Shared, access: Access) -> Router {
                 .put(cursors::put)
                 .layer(DefaultBodyLimit::max(MAX_CURSOR)),
         )
+        .route("/v1/pipelines/{pipeline}/notify/test", post(notify::test))
         .route("/v1/pipelines/{pipeline}/rejects", get(rejects::list))
         .route(
             "/v1/pipelines/{pipeline}/rejects/records",

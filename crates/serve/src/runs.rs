@@ -39,6 +39,7 @@ use crate::store::now_ms;
 pub use record::{Options, Run, RunState, Trigger};
 
 pub(crate) use changes::{Change, ChangeFilter};
+use deliver::Tried;
 pub use http::routes;
 pub(crate) use http::{checked, end_early, find, queue};
 use live::Live;
@@ -284,6 +285,15 @@ impl Runs {
         let error = redacted(pipeline, error);
         let of = |now_ms| messages::of_dead(pipeline.name(), stream, job, &error, now_ms);
         self.shared.tell_of_queue(pipeline, of);
+    }
+
+    /// Sends each receiver of a pipeline a message that is about nothing. Not for a thread of an asynchronous runtime: it
+    /// waits for the answers.
+    ///
+    /// # Errors
+    /// `System`: no random bytes.
+    pub(crate) fn try_receivers(&self, pipeline: &Pipeline) -> Result<Vec<Tried>, RunsError> {
+        self.shared.try_receivers(pipeline)
     }
 
     /// The messages of a pipeline that wait, as JSON. `None` if it has no key `notify`.

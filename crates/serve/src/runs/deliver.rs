@@ -11,13 +11,15 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::percent_decode_str;
-use rapidbyte::Pipeline;
+use rapidbyte::{Notify, NotifyUrl, Pipeline};
+use serde::Serialize;
 use serde_json::json;
 use ureq::Agent;
 use ureq::http::{HeaderMap, StatusCode, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
 
-use super::outbox::{Failed, Message, Next, Receiver};
+use super::messages::Event;
+use super::outbox::{Failed, Message, Next, Receiver, new_id};
 use super::signature::signature;
 use super::{RunsError, Shared};
 
@@ -27,6 +29,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_SLEEP: Duration = Duration::from_secs(30);
 /// The pause after the store could not do something.
 const PAUSE: Duration = Duration::from_secs(5);
+/// The event of a message that is about nothing.
+const TEST: &str = "test";
+const NO_URL: &str = "the URL is not valid";
 const USER_AGENT: &str = concat!("rapidbyte/", env!("CARGO_PKG_VERSION"));
 
 /// The outcome of an attempt.
@@ -138,25 +143,98 @@ impl Shared {
         let (Some(notify), Some(url)) = (notify, url) else {
             return Sent::Unwanted;
         };
-        let Some(target) = Target::of(url.text()) else {
-            return Sent::Failed(Failed::for_good(None, "the URL is not valid"));
+        let Message { delivery, body, .. } = message;
+        let event = message.event.name();
+        match Target::of(url.text()) {
+            Some(target) => self.post(agent, &pipeline, notify, &target, (event, delivery, body)),
+            None => Sent::Failed(Failed::for_good(None, NO_URL)),
+        }
+    }
+
+    /// Sends each receiver of a pipeline a message that is about nothing. Waits for the answers.
+    ///
+    /// # Errors
+    /// `System`: no random bytes.
+    pub(super) fn try_receivers(&self, pipeline: &Pipeline) -> Result<Vec<Tried>, RunsError> {
+        let Some(notify) = pipeline.notify() else {
+            return Ok(Vec::new());
         };
+        let mut receivers: Vec<(&str, Vec<&'static str>)> = Vec::new();
+        for event in Event::ALL {
+            let Some(url) = event.url(notify).map(NotifyUrl::text) else {
+                continue;
+            };
+            match receivers.iter_mut().find(|(known, _)| *known == url) {
+                Some((_, events)) => events.push(event.name()),
+                None => receivers.push((url, vec![event.name()])),
+            }
+        }
+        let agent = agent(self.settings.authorities.clone());
+        let tried = receivers.into_iter().map(|(url, events)| {
+            let Some(target) = Target::of(url) else {
+                return Ok(Tried::of("", events, Sent::Failed(Failed::for_good(None, NO_URL))));
+            };
+            let delivery = new_id()?;
+            let content = json!({
+                "id": delivery, "event": TEST, "pipeline": pipeline.name(), "server_time_ms": self.now_ms(),
+                "events": events,
+            });
+            let message = (TEST, &*delivery, &*content.to_string());
+            let sent = self.post(&agent, pipeline, notify, &target, message);
+            Ok(Tried::of(&target.origin, events, sent))
+        });
+        tried.collect()
+    }
+
+    /// Sends a message: its event, its id and its body.
+    fn post(
+        &self,
+        agent: &Agent,
+        pipeline: &Pipeline,
+        notify: &Notify,
+        target: &Target,
+        (event, delivery, body): (&str, &str, &str),
+    ) -> Sent {
         let mut request = agent
             .post(&target.url)
             .header("content-type", "application/json")
-            .header("rapidbyte-event", message.event.name())
-            .header("rapidbyte-delivery", &message.delivery);
+            .header("rapidbyte-event", event)
+            .header("rapidbyte-delivery", delivery);
         if let Some(secret) = &notify.secret {
             let seconds = self.now_ms().div_euclid(1000);
-            let signature = signature(secret.text(), seconds, &message.body);
+            let signature = signature(secret.text(), seconds, body);
             request = request.header("rapidbyte-signature", signature);
         }
         if let Some(authorization) = &target.authorization {
             request = request.header("authorization", authorization);
         }
-        match request.send(&message.body) {
+        match request.send(body) {
             Ok(answer) => outcome(answer.status(), answer.headers(), &target.origin),
-            Err(error) => Sent::Failed(of_error(&error, &target.origin, &pipeline)),
+            Err(error) => Sent::Failed(of_error(&error, &target.origin, pipeline)),
+        }
+    }
+}
+
+/// A receiver that got a message about nothing.
+#[derive(Debug, Serialize)]
+pub(crate) struct Tried {
+    /// Its URL without the path.
+    url: String,
+    /// The events that it is told.
+    events: Vec<&'static str>,
+    /// Why it did not take the message. `None` if it did.
+    pub(crate) problem: Option<String>,
+}
+
+impl Tried {
+    fn of(origin: &str, events: Vec<&'static str>, sent: Sent) -> Self {
+        Self {
+            url: origin.to_owned(),
+            events,
+            problem: match sent {
+                Sent::Taken | Sent::Unwanted => None,
+                Sent::Failed(failed) => Some(failed.text),
+            },
         }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    const ALL: [Self; 3] = [Self::Success, Self::Failure, Self::SchemaChange];
+    pub(super) const ALL: [Self; 3] = [Self::Success, Self::Failure, Self::SchemaChange];
 
     pub(super) fn name(self) -> &'static str {
         match self {

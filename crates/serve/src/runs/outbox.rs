@@ -330,7 +330,7 @@ fn message_of(row: &Row<'_>) -> rusqlite::Result<Message> {
 }
 
 /// An id that nobody else has, also after the store was restored from a backup.
-fn new_id() -> Result<String> {
+pub(super) fn new_id() -> Result<String> {
     let mut bytes = [0; ID_BYTES];
     let filled = SystemRandom::new().fill(&mut bytes);
     filled.map_err(|_| RunsError::System("no random bytes", std::io::Error::other("ring")))?;

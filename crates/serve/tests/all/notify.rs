@@ -362,6 +362,71 @@ fn a_receiver_that_fails_gets_the_message_again() {
 }
 
 #[test]
+fn a_test_reaches_each_url_once_and_says_what_became_of_it() {
+    const TEST: &str = "/v1/pipelines/copy/notify/test";
+    let folder = tempfile::tempdir().expect("a folder");
+    let hook = Hook::new();
+    let text = |notify: &str| format!("{}{notify}", rapidbyte::EXAMPLE);
+    let two = format!(
+        "notify: {{ success: \"{0}\", failure: \"{1}\", schema_change: \"{1}\", secret: {SECRET} }}\n",
+        hook.url("/success"),
+        hook.url("/others")
+    );
+    let server = start(folder.path(), &text(&two), Told::default().log());
+    let answers = |answers: [&str; 2]| {
+        let address = server.address();
+        let test = std::thread::spawn(move || Client::new(address).post(TEST, "", b""));
+        let received = answers.map(|status| {
+            let received = hook.next();
+            ensure_signed(&received);
+            assert_eq!(received.header("rapidbyte-event"), Some("test"));
+            let body = received.json();
+            assert_eq!(body["id"].as_str(), received.header("rapidbyte-delivery"));
+            received.answer(status);
+            body["events"].clone()
+        });
+        assert_eq!(
+            received,
+            [json!(["success"]), json!(["failure", "schema_change"])]
+        );
+        test.join().expect("an answer")
+    };
+    let taken = answers(["200 OK", "204 No Content"]);
+    let origin = format!("http://{}", hook.address);
+    let of = |events: Value| json!({ "url": origin, "events": events, "problem": null });
+    assert_eq!(taken.status, 200, "{}", taken.body);
+    assert_eq!(
+        taken.body["receivers"],
+        json!([
+            of(json!(["success"])),
+            of(json!(["failure", "schema_change"]))
+        ])
+    );
+    // It is not sent again.
+    let refused = answers(["200 OK", "500 Internal Server Error"]);
+    assert_eq!(
+        (refused.status, &refused.body["error"]["code"]),
+        (502, &"notify_failed".into())
+    );
+    let message = refused.body["error"]["message"].to_string();
+    assert!(
+        message.contains("answers 500") && !message.contains(PASSWORD),
+        "{message}"
+    );
+    server.stop();
+    assert!(hook.received.try_recv().is_err());
+
+    let other = tempfile::tempdir().expect("a folder");
+    let server = start(other.path(), &text(""), Told::default().log());
+    let none = Client::new(server.address()).post(TEST, "", b"");
+    assert_eq!(
+        (none.status, &none.body["error"]["code"]),
+        (409, &"no_notify".into())
+    );
+    server.stop();
+}
+
+#[test]
 fn a_receiver_that_does_not_answer_holds_up_no_other_and_gets_one_message_at_a_time() {
     let folder = tempfile::tempdir().expect("a folder");
     let hook = Hook::new();
