@@ -70,18 +70,26 @@ fn documents_become_rows_without_the_servers_fields() {
     );
 }
 
-/// The plan of `p.yaml` names the stream, the line of the key with `at`, and the answer of the server.
+/// The plan of `p.yaml` names the code and the line of the key with `at`.
 #[track_caller]
-fn plan_refuses(folder: &Folder, code: &str, at: &str) {
+fn plan_refuses_at(folder: &Folder, code: &str, at: &str) -> String {
     let plan = folder.rapidbyte(&["plan", "p.yaml"]);
     let told = format!("{}{}", plan.stdout, plan.stderr);
     assert_eq!(plan.code, Some(2), "{told}");
     let text = folder.read("p.yaml");
     let line = text.lines().position(|line| line.contains(at));
-    let place = format!("p.yaml:{}", line.expect("the line") + 1);
-    for part in [code, "400", &place] {
+    let place = format!("p.yaml:{}:", line.expect("the line") + 1);
+    for part in [code, &place] {
         assert!(told.contains(part), "{part}: {told}");
     }
+    told
+}
+
+/// The same with the answer of the server.
+#[track_caller]
+fn plan_refuses(folder: &Folder, code: &str, at: &str) {
+    let told = plan_refuses_at(folder, code, at);
+    assert!(told.contains("400"), "{told}");
 }
 
 #[test]
@@ -123,6 +131,98 @@ fn conditions_and_queries_are_left_to_the_server() {
         "unknown_stream",
         2,
         &["missing"],
+    );
+}
+
+#[test]
+fn a_name_or_a_query_that_cannot_be_meant_is_refused_at_its_key() {
+    let Some(target) = filled() else { return };
+    let folder = Folder::new();
+    let refuses = |config: &str, streams: &str, code: &str, place: &str, parts: &[&str]| {
+        folder.refuses(&of(&target, config, streams), code, 2, parts);
+        plan_refuses_at(&folder, code, place);
+    };
+    let values = "    streams:\n      few:\n        container: c\n        query: \"SELECT VALUE c.n FROM c\"\n";
+    refuses(
+        values,
+        "few",
+        "invalid_query",
+        "query: ",
+        &["few", "without VALUE"],
+    );
+    let declared = values.replace("\"\n", "\"\n        schema: { n: int64 }\n");
+    refuses(
+        &declared,
+        "few",
+        "invalid_query",
+        "query: ",
+        &["few", "without VALUE"],
+    );
+    let listed = "    containers:\n      - c\n      - typo\n";
+    refuses(
+        listed,
+        "\"*\"",
+        "cosmos_not_found",
+        "- typo",
+        &["typo does not exist", "has c"],
+    );
+    // The other stream can be read.
+    assert_eq!(rows(&folder, "out/c.jsonl").len(), 3);
+    let named = "    streams:\n      few:\n        container: typo\n";
+    refuses(
+        named,
+        "few",
+        "cosmos_not_found",
+        "container: typo",
+        &["has c"],
+    );
+    let types = "    streams:\n      c:\n        types:\n          typo: int64\n";
+    refuses(
+        types,
+        "c",
+        "unknown_column",
+        "typo: ",
+        &["the sample has id"],
+    );
+    let unknown = "    streams:\n      c:\n        unknown_keys: add\n";
+    refuses(
+        unknown,
+        "c",
+        "invalid_config",
+        "unknown_keys: ",
+        &["collect, ignore, refuse"],
+    );
+    let missing = pipeline(&target.endpoint(), "typo", "", "c");
+    folder.refuses(
+        &missing,
+        "cosmos_not_found",
+        2,
+        &["create the database typo"],
+    );
+    plan_refuses_at(&folder, "cosmos_not_found", "database: ");
+}
+
+#[test]
+fn a_cursor_by_a_field_of_the_server_names_the_setting_that_makes_it_a_column() {
+    let Some(target) = filled() else { return };
+    let folder = Folder::new();
+    let by_ts = "{ name: c, sync_mode: incremental, cursor_field: _ts }";
+    let parts = ["system_fields: true", "cursor_field"];
+    let text = of(&target, "", by_ts).replace("write_mode: replace", "write_mode: append");
+    folder.refuses(&text, "unknown_column", 2, &parts);
+    let columns = "{ name: c, columns: [id, _etag] }";
+    folder.refuses(
+        &of(&target, "", columns),
+        "unknown_column",
+        2,
+        &["system_fields: true"],
+    );
+    let near = "{ name: c, columns: [ide] }";
+    folder.refuses(
+        &of(&target, "", near),
+        "unknown_column",
+        2,
+        &["did you mean"],
     );
 }
 

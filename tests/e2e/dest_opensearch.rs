@@ -372,20 +372,113 @@ fn a_cluster_that_is_busy_is_asked_again_over_tls_with_a_login() {
     }
 }
 
+/// One generated row into the cluster at `url`. `config` are settings beside the URL.
+fn one_row(url: &str, config: &str) -> String {
+    format!(
+        "version: 1\npipeline: p\nsource:\n  use: source-generate\n  config: {{ rows: 1, preset: narrow }}\n  \
+         streams: [rows]\ndestination:\n  use: dest-opensearch\n  config:\n    url: \"{url}\"\n{config}  \
+         write_mode: append\nretry: {{ max_attempts: 1 }}\n"
+    )
+}
+
+/// The line of `url` in [`one_row`].
+const LINE_OF_URL: &str = "p.yaml:10:";
+
+#[test]
+fn a_url_with_credentials_is_refused_with_the_settings_to_use() {
+    let folder = Folder::new();
+    let text = one_row("https://u:s3cret@search.example.com:9200", "");
+    let (error, exit) = folder.error(&text);
+    assert_eq!(
+        (&error["code"], exit),
+        (&json!("http_invalid_url"), 2),
+        "{error:#}"
+    );
+    let shown = error.to_string();
+    for part in ["username and password", "api_key", LINE_OF_URL] {
+        assert!(shown.contains(part), "{part}: {error:#}");
+    }
+    assert!(!shown.contains("s3cret"), "{error:#}");
+}
+
+#[test]
+fn a_path_in_the_url_goes_before_each_request_and_is_named_if_the_cluster_does_not_take_it() {
+    let Some(server) = opensearch::shared() else {
+        return;
+    };
+    let (folder, target) = (Folder::new(), server.space());
+    let names = format!(
+        "    index: \"{}\"\n    checkpoint_index: \"{}\"\n",
+        target.name("{stream}"),
+        target.name("checkpoint")
+    );
+    for (path, code) in [
+        ("/a/b", "opensearch_refused"),
+        ("/search", "opensearch_not_found"),
+    ] {
+        let text = one_row(&format!("{}{path}", target.url()), &names);
+        let said = format!("the path {path},");
+        folder.refuses(&text, code, 2, &[&said, LINE_OF_URL]);
+    }
+    // A proxy takes it away.
+    let port = server.port();
+    let proxy = Server::start(move |request| {
+        let mut request = request.clone();
+        match request.path.strip_prefix("/search") {
+            Some(path) => request.path = format!("/{}", path.trim_start_matches('/')),
+            None => return Reply::status(404, "no such path"),
+        }
+        opensearch::forward(port, &request)
+    });
+    let report = folder.report(&one_row(&proxy.url("/search"), &names));
+    assert_eq!(report["streams"][0]["rows"], 1, "{report:#}");
+}
+
+#[test]
+fn a_redirect_is_refused_and_says_where_it_leads() {
+    let folder = Folder::new();
+    let leads = Server::start(|_| {
+        Reply::status(302, "").header("location", "https://login.example.com/in?token=s3cret")
+    });
+    let text = one_row(&leads.url("/"), "");
+    let parts = ["302", "https://login.example.com/in", LINE_OF_URL];
+    folder.refuses(&text, "http_redirect", 2, &parts);
+    let (error, _) = folder.error(&text);
+    assert!(!error.to_string().contains("s3cret"), "{error:#}");
+    assert!(leads.requests().iter().all(|request| request.path == "/"));
+    let nowhere = Server::start(|_| Reply::status(302, ""));
+    let text = one_row(&nowhere.url("/"), "");
+    folder.refuses(&text, "http_redirect", 2, &["without a URL"]);
+}
+
+#[test]
+fn check_gives_up_on_a_busy_cluster_and_a_run_says_that_it_waits() {
+    let folder = Folder::new();
+    let busy = Server::start(|_| Reply::status(429, "busy"));
+    folder.write("p.yaml", one_row(&busy.url("/"), ""));
+    let check = folder.rapidbyte(&["check", "p.yaml"]);
+    let told = format!("{}{}", check.stdout, check.stderr);
+    assert_eq!(check.code, Some(1), "{told}");
+    assert!(told.contains("opensearch_rate_limited"), "{told}");
+    // One request for the version, with fewer retries than a run makes.
+    assert_eq!(busy.requests().len(), 4);
+    let busy = Server::start(|_| Reply::status(429, "busy").header("retry-after", "2"));
+    folder.write("p.yaml", one_row(&busy.url("/"), "    max_retries: 1\n"));
+    let run = folder.rapidbyte(&["run", "p.yaml"]);
+    let said = "the server answers 429: busy; the request is sent again in 2.0 s";
+    assert!(run.stderr.contains(said), "{}", run.stderr);
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+}
+
 #[test]
 fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
     let folder = Folder::new();
-    let pipeline = |config: &str| {
-        format!(
-            "version: 1\npipeline: p\nsource:\n  use: source-generate\n  config: {{ rows: 1, preset: narrow }}\n  \
-             streams: [rows]\ndestination:\n  use: dest-opensearch\n  config: {{ url: \"http://127.0.0.1:1/\", {config} }}\n  write_mode: append\n"
-        )
-    };
+    let pipeline = |config: &str| one_row("http://127.0.0.1:1/", &format!("    {config}\n"));
     for (config, code, parts) in [
         ("username: u", "invalid_setting", "without a password"),
         ("password: p", "invalid_setting", "without a username"),
         (
-            "api_key: k, username: u, password: p",
+            "api_key: k\n    username: u\n    password: p",
             "invalid_setting",
             "beside",
         ),

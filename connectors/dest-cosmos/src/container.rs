@@ -57,7 +57,7 @@ impl ContainerWriter {
                 let namespace = settings.namespace(opening.collection);
                 let text = format!("{namespace} does not exist, and the stream has a cursor");
                 return Err(Error::schema("target_missing", text)
-                    .hint("reset the stream's cursor to read all rows again"));
+                    .hint(rapidbyte_document_store::READ_AGAIN));
             }
             None => {
                 let key = settings.new_partition_key()?;

@@ -184,7 +184,7 @@ impl Store for Server {
             None if cursor.is_some() => {
                 let text = format!("{namespace} does not exist, and the stream has a cursor");
                 return Err(Error::schema("target_missing", text)
-                    .hint("reset the stream's cursor to read all rows again"));
+                    .hint(rapidbyte_document_store::READ_AGAIN));
             }
             None => {}
         }

@@ -2,13 +2,12 @@
 
 use std::ops::Range;
 
-use rapidbyte_sdk::log;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::client::{Answer, Call, Client, Verb};
+use crate::client::{Answer, Call, Client, Verb, wait_for};
 use crate::error::{self, Said};
 use crate::index::path_of;
 
@@ -178,12 +177,11 @@ pub(crate) fn send(
         if let Some(error) = last {
             let wait = client.retry().after_error(attempt, &error);
             let Some(wait) = wait else { return Err(error) };
-            log::debug(format!(
-                "{} rows are sent again in {} ms",
-                again.len(),
-                wait.as_millis()
-            ));
-            std::thread::sleep(wait);
+            let what = match again.len() {
+                1 => "the row".to_owned(),
+                count => format!("each of {count} rows"),
+            };
+            wait_for(wait, &what, &error.message);
         }
         attempt += 1;
         left = smaller;

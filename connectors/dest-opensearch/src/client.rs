@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use rapidbyte_sdk::http::{Request, Retry, Started, Url, retry_after_ms};
+use rapidbyte_sdk::http::{Request, Response, Retry, Started, Url, retry_after_ms};
 use rapidbyte_sdk::{Error, ErrorKind, Result, log};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -18,6 +18,14 @@ const MAX_ANSWER_BYTES: usize = 64 << 20;
 const MAX_ATTEMPTS: u32 = 5;
 /// Until an answer begins, and between two pieces of it. A server waits a minute for a shard before it answers.
 const TIMEOUT: Duration = Duration::from_secs(90);
+
+/// A wait from which on a warning says that the cluster is busy: shorter ones pass unnoticed.
+const TOLD_WAIT: Duration = Duration::from_secs(2);
+/// Attempts of a request of `check`: somebody waits for its answer, about 3 seconds.
+const CHECK_ATTEMPTS: u32 = 4;
+
+/// A shorter password is not taken out of messages, as in the host: it would take letters out of every word.
+const MIN_SECRET_BYTES: usize = 4;
 
 /// How the client shows who it is.
 pub(crate) enum Login {
@@ -72,7 +80,10 @@ impl Cluster {
             }
             Login::ApiKey(key) => vec![key.clone()],
         };
-        for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
+        for secret in secrets
+            .iter()
+            .filter(|secret| secret.len() >= MIN_SECRET_BYTES)
+        {
             error.message = error.message.replace(secret, "***");
         }
         error
@@ -196,6 +207,8 @@ impl Answer {
 /// Asks one cluster.
 pub(crate) struct Client {
     cluster: Rc<Cluster>,
+    /// How often a request is sent that the server cannot take now.
+    retry: Retry,
 }
 
 impl Client {
@@ -203,12 +216,27 @@ impl Client {
     pub fn new(cluster: &Rc<Cluster>) -> Self {
         Self {
             cluster: cluster.clone(),
+            retry: cluster.retry,
         }
+    }
+
+    /// The same, which gives up after seconds.
+    #[must_use]
+    pub fn impatient(self) -> Self {
+        Self {
+            retry: self.retry.at_most(CHECK_ATTEMPTS),
+            ..self
+        }
+    }
+
+    /// The path of the URL of the cluster; `/` for none.
+    pub fn path(&self) -> &str {
+        self.cluster.url.path()
     }
 
     /// How often a request is repeated.
     pub fn retry(&self) -> Retry {
-        self.cluster.retry
+        self.retry
     }
 
     /// Makes one request, and repeats it where that may help. An answer with an error's status that no repetition changes
@@ -230,6 +258,7 @@ impl Client {
         let mut attempt = 1;
         while !left.is_empty() {
             let (mut again, mut longest) = (Vec::new(), Duration::ZERO);
+            let mut reason = String::new();
             let mut waiting: VecDeque<(usize, Waiting)> = VecDeque::new();
             let mut next = left.iter().copied();
             loop {
@@ -247,12 +276,13 @@ impl Client {
                     Ok(answer) => answers[place] = Some(answer),
                     Err(error) => {
                         let wait = { may_repeat(is_repeatable, &error, &mut failures[place]) }
-                            .then(|| self.cluster.retry.after_error(attempt, &error));
+                            .then(|| self.retry.after_error(attempt, &error));
                         let Some(wait) = wait.flatten() else {
                             return Err(error);
                         };
                         longest = longest.max(wait);
                         again.push(place);
+                        reason = error.message;
                     }
                 }
             }
@@ -262,12 +292,11 @@ impl Client {
             };
             left = again;
             if !left.is_empty() {
-                log::debug(format!(
-                    "{} requests are sent again in {} ms",
-                    left.len(),
-                    longest.as_millis()
-                ));
-                std::thread::sleep(longest);
+                let what = match left.len() {
+                    1 => "the request".to_owned(),
+                    count => format!("each of {count} requests"),
+                };
+                wait_for(longest, &what, &reason);
             }
         }
         Ok(answers.into_iter().flatten().collect())
@@ -316,6 +345,9 @@ impl Client {
         let Waiting { started, what, .. } = waiting;
         let read = started.and_then(Started::finish).and_then(|response| {
             let status = response.status();
+            if (300..400).contains(&status) {
+                return Err(redirected(&response));
+            }
             let asked = response.header("retry-after");
             let wait_ms = asked.and_then(|text| retry_after_ms(&text, SystemTime::now()));
             response
@@ -332,6 +364,38 @@ impl Client {
         }
         Ok(Answer { status, body, what })
     }
+}
+
+/// An answer that sends the request elsewhere, as proxies and login pages do. Nothing is sent there: rows and logins are
+/// for the server of the configuration alone.
+fn redirected(response: &Response) -> Error {
+    let status = response.status();
+    let to = response.header("location");
+    let to = to.and_then(|to| response.url().join(&to).ok());
+    let text = match to {
+        Some(to) => format!(
+            "the server answers {status}, and sends to {}",
+            // A query may hold a secret.
+            to.without_query()
+        ),
+        None => format!("the server answers {status}, without a URL to go to"),
+    };
+    Error::config("http_redirect", text)
+        .hint("write the URL of the cluster itself: requests do not follow redirects")
+        .at("config.url")
+}
+
+/// Waits before the cluster is asked again. `what` is sent again, because of `reason`.
+pub(crate) fn wait_for(wait: Duration, what: &str, reason: &str) {
+    let text = format!(
+        "{reason}; {what} is sent again in {:.1} s",
+        wait.as_secs_f64()
+    );
+    match wait >= TOLD_WAIT {
+        true => log::warn(text),
+        false => log::debug(text),
+    }
+    std::thread::sleep(wait);
 }
 
 /// A request on its way.
@@ -374,8 +438,12 @@ mod tests {
         let error = password.without_secrets(Error::internal("a s3cret dTpzM2NyZXQ= b"));
         assert_eq!(error.message, "a *** *** b");
         assert!(!format!("{password:?}").contains("s3cret"));
-        let key = cluster(Login::ApiKey("k3y".into()));
-        assert_eq!(key.authorization().as_deref(), Some("ApiKey k3y"));
-        assert_eq!(key.without_secrets(Error::internal("k3y")).message, "***");
+        let key = cluster(Login::ApiKey("k3y!".into()));
+        assert_eq!(key.authorization().as_deref(), Some("ApiKey k3y!"));
+        assert_eq!(key.without_secrets(Error::internal("k3y!")).message, "***");
+        // A short password does not make a message unreadable. Its encoded pair is a secret still.
+        let short = cluster(Login::Password("u".into(), "e".into()));
+        let error = short.without_secrets(Error::internal("the server dTpl"));
+        assert_eq!(error.message, "the server ***");
     }
 }

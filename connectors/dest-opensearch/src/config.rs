@@ -151,6 +151,15 @@ fn within<T: PartialOrd + std::fmt::Display>(value: T, (from, to): (T, T), key: 
     }
 }
 
+/// Whether a user, and perhaps a password, stands before the host.
+fn has_credentials(url: &str) -> bool {
+    let authority = url.split_once("://").map_or(url, |(_, rest)| rest);
+    authority
+        .split(['/', '?', '#'])
+        .next()
+        .is_some_and(|authority| authority.contains('@'))
+}
+
 impl Config {
     fn login(&self) -> Result<Login> {
         let refused = |text: &str, hint: &str, at: &str| {
@@ -186,7 +195,15 @@ impl Config {
     }
 
     pub(crate) fn settle(self) -> Result<Settings> {
-        let url = Url::parse(&self.url).map_err(|error| error.at("config.url"))?;
+        let url = Url::parse(&self.url).map_err(|error| {
+            let error = match has_credentials(&self.url) {
+                true => {
+                    error.hint("write them as username and password, or as api_key, beside url")
+                }
+                false => error,
+            };
+            error.at("config.url")
+        })?;
         let login = self.login()?;
         let in_flight = self.requests_in_flight.unwrap_or(IN_FLIGHT);
         let in_flight = within(in_flight, (1, MAX_IN_FLIGHT), "requests_in_flight")?;

@@ -69,7 +69,7 @@ impl Destination for OpenSearch {
     }
 
     fn check(&mut self) -> Result<Vec<CheckItem>> {
-        let mut server = Server::new(&self.settings);
+        let mut server = Server::new(&self.settings).impatient();
         let connect = format!("connect {}", self.settings.cluster.shown());
         let mut items = Vec::new();
         match version_of(&server) {
@@ -191,7 +191,20 @@ fn version_of(server: &Server) -> Result<String> {
         number: String,
     }
     let call = Call::new(Verb::Get, "", "ask for the version");
-    let root: Root = server.client.ask(&call)?.read()?;
+    let answer = server.client.ask(&call)?;
+    let path = server.client.path();
+    let root: Root = answer.read().map_err(|error| match path {
+        "/" => error,
+        // A proxy may need the path. A cluster takes it for an index, or refuses it.
+        path => Error {
+            kind: ErrorKind::Config,
+            ..error
+                .hint(format!(
+                    "url has the path {path}, which stands before each request: remove it, unless a proxy needs it"
+                ))
+                .at("config.url")
+        },
+    })?;
     let Version {
         distribution,
         number,

@@ -33,6 +33,14 @@ impl Server {
         }
     }
 
+    /// The same, which gives up after seconds if the cluster is busy.
+    pub(crate) fn impatient(self) -> Self {
+        Self {
+            client: self.client.impatient(),
+            ..self
+        }
+    }
+
     /// An index of Rapidbyte itself, if it exists.
     pub(crate) fn index(&mut self, name: &str) -> Result<Option<Found>> {
         if let Some(known) = self.known.get(name) {

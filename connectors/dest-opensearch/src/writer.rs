@@ -68,8 +68,9 @@ impl IndexWriter {
                 "{} does not exist, and the stream has a cursor",
                 opening.collection
             );
-            return Err(Error::schema("target_missing", text)
-                .hint("reset the stream's cursor to read all rows again"));
+            return Err(
+                Error::schema("target_missing", text).hint(rapidbyte_document_store::READ_AGAIN)
+            );
         }
         let lease = match opening.right {
             Right::Lease(lease) => Some(lease),

@@ -46,6 +46,7 @@ pub struct Config {
     /// The fields that the server sets (`_rid`, `_self`, `_etag`, `_attachments`, `_ts`, `_lsn`) are columns, too
     /// (default `false`).
     #[serde(default)]
+    #[schemars(extend("x-columns" = ["_rid", "_self", "_etag", "_attachments", "_ts", "_lsn"]))]
     pub system_fields: bool,
     /// The largest number of documents in a page, 1 to 10,000 (default 1,000).
     pub page_items: Option<u32>,
@@ -71,10 +72,32 @@ pub struct StreamConfig {
     pub types: Option<Columns>,
     /// Fields that are not columns: `collect` them as JSON in the column `_rest`; `ignore` or `refuse` them (default
     /// `collect`; with `schema`, `refuse`).
-    pub unknown_keys: Option<UnknownKeys>,
+    pub unknown_keys: Option<UnknownFields>,
     /// With inferred types, store objects and arrays as `json` text (the default) or as `columns` of structs and lists.
     #[serde(default)]
     pub nested: Nested,
+}
+
+/// The treatment of fields that are not columns.
+#[derive(serde::Deserialize, JsonSchema, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum UnknownFields {
+    /// The column `_rest` has them as one JSON object.
+    Collect,
+    /// They are left out.
+    Ignore,
+    /// The stream ends with an error.
+    Refuse,
+}
+
+impl From<UnknownFields> for UnknownKeys {
+    fn from(fields: UnknownFields) -> Self {
+        match fields {
+            UnknownFields::Collect => Self::Collect,
+            UnknownFields::Ignore => Self::Ignore,
+            UnknownFields::Refuse => Self::Refuse,
+        }
+    }
 }
 
 /// How objects and arrays are stored.
@@ -129,8 +152,9 @@ impl Config {
             let settled = settle(&name, stream)?;
             Ok((name, settled))
         });
-        for name in self.containers.iter().flatten() {
-            check_name(name, "container").map_err(|error| error.at("config.containers"))?;
+        for (index, name) in self.containers.iter().flatten().enumerate() {
+            check_name(name, "container")
+                .map_err(|error| error.at(format!("config.containers[{index}]")))?;
         }
         Ok(Settings {
             account: Rc::new(account),
@@ -183,16 +207,11 @@ fn settle(name: &str, stream: StreamConfig) -> Result<Settled> {
         let text = "schema has the types of all columns, so types has no meaning beside it";
         return Err(Error::config("invalid_setting", text).at(at("types")));
     }
-    let unknown_keys = stream.unknown_keys.unwrap_or(match schema {
+    let unknown_keys = stream.unknown_keys.map(UnknownKeys::from);
+    let unknown_keys = unknown_keys.unwrap_or(match schema {
         Some(_) => UnknownKeys::Refuse,
         None => UnknownKeys::Collect,
     });
-    if unknown_keys == UnknownKeys::Add {
-        let text = "source-cosmos does not add columns while it reads";
-        return Err(Error::config("invalid_setting", text)
-            .hint("write collect, ignore or refuse")
-            .at(at("unknown_keys")));
-    }
     Ok(Settled {
         name: name.to_owned(),
         container,
@@ -206,6 +225,22 @@ fn settle(name: &str, stream: StreamConfig) -> Result<Settled> {
 }
 
 impl Settings {
+    /// The key of the configuration that names the container of a stream, such as `config.containers[0]`. None if the
+    /// account has named it.
+    pub(crate) fn key_of_container(&self, stream: &Settled) -> Option<String> {
+        let name = &stream.name;
+        if self.streams.contains_key(name) {
+            let key = match stream.container == *name {
+                true => "",
+                false => ".container",
+            };
+            return Some(format!("config.streams[{name:?}]{key}"));
+        }
+        let listed = self.containers.iter().flatten();
+        let index = listed.into_iter().position(|listed| listed == name)?;
+        Some(format!("config.containers[{index}]"))
+    }
+
     /// The settings of a container's stream without settings of its own.
     pub(crate) fn plain(name: &str) -> Settled {
         Settled {

@@ -183,10 +183,10 @@ impl Cosmos {
             self.tracker(&stream, increment, &known, selection.cursor.as_deref())?;
         }
         match filter {
-            Some(_) => self.pages(&stream, filter, None).try_query(),
+            Some(_) => self.pages(&stream, filter, None).try_query(&stream),
             // The columns come from the query itself, unless they are declared.
             None if stream.has_query && stream.schema.is_some() => {
-                self.pages(&stream, None, None).try_query()
+                self.pages(&stream, None, None).try_query(&stream)
             }
             None => Ok(()),
         }
@@ -218,13 +218,49 @@ impl Cosmos {
         Pages::new(self.client(), stream, filter, tracker, options)
     }
 
+    /// The error of a stream's first pages, at the key of the pipeline file that has to change.
+    fn explain(&self, error: Error, stream: &Settled) -> Error {
+        match error.code.as_str() {
+            "cosmos_not_found" => {
+                let Settings { account, .. } = &self.settings;
+                let text = format!(
+                    "{} does not exist: the server answers 404",
+                    account.namespace(&stream.container)
+                );
+                let has = match self.client().containers() {
+                    Ok(names) => {
+                        format!("the database {} has {}", account.database, some_of(&names))
+                    }
+                    Err(_) => format!(
+                        "check the names of the database {} and of the container",
+                        account.database
+                    ),
+                };
+                let error = Error::config("cosmos_not_found", text).hint(has);
+                match self.settings.key_of_container(stream) {
+                    Some(key) => error.at(key),
+                    None => error,
+                }
+            }
+            "unknown_column" => {
+                let column = error.column.clone().unwrap_or_default();
+                error.at(format!(
+                    "config.streams[{:?}].types[{column:?}]",
+                    stream.name
+                ))
+            }
+            "jsonl_not_an_object" if stream.has_query => pages::no_objects(stream),
+            _ => error,
+        }
+    }
+
     fn known(&mut self, stream: &Settled) -> Result<Known> {
         if let Some(known) = self.known.get(&stream.name) {
             return known.clone();
         }
         let mut pages = self.pages(stream, None, None).keeping();
         let known = know(&mut pages, stream, self.settings.sample_documents);
-        let known = known.map_err(|error| error.in_stream(&stream.name));
+        let known = known.map_err(|error| self.explain(error, stream).in_stream(&stream.name));
         let held: usize = self.sampled.values().map(Pages::kept_bytes).sum();
         if known.is_ok() && held + pages.kept_bytes() <= MAX_KEPT_BYTES {
             self.sampled
@@ -232,6 +268,19 @@ impl Cosmos {
         }
         self.known.insert(stream.name.clone(), known.clone());
         known
+    }
+}
+
+/// Names that a hint shows.
+const SHOWN_NAMES: usize = 20;
+
+/// The first names.
+fn some_of(names: &[String]) -> String {
+    let shown = names[..names.len().min(SHOWN_NAMES)].join(", ");
+    match names.len().saturating_sub(SHOWN_NAMES) {
+        0 if names.is_empty() => "no container".to_owned(),
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 

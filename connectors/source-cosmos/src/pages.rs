@@ -182,10 +182,15 @@ impl Pages {
         Ok(Some(lines))
     }
 
-    /// The first answer alone, to find out whether the server accepts the query.
-    pub fn try_query(mut self) -> Result<()> {
+    /// The first answer alone, to find out whether the server accepts the query. Errors: `invalid_query`, also if the first
+    /// row is not an object; `invalid_where`.
+    pub fn try_query(mut self, stream: &Settled) -> Result<()> {
         self.page_items = 1;
-        self.next_page().map(drop)
+        let lines = self.next_page()?.unwrap_or_default();
+        match lines.first() {
+            Some(b'{') | None => Ok(()),
+            Some(_) => Err(no_objects(stream)),
+        }
     }
 
     /// The cursor behind the read, of an incremental read.
@@ -232,7 +237,7 @@ impl Pages {
                     "correct the query; an account answers queries over several partitions only without ORDER BY, \
                      DISTINCT, GROUP BY, TOP, OFFSET and aggregates",
                 )
-                .at(format!("config.streams.{}.query", self.stream)),
+                .at(key_of_query(&self.stream)),
             Origin::Filter => Error::config("invalid_where", &error.message).hint(
                 "write a condition in the language of Cosmos DB, in which c is the document, such as c.total > 100",
             ),
@@ -248,6 +253,18 @@ impl Pages {
             None => place,
         }
     }
+}
+
+fn key_of_query(stream: &str) -> String {
+    format!("config.streams[{stream:?}].query")
+}
+
+/// The error of a query whose rows are not objects.
+pub(crate) fn no_objects(stream: &Settled) -> Error {
+    let text = "the query gives rows that are not objects, so they have no columns";
+    Error::config("invalid_query", text)
+        .hint("select fields without VALUE: SELECT c.id, c.total FROM c; or name a value: SELECT c.total AS total FROM c")
+        .at(key_of_query(&stream.name))
 }
 
 /// Appends a value on one line.

@@ -45,6 +45,10 @@ pub(crate) fn refuse(error: FormatError, pages: &Pages, stream: &Settled) -> Err
             "declare the field, or write unknown_keys: collect under config.streams.{}",
             stream.name
         )),
+        "jsonl_not_an_object" => Some(match stream.has_query {
+            true => "each row of the query must be an object: select fields without VALUE, or leave such rows out by WHERE".to_owned(),
+            false => "each document must be an object".to_owned(),
+        }),
         "value_does_not_fit" => Some(format!(
             "declare another type for the column under config.streams.{}.types, such as json",
             stream.name

@@ -15,7 +15,7 @@ const TYPES: &[&str] = &[
     "null", "boolean", "object", "array", "number", "string", "integer",
 ];
 /// Marks of a property, beside the keywords of JSON Schema.
-const MARKS: &[&str] = &["x-grant", "x-beside", "x-keys", "x-secret"];
+const MARKS: &[&str] = &["x-grant", "x-beside", "x-columns", "x-keys", "x-secret"];
 /// The values of `x-grant`.
 const GRANTS: &[&str] = &[
     "read",
@@ -303,6 +303,17 @@ fn wrong_keys(property: &Value, at: &str) -> Option<(String, String)> {
         let text = format!("{at}: x-keys {mark} is not known");
         return Some((text, "known is streams".into()));
     }
+    if let Some(mark) = keys.get("x-columns") {
+        let names = mark.as_array().filter(|names| !names.is_empty());
+        let is_well = names.is_some_and(|names| names.iter().all(Value::is_string));
+        if !is_well || keys.get("type") != Some(&"boolean".into()) {
+            let text = format!("{at}: x-columns {mark} are not columns that a boolean adds");
+            return Some((
+                text,
+                "write a list of names, on a key that is true or false".into(),
+            ));
+        }
+    }
     let beside = keys.get("x-beside")?;
     let grants = keys.get("x-grant").and_then(Value::as_str);
     let is_name = beside.as_str().is_some_and(|name| name.starts_with('_'));
@@ -439,6 +450,7 @@ mod tests {
             json!({ "path": { "x-grant": "write" }, "by": { "x-grant": "folders" } }),
             json!({ "other": { "x-order": 3 } }),
             json!({ "by": { "x-keys": "streams" } }),
+            json!({ "all": { "type": "boolean", "x-columns": ["_ts"] } }),
         ] {
             assert!(judged(good.clone()).is_ok(), "{good}");
         }
@@ -451,6 +463,8 @@ mod tests {
             json!({ "mode": { "x-grant": "tls-mode" } }),
             json!({ "path": { "x-beside": "_m" } }),
             json!({ "by": { "x-keys": "columns" } }),
+            json!({ "all": { "type": "string", "x-columns": ["_ts"] } }),
+            json!({ "all": { "type": "boolean", "x-columns": "_ts" } }),
             json!({ "path": { "x-grant": "read", "x-beside": ".ssh" } }),
             json!({ "password": { "x-secret": "true" } }),
             json!({ "a": { "$ref": "#" }, "b": { "$ref": "#" } }),

@@ -220,7 +220,8 @@ impl Client {
             &["dbs", &database],
             format!("read the database {database}"),
         );
-        self.ask(call)?.expect_success()
+        let answer = self.ask(call)?.expect_success();
+        answer.map_err(|error| of_database(error, &database))
     }
 
     /// The names of the containers of the database, in their order.
@@ -239,7 +240,8 @@ impl Client {
             if let Some(token) = continuation.take() {
                 call.headers.push(("x-ms-continuation", token));
             }
-            let answer = self.ask(call)?.expect_success()?;
+            let answer = self.ask(call)?.expect_success();
+            let answer = answer.map_err(|error| of_database(error, &database))?;
             let feed: Feed = serde_json::from_slice(&answer.body)
                 .map_err(|error| error::violation(&error.to_string()))?;
             let is_empty = feed.containers.is_empty();
@@ -296,6 +298,18 @@ impl Client {
             409 => Ok(()),
             _ => answer.expect_success().map(drop),
         }
+    }
+}
+
+/// The error of a request about the database itself, at its key.
+fn of_database(error: Error, database: &str) -> Error {
+    match error.code.as_str() {
+        "cosmos_not_found" => error
+            .hint(format!(
+                "correct database, or create the database {database}: Rapidbyte creates containers, and never a database"
+            ))
+            .at("config.database"),
+        _ => error,
     }
 }
 

@@ -32,6 +32,11 @@ pub use replay::{Claim, MAX_OVERTAKEN, Replay, ReplayChange, ReplayKey};
 pub use store::{Opening, Put, Store, Writer};
 pub use text_ids::{SEPARATOR, TextIds, of_format};
 
+/// What to do about a target that does not exist any more although its stream has a cursor (`target_missing`). The host
+/// writes the names of the pipeline and the stream into it.
+pub const READ_AGAIN: &str =
+    "read this stream from its first row: `rapidbyte run PIPELINE --full-refresh --select STREAM`";
+
 /// The failpoints that a load reaches here, behind the name of its connector and a point. The connector lists them in
 /// their order with its own.
 pub const POINTS: [&str; 14] = [

@@ -302,4 +302,6 @@ fn an_index_that_is_deleted_during_a_run_ends_it() {
         .run("three", &[rows(&[(2, "b")])], Some("2"))
         .unwrap_err();
     assert_eq!(error.code, "target_missing");
+    let hint = error.hint.unwrap_or_default();
+    assert!(hint.contains("run PIPELINE --full-refresh"), "{hint}");
 }

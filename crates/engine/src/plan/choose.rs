@@ -288,17 +288,35 @@ pub(super) fn narrow(
     Ok((chosen, missing.collect()))
 }
 
+/// The mark of a setting of a source that is true or false, and, if it is true, adds the columns in the mark's value.
+const COLUMNS: &str = "x-columns";
+
+/// The setting of the source that adds a column of this name.
+fn setting_of(spec: &Spec, column: &str) -> Option<String> {
+    // `open_stage` has read it before.
+    let schema: Value = serde_json::from_str(&spec.config_schema).ok()?;
+    let adds = |property: &Value| {
+        let columns = property[COLUMNS].as_array();
+        columns.is_some_and(|columns| columns.iter().any(|name| name == column))
+    };
+    let mut properties = schema["properties"].as_object()?.iter();
+    let (key, _) = properties.find(|(_, property)| adds(property))?;
+    Some(key.clone())
+}
+
+/// `schema` has the columns of the stream. `spec` is of its source.
 pub(super) fn unknown_column(
     document: &Document,
+    spec: &Spec,
     entry: usize,
-    stream: &Stream,
-    schema: &Schema,
+    (stream, schema): (&Stream, &Schema),
     column: &str,
 ) -> Failure {
     let names: Vec<String> = schema.fields().iter().map(|f| f.name().clone()).collect();
-    let hint = match did_you_mean(column, names.iter().map(String::as_str)) {
-        Some(near) => near,
-        None => format!("it has {}", some_of(&names)),
+    let near = || did_you_mean(column, names.iter().map(String::as_str));
+    let hint = match setting_of(spec, column) {
+        Some(key) => format!("set {key}: true under source.config, which makes {column} a column"),
+        None => near().unwrap_or_else(|| format!("it has {}", some_of(&names))),
     };
     let text = format!("the stream does not have a column {column:?}");
     let key = format!("source.streams[{entry}].columns");

@@ -1,7 +1,9 @@
 //! How a stream resumes, and which columns tell its rows apart.
 
 use arrow_schema::Schema;
-use rapidbyte_runtime::{Increment, LateRows, Plan as Placed, Progress, Stream, Target, WriteMode};
+use rapidbyte_runtime::{
+    Increment, LateRows, Plan as Placed, Progress, Spec, Stream, Target, WriteMode,
+};
 
 use super::choose::unknown_column;
 use super::open::Stage;
@@ -9,12 +11,12 @@ use crate::document::{self, Document};
 use crate::failure::{Class, Failure, LOST_ROWS, LOST_ROWS_HINT};
 use crate::meant::did_you_mean;
 
-/// How a stream resumes; none unless it is incremental. `all` are its columns.
+/// How a stream of this source resumes; none unless it is incremental. `all` are its columns.
 pub(super) fn increment(
     document: &Document,
+    source: &Spec,
     entry: usize,
-    stream: &Stream,
-    all: &Schema,
+    (stream, all): (&Stream, &Schema),
 ) -> Result<Option<Increment>, Failure> {
     let asked = &document.source.streams[entry];
     if asked.sync_mode != document::SyncMode::Incremental {
@@ -22,7 +24,7 @@ pub(super) fn increment(
     }
     for column in &asked.cursor_field {
         if all.index_of(column).is_err() {
-            let mut failure = unknown_column(document, entry, stream, all, column);
+            let mut failure = unknown_column(document, source, entry, (stream, all), column);
             failure.locate(document, &format!("source.streams[{entry}].cursor_field"));
             return Err(failure);
         }

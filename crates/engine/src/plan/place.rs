@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use arrow_schema::{Field, Schema};
 use rapidbyte_runtime::{
-    Destination, Fit, Grants, Plan as Placed, Relation, SchemaChanges, Stream, Target, TypeChange,
-    WriteMode,
+    Destination, Fit, Grants, Plan as Placed, Relation, SchemaChanges, Spec, Stream, Target,
+    TypeChange, WriteMode,
 };
 use rapidbyte_wire::{ipc, types};
 
@@ -25,9 +25,11 @@ use crate::failure::{Class, Failure};
 const COLUMNS_RENAMED: &str = "columns_renamed";
 
 /// Plans a stream. A column whose type is inferred, and does not fit an existing target, gets the type of the target if
-/// the target then refuses fewer columns: the source reads each value as that type, or refuses it.
+/// the target then refuses fewer columns: the source reads each value as that type, or refuses it. `source` describes the
+/// source.
 pub(super) fn place(
     document: &Document,
+    source: &Spec,
     chosen: Chosen,
     transforms: &mut [Transforming],
     destination: &mut Destination,
@@ -35,7 +37,14 @@ pub(super) fn place(
 ) -> Result<StreamPlan, Failure> {
     let (columns, left_out) = (chosen.columns.clone(), chosen.left_out.clone());
     let entry = chosen.entry;
-    let placed = place_as(document, chosen, transforms, destination, full_refresh)?;
+    let placed = place_as(
+        document,
+        source,
+        chosen,
+        transforms,
+        destination,
+        full_refresh,
+    )?;
     let Some(discovered) = placed.as_stored() else {
         return Ok(placed);
     };
@@ -45,7 +54,14 @@ pub(super) fn place(
         columns,
         left_out,
     };
-    let again = place_as(document, chosen, transforms, destination, full_refresh)?;
+    let again = place_as(
+        document,
+        source,
+        chosen,
+        transforms,
+        destination,
+        full_refresh,
+    )?;
     let refused = |plan: &StreamPlan| {
         let columns = plan.placed.columns.iter();
         columns.filter(|column| column.fit == Fit::Refused).count()
@@ -57,6 +73,7 @@ pub(super) fn place(
 /// Plans a stream with the columns that the source describes.
 fn place_as(
     document: &Document,
+    source: &Spec,
     chosen: Chosen,
     transforms: &mut [Transforming],
     destination: &mut Destination,
@@ -82,12 +99,14 @@ fn place_as(
             .iter()
             .map(|column| {
                 let found = known.get(column.as_str()).copied();
-                found.ok_or_else(|| unknown_column(document, entry, &discovered, &all, column))
+                found.ok_or_else(|| {
+                    unknown_column(document, source, entry, (&discovered, &all), column)
+                })
             })
             .collect::<Result<_, _>>()?;
     }
     let read = all.project(&wanted).map_err(|e| broken(e.into()))?;
-    let mut renamed = rename(document, entry, &discovered, &read, &left_out)?;
+    let mut renamed = rename(document, source, entry, (&discovered, &read), &left_out)?;
     if !transforms.is_empty() {
         renamed.metadata.remove(types::OLDER_VALUES);
     }
@@ -103,7 +122,7 @@ fn place_as(
     };
     let (transforms, relation) = step::all(document, entry, transforms, relation)?;
     let schema = ipc::decode_schema(&relation.schema).map_err(broken)?;
-    let increment = increment(document, entry, &discovered, &all)?;
+    let increment = increment(document, source, entry, (&discovered, &all))?;
     if let (Some(_), Some(column)) = (&increment, left_out.first()) {
         let key = format!("source.streams[{entry}].sync_mode");
         let text = format!("without {column}, the next run would never deliver its values");
@@ -291,9 +310,9 @@ fn moved_key(key: &[String], read: &Schema, schema: &Schema) -> Vec<String> {
 /// else changes.
 fn rename(
     document: &Document,
+    source: &Spec,
     entry: usize,
-    stream: &Stream,
-    read: &Schema,
+    (stream, read): (&Stream, &Schema),
     left_out: &[String],
 ) -> Result<Schema, Failure> {
     let asked = &document.source.streams[entry];
@@ -305,7 +324,7 @@ fn rename(
         .filter(|(from, _)| !left_out.contains(from))
     {
         let index = read.index_of(from).map_err(|_| {
-            let mut failure = unknown_column(document, entry, stream, read, from);
+            let mut failure = unknown_column(document, source, entry, (stream, read), from);
             failure.locate(document, &key);
             failure
         })?;

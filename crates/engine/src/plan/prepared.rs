@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rapidbyte_runtime::{Destination, Phase, Selection, Source};
+use rapidbyte_runtime::{Destination, Phase, Selection, Source, Spec};
 
 use super::choose::{Chosen, narrow, refuse_unknown_streams, select};
 use super::moment::{Moment, take_readable};
@@ -199,7 +199,13 @@ impl Prepared {
         };
         let place_all = || {
             let stages = (&mut transforming, &mut writer);
-            place_all(&document, chosen, stages, narrowing.full_refresh)
+            place_all(
+                &document,
+                &source.spec,
+                chosen,
+                stages,
+                narrowing.full_refresh,
+            )
         };
         let (placing, taken) = match is_whole && !finds_none {
             true => {
@@ -332,6 +338,7 @@ struct Placing {
 /// interrupted.
 fn place_all(
     document: &Document,
+    source: &Spec,
     chosen: Vec<Chosen>,
     (transforming, writer): (&mut Vec<Vec<Transforming>>, &mut Destination),
     full_refresh: bool,
@@ -343,7 +350,7 @@ fn place_all(
         let others = others.filter(|(entry, _)| *entry != one.entry);
         others.flat_map(|(_, of)| of).for_each(Transforming::close);
         let transforms = &mut transforming[one.entry];
-        match place(document, one, transforms, writer, full_refresh) {
+        match place(document, source, one, transforms, writer, full_refresh) {
             Ok(planned) => streams.push(planned),
             Err(failure) if !writer.is_usable() || !is_of_stream(&failure) => return Err(failure),
             Err(failure) => refused.push(Refused { stream, failure }),

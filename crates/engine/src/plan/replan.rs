@@ -52,6 +52,7 @@ pub(crate) fn replan(
     let mut session = open_session(document, destination, sandbox)?;
     let mut placed = place(
         document,
+        &plan.source.spec,
         chosen,
         &mut transforms,
         &mut session,

@@ -1,3 +1,4 @@
+use super::tokens::MAX_BYTES;
 use super::*;
 
 #[test]
@@ -67,7 +68,7 @@ fn array(element: PgType) -> PgType {
     user("app", "_array", Kind::Array { element })
 }
 
-/// What `format_type` writes.
+/// The texts of `format_type`.
 #[test]
 fn a_description_that_agrees_with_itself_has_no_problem() {
     use crate::builtin::*;

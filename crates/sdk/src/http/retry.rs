@@ -40,6 +40,12 @@ impl Retry {
         }
     }
 
+    /// The same with at most `attempts` attempts; at least one.
+    #[must_use]
+    pub fn at_most(self, attempts: u32) -> Self {
+        Self::attempts(self.attempts.min(attempts))
+    }
+
     /// How long to wait after an answer to attempt `attempt`, counted from 1. None where the answer is
     /// not 429, 502, 503 or 504, and after the last attempt.
     pub fn after(&self, attempt: u32, response: &Response) -> Option<Duration> {

@@ -145,6 +145,11 @@ impl Url {
         (self.https, &self.host, self.port()) == (other.https, &other.host, other.port())
     }
 
+    /// The path; it begins with a slash.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
     /// For messages: a query may hold a secret.
     pub fn without_query(&self) -> String {
         let mut url = self.clone();
@@ -185,8 +190,8 @@ impl fmt::Display for Url {
 fn host_and_port(authority: &str) -> Result<(String, Option<u16>)> {
     if authority.contains('@') {
         return Err(invalid("it contains a user and password").hint(
-            "put credentials under the source's own setting, such as auth: { type: basic, \
-                 … }",
+            "write credentials as settings of the connector beside the URL, such as auth: { type: basic, … } of \
+             source-http",
         ));
     }
     let (host, port) = match authority.rsplit_once(':') {

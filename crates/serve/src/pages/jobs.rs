@@ -97,6 +97,17 @@ pub(super) fn of_state(state: JobState) -> String {
     badge(state.name(), class)
 }
 
+/// The state of a job in the list. A dead or cancelled job without its body cannot be replayed any more.
+fn of_state_and_body(job: &Job) -> String {
+    let state = of_state(job.state);
+    match job.state {
+        JobState::Dead | JobState::Cancelled if !job.has_body => {
+            format!("{state} <small>without its body</small>")
+        }
+        _ => state,
+    }
+}
+
 pub(super) fn table(jobs: &[Job]) -> String {
     let rows = jobs.iter().map(|job| {
         let reason = job.reason.as_ref().map(|reason| {
@@ -106,7 +117,7 @@ pub(super) fn table(jobs: &[Job]) -> String {
         });
         vec![
             link(&format!("/jobs/{}", job.id), &job.id.to_string()),
-            of_state(job.state),
+            of_state_and_body(job),
             format!("{}.<wbr>{}", escape(&job.pipeline), escape(&job.stream)),
             when(job.received_ms),
             bytes(job.bytes),

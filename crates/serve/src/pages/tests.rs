@@ -242,6 +242,19 @@ fn hostile_text_is_escaped_on_every_page() {
 }
 
 #[test]
+fn a_job_that_cannot_be_replayed_any_more_is_marked_in_the_list() {
+    let marked = |state, has_body| {
+        let job = Job {
+            has_body,
+            ..job(state)
+        };
+        jobs::table(&[job]).contains("without its body")
+    };
+    assert!(marked(JobState::Dead, false) && marked(JobState::Cancelled, false));
+    assert!(!marked(JobState::Dead, true) && !marked(JobState::Done, false));
+}
+
+#[test]
 fn buttons_are_those_that_the_state_and_the_scope_allow() {
     for (state, may_operate, expected) in [
         (JobState::Pending, true, &["cancel"][..]),

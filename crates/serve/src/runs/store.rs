@@ -2,8 +2,10 @@
 //!
 //! One thread has the file. A call is one transaction.
 
+mod read;
 mod standing;
 mod tables;
+mod write;
 
 use std::path::Path;
 use std::thread::JoinHandle;
@@ -11,13 +13,16 @@ use std::time::Duration;
 
 use crossbeam_channel::{Sender, TrySendError, bounded};
 use rapidbyte::WhenRunning;
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use tokio::sync::oneshot;
 
 use super::RunsError;
 use super::messages::{Wanted, of_run};
 use super::outbox::{self, Told};
 use super::record::{Options, Outcome, Run, RunState, Trigger, error};
+
+use read::{COLUMNS, get, list, run_of};
+use write::{New, insert, interrupt, set_position, trim};
 
 /// Calls that wait for the thread.
 const MAX_WAITING: usize = 1024;
@@ -423,193 +428,6 @@ fn waits() -> serde_json::Value {
     let text = "another run of the pipeline waits already";
     let hint = "choose a longer interval: runs take longer than the time between them";
     error("already_queued", text, Some(hint))
-}
-
-/// A run that is recorded.
-struct New<'a> {
-    pipeline: &'a str,
-    trigger: Trigger,
-    scheduled_ms: Option<i64>,
-    state: RunState,
-    options: &'a Options,
-    attempt: u32,
-    resumes: Option<i64>,
-    error: Option<serde_json::Value>,
-    now_ms: i64,
-}
-
-/// Returns its id. `None` if the fire has a run already.
-fn insert(transaction: &Transaction<'_>, new: &New<'_>) -> Result<Option<i64>> {
-    let options =
-        serde_json::to_string(new.options).map_err(|error| RunsError::Sqlite(error.to_string()))?;
-    let ended_ms = new.state.is_end().then_some(new.now_ms);
-    let mut statement = transaction.prepare_cached(
-        "INSERT INTO run (pipeline, \"trigger\", scheduled_ms, state, options, attempt, resumes, queued_ms, ended_ms, error) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) \
-         ON CONFLICT (pipeline, scheduled_ms) WHERE scheduled_ms IS NOT NULL DO NOTHING",
-    )?;
-    let added = statement.execute(params![
-        new.pipeline,
-        new.trigger.name(),
-        new.scheduled_ms,
-        new.state.name(),
-        options,
-        new.attempt,
-        new.resumes,
-        new.now_ms,
-        ended_ms,
-        new.error.as_ref().map(ToString::to_string),
-    ])?;
-    Ok((added == 1).then(|| transaction.last_insert_rowid()))
-}
-
-/// The run is interrupted. One that resumes it is queued, unless one with the same options is, or too many attempts were:
-/// then returns the error.
-fn interrupt(
-    transaction: &Transaction<'_>,
-    run: &Run,
-    attempt: u32,
-    now_ms: i64,
-) -> Result<Option<serde_json::Value>> {
-    let gives_up = attempt > MAX_ATTEMPTS;
-    let error = match gives_up {
-        false => error(
-            "interrupted",
-            "the server ended during the run",
-            Some("another run resumes it"),
-        ),
-        true => {
-            let text = format!("the server ended during {MAX_ATTEMPTS} attempts of the run");
-            let hint = "look for the reason in the log of the system, such as its memory; then begin a run";
-            error("interrupted", &text, Some(hint))
-        }
-    };
-    let sql = "UPDATE run SET state = 'interrupted', ended_ms = ?2, error = ?3 WHERE id = ?1";
-    transaction.execute(sql, params![run.id, now_ms, error.to_string()])?;
-    let options = serde_json::to_string(&run.options)
-        .map_err(|error| RunsError::Sqlite(error.to_string()))?;
-    let sql = "SELECT EXISTS (SELECT 1 FROM run WHERE state = 'queued' AND pipeline = ?1 AND options = ?2)";
-    let waits: bool =
-        transaction.query_row(sql, params![run.pipeline, options], |row| row.get(0))?;
-    if gives_up {
-        return Ok(Some(error));
-    }
-    if waits {
-        return Ok(None);
-    }
-    let new = New {
-        pipeline: &run.pipeline,
-        trigger: run.trigger,
-        scheduled_ms: None,
-        state: RunState::Queued,
-        options: &run.options,
-        attempt,
-        resumes: Some(run.id),
-        error: None,
-        now_ms,
-    };
-    insert(transaction, &new)?;
-    Ok(None)
-}
-
-fn set_position(
-    transaction: &Transaction<'_>,
-    pipeline: &str,
-    cron: &str,
-    last_ms: i64,
-) -> Result<()> {
-    let sql = "INSERT INTO schedule (pipeline, cron, last_ms, since_ms) VALUES (?1, ?2, ?3, ?3) \
-               ON CONFLICT (pipeline) DO UPDATE SET cron = ?2, last_ms = ?3, \
-               since_ms = CASE WHEN cron = ?2 THEN since_ms ELSE ?3 END";
-    transaction.execute(sql, params![pipeline, cron, last_ms])?;
-    Ok(())
-}
-
-/// Forgets the oldest runs of a pipeline, but for its last success.
-fn trim(transaction: &Transaction<'_>, pipeline: &str) -> Result<()> {
-    let sql = "DELETE FROM run WHERE pipeline = ?1 AND state NOT IN ('queued', 'running') AND id <= \
-               (SELECT id FROM run WHERE pipeline = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2) \
-               AND id IS NOT ?3";
-    let success = standing::last_success(transaction, pipeline)?.map(|success| success.id);
-    transaction
-        .prepare_cached(sql)?
-        .execute(params![pipeline, KEPT, success])?;
-    Ok(())
-}
-
-fn get(transaction: &Transaction<'_>, id: i64) -> Result<Option<Run>> {
-    let sql = format!("SELECT {COLUMNS} FROM run WHERE id = ?1");
-    Ok(transaction
-        .prepare_cached(&sql)?
-        .query_row([id], run_of)
-        .optional()?)
-}
-
-fn list(transaction: &Transaction<'_>, filter: &Filter) -> Result<Vec<Run>> {
-    // A condition that is not there lets SQLite choose the index of another one.
-    let of_pipelines = match filter.pipelines.as_deref() {
-        None => "?2 IS NULL",
-        Some([_]) => "pipeline = ?2",
-        Some(_) => "pipeline IN (SELECT value FROM json_each(?2))",
-    };
-    let pipelines = filter
-        .pipelines
-        .as_deref()
-        .map(|pipelines| match pipelines {
-            [pipeline] => pipeline.clone(),
-            several => serde_json::json!(several).to_string(),
-        });
-    let sql = format!(
-        "SELECT {} FROM run WHERE id < ?1 AND {of_pipelines} AND (?3 IS NULL OR state = ?3) ORDER BY id DESC LIMIT ?4",
-        short_columns()
-    );
-    let before = filter.before.unwrap_or(i64::MAX);
-    let state = filter.state.map(RunState::name);
-    let mut statement = transaction.prepare_cached(&sql)?;
-    let runs = statement.query_map(params![before, pipelines, state, filter.limit], run_of)?;
-    Ok(runs.collect::<rusqlite::Result<_>>()?)
-}
-
-/// The columns of [`run_of`] for many runs: their reports come one by one, and long errors as their message.
-fn short_columns() -> String {
-    COLUMNS.replace("error, report, log", SHORT)
-}
-
-/// The columns of [`run_of`].
-const COLUMNS: &str = "id, pipeline, \"trigger\", scheduled_ms, state, options, attempt, resumes, queued_ms, started_ms, \
-                       ended_ms, rows, error, report, log";
-
-/// In place of the last three of them, in a list.
-const SHORT: &str = "CASE WHEN length(error) > 4096 THEN json_object('code', error->>'code', \
-                     'message', substr(error->>'message', 1, 1000), 'hint', substr(error->>'hint', 1, 1000)) \
-                     ELSE error END, NULL, NULL";
-
-fn run_of(row: &Row<'_>) -> rusqlite::Result<Run> {
-    let (trigger, state): (String, String) = (row.get(2)?, row.get(4)?);
-    let unknown =
-        || rusqlite::Error::InvalidColumnName(format!("a run that is {trigger:?} and {state:?}"));
-    let options: String = row.get(5)?;
-    let json = |column: usize| -> rusqlite::Result<Option<serde_json::Value>> {
-        let text: Option<String> = row.get(column)?;
-        Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
-    };
-    Ok(Run {
-        id: row.get(0)?,
-        pipeline: row.get(1)?,
-        trigger: Trigger::of(&trigger).ok_or_else(unknown)?,
-        scheduled_ms: row.get(3)?,
-        state: RunState::of(&state).ok_or_else(unknown)?,
-        options: serde_json::from_str(&options).map_err(|_| unknown())?,
-        attempt: row.get(6)?,
-        resumes: row.get(7)?,
-        queued_ms: row.get(8)?,
-        started_ms: row.get(9)?,
-        ended_ms: row.get(10)?,
-        rows: row.get(11)?,
-        error: json(12)?,
-        report: json(13)?,
-        log: json(14)?,
-    })
 }
 
 #[cfg(test)]

@@ -141,8 +141,12 @@ impl Shared {
         let error = outcome.error.as_ref().unwrap_or(&Value::Null);
         let text = |key| error[key].as_str().unwrap_or_default();
         let (name, id) = (&run.pipeline, run.id);
+        let hint = match text("hint") {
+            "" => String::new(),
+            hint => format!("; {}", hint.replace('\n', " ")),
+        };
         let line = format!(
-            "{name}: the run {id} failed: error[{}] {}",
+            "{name}: the run {id} failed: error[{}] {}{hint}",
             text("code"),
             text("message")
         );

@@ -292,6 +292,10 @@ fn ends_of_runs_are_told_with_a_signature_and_nothing_shows_the_secrets() {
             && shown.contains("copy: the run 2 failed: error["),
         "{shown}"
     );
+    // The line says what to do, too.
+    let told = told.text();
+    let line = told.lines().find(|line| line.contains("the run 2 failed"));
+    assert!(line.is_some_and(|line| line.contains("; ")), "{told}");
     let store = std::fs::read(folder.path().join("server/runs.db")).expect("a store");
     shown += &String::from_utf8_lossy(&store);
     for secret in [SECRET, PASSWORD] {

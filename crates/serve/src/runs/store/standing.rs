@@ -2,7 +2,8 @@
 
 use rusqlite::{OptionalExtension, Transaction, params};
 
-use super::{Result, Run, Store, run_of, short_columns};
+use super::read::{run_of, short_columns};
+use super::{Result, Run, Store};
 
 /// The runs of one pipeline, as far as they tell how it is.
 #[derive(Debug, Clone, Default)]
