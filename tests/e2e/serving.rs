@@ -378,6 +378,48 @@ fn a_forged_description_of_a_column_has_no_effect_or_is_refused() {
     assert!(left);
 }
 
+/// Inferred columns are those of the bodies that come together, so nobody has dropped one that a body lacks.
+#[test]
+fn a_body_without_a_column_of_a_frozen_table_is_the_same_alone_and_beside_others() {
+    let database = shared().database();
+    let sql = "CREATE TABLE s (id bigint NOT NULL, item text)";
+    database.client().batch_execute(sql).expect("a table");
+    let folder = Folder::new();
+    folder.write(
+        "p.yaml",
+        format!(
+            "version: 1\npipeline: p\nsource: {{ use: ingest, streams: [s] }}\nschema_changes: frozen\n\
+             destination: {{ use: dest-postgres, config: {{ url: \"{}\" }}, write_mode: append }}\n",
+            database.url()
+        ),
+    );
+    let address = free_address();
+    let mut server = Running::start(&folder, &[".", "--listen", &address]);
+    let mut told = String::new();
+    while !told.contains("listening on ") {
+        let read = server.messages.read_line(&mut told).expect("UTF-8");
+        assert_ne!(read, 0, "{told}");
+    }
+    for (body, expected) in [
+        ("{\"id\":1}", Ok(())),
+        ("{\"id\":2}\n{\"id\":3,\"item\":\"a\"}", Ok(())),
+        ("{\"id\":4,\"more\":1}", Err("column_refused")),
+        ("{\"item\":\"b\"}", Err("unfilled_column")),
+    ] {
+        let answer = post(&address, "/v1/ingest/p/s?wait=true", body);
+        let status = if expected.is_ok() { "200" } else { "422" };
+        let begin = format!("HTTP/1.0 {status} ");
+        assert!(answer.starts_with(&begin), "{body}: {answer}");
+        if let Err(code) = expected {
+            assert!(answer.contains(&format!("\"code\":\"{code}\"")), "{answer}");
+        }
+    }
+    assert_eq!(server.terminate(), Some(0));
+    let sql = "SELECT string_agg(concat_ws(':', id, item), ',' ORDER BY id) FROM s";
+    let rows: String = database.client().query_one(sql, &[]).expect("a row").get(0);
+    assert_eq!(rows, "1,2,3:a");
+}
+
 #[test]
 fn wrong_arguments_of_a_server_are_refused_before_it_starts() {
     let folder = Folder::new();
