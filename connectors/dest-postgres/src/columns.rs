@@ -323,7 +323,8 @@ pub(crate) fn refuses_null(ty: &PgType) -> bool {
     }
 }
 
-fn has_type_default(ty: &PgType) -> bool {
+/// Whether a domain has a default, its own or that of a domain below it.
+pub(crate) fn has_type_default(ty: &PgType) -> bool {
     match &ty.kind {
         Kind::Domain { default, base, .. } => default.is_some() || has_type_default(base),
         _ => false,
