@@ -27,7 +27,11 @@ pub(crate) fn column_plan(
     let (fit, note) = match fit {
         PgFit::Direct => (Fit::Exact, None),
         PgFit::Converted(note) => (Fit::Exact, Some(note)),
-        PgFit::Widened(note) => (Fit::Widened, Some(note)),
+        PgFit::Widened(note) => {
+            // The host may have the source read numbers as wide as the column is.
+            stored_type = stored_type.or_else(|| there.map(|_| held_type(column)));
+            (Fit::Widened, Some(note))
+        }
         PgFit::Checked(note) => (
             Fit::Checked,
             Some(format!(
