@@ -79,5 +79,6 @@ mod types;
 mod verify;
 #[path = "../hostile/wat.rs"]
 mod wat;
+mod wider;
 mod wired;
 mod xml;

@@ -264,11 +264,14 @@ fn post_as(address: &str, path: &str, kind: &str, body: &[u8]) -> String {
 
 /// Files of Arrow describe columns of PostgreSQL, and whoever sends one may describe anything.
 #[test]
-fn a_forged_description_of_a_column_is_refused_and_holds_up_nothing() {
+fn a_forged_description_of_a_column_has_no_effect_or_is_refused() {
     let (from, to) = (shared().database(), shared().database());
     // Names as long as the texts that are put in their place.
     let long = "v".repeat(60);
-    let sql = format!("CREATE TABLE t (id int, {long} text); INSERT INTO t VALUES (1, 'x')");
+    let sql = format!(
+        "CREATE DOMAIN orders AS text CHECK (VALUE <> ''); CREATE TABLE t (id int, {long} text, d orders); \
+         INSERT INTO t VALUES (1, 'x', 'y')"
+    );
     from.client().batch_execute(&sql).expect("a table");
     to.client()
         .batch_execute("CREATE TABLE precious (a int)")
@@ -319,10 +322,76 @@ fn a_forged_description_of_a_column_is_refused_and_holds_up_nothing() {
         folder.refuses(&text, "invalid_metadata", 4, &[]);
     }
     let folder = Folder::new();
-    let source = "source: { use: ingest, streams: [s] }";
+    for (name, config) in [
+        ("p", ""),
+        ("trusting", "config: { trust_metadata: true }, "),
+    ] {
+        let source = format!("source: {{ use: ingest, {config}streams: [s, orders] }}");
+        let target = target.replace("}, write", &format!(", schema: {name} }}, write"));
+        let text = format!("version: 1\npipeline: {name}\n{source}\n{target}");
+        folder.write(&format!("{name}.yaml"), text);
+    }
+    let address = free_address();
+    let mut server = Running::start(&folder, &[".", "--listen", &address]);
+    let mut told = String::new();
+    while !told.contains("listening on ") {
+        let read = server.messages.read_line(&mut told).expect("UTF-8");
+        assert_ne!(read, 0, "{told}");
+    }
+    let kind = "application/vnd.apache.arrow.stream";
+    for round in 0..2 {
+        for body in &bodies {
+            let answer = post_as(&address, "/v1/ingest/trusting/s?wait=true", kind, body);
+            assert!(answer.starts_with("HTTP/1.0 422 "), "{round}: {answer}");
+            assert!(answer.contains("\"code\":\"invalid_metadata\""), "{answer}");
+            let answer = post_as(&address, "/v1/ingest/p/s?wait=true", kind, body);
+            assert!(answer.starts_with("HTTP/1.0 200 "), "{round}: {answer}");
+        }
+        for name in ["p", "trusting"] {
+            let path = format!("/v1/ingest/{name}/s?wait=true");
+            let answer = post(&address, &path, "{\"id\":1}");
+            assert!(answer.starts_with("HTTP/1.0 200 "), "{answer}");
+        }
+    }
+    // The domain has the name of a table that another stream needs.
+    let types =
+        "SELECT count(*) FROM pg_type WHERE typtype <> 'b' AND typname = 'orders' AND typrelid = 0";
+    let types = || {
+        to.client()
+            .query_one(types, &[])
+            .expect("a row")
+            .get::<_, i64>(0)
+    };
+    for name in ["p", "trusting"] {
+        let path = format!("/v1/ingest/{name}/s?wait=true");
+        let renamed = forged("\"schema\":\"public\"", "\"schema\":\"p\"");
+        let body = if name == "p" { &renamed } else { &genuine };
+        let answer = post_as(&address, &path, kind, body);
+        assert!(answer.starts_with("HTTP/1.0 200 "), "{answer}");
+        assert_eq!(types(), i64::from(name == "trusting"), "{name}");
+    }
+    let answer = post(&address, "/v1/ingest/p/orders?wait=true", "{\"id\":1}");
+    assert!(answer.starts_with("HTTP/1.0 200 "), "{answer}");
+    assert_eq!(server.terminate(), Some(0));
+    let sql = "SELECT to_regclass('precious') IS NOT NULL AND to_regclass('z') IS NULL";
+    let left: bool = to.client().query_one(sql, &[]).expect("a row").get(0);
+    assert!(left);
+}
+
+/// Inferred columns are those of the bodies that come together, so nobody has dropped one that a body lacks.
+#[test]
+fn a_body_without_a_column_of_a_frozen_table_is_the_same_alone_and_beside_others() {
+    let database = shared().database();
+    let sql = "CREATE TABLE s (id bigint NOT NULL, item text)";
+    database.client().batch_execute(sql).expect("a table");
+    let folder = Folder::new();
     folder.write(
         "p.yaml",
-        format!("version: 1\npipeline: p\n{source}\n{target}"),
+        format!(
+            "version: 1\npipeline: p\nsource: {{ use: ingest, streams: [s] }}\nschema_changes: frozen\n\
+             destination: {{ use: dest-postgres, config: {{ url: \"{}\" }}, write_mode: append }}\n",
+            database.url()
+        ),
     );
     let address = free_address();
     let mut server = Running::start(&folder, &[".", "--listen", &address]);
@@ -331,20 +400,24 @@ fn a_forged_description_of_a_column_is_refused_and_holds_up_nothing() {
         let read = server.messages.read_line(&mut told).expect("UTF-8");
         assert_ne!(read, 0, "{told}");
     }
-    for round in 0..2 {
-        for body in &bodies {
-            let kind = "application/vnd.apache.arrow.stream";
-            let answer = post_as(&address, "/v1/ingest/p/s?wait=true", kind, body);
-            assert!(answer.starts_with("HTTP/1.0 422 "), "{round}: {answer}");
-            assert!(answer.contains("\"code\":\"invalid_metadata\""), "{answer}");
+    for (body, expected) in [
+        ("{\"id\":1}", Ok(())),
+        ("{\"id\":2}\n{\"id\":3,\"item\":\"a\"}", Ok(())),
+        ("{\"id\":4,\"more\":1}", Err("column_refused")),
+        ("{\"item\":\"b\"}", Err("unfilled_column")),
+    ] {
+        let answer = post(&address, "/v1/ingest/p/s?wait=true", body);
+        let status = if expected.is_ok() { "200" } else { "422" };
+        let begin = format!("HTTP/1.0 {status} ");
+        assert!(answer.starts_with(&begin), "{body}: {answer}");
+        if let Err(code) = expected {
+            assert!(answer.contains(&format!("\"code\":\"{code}\"")), "{answer}");
         }
-        let answer = post(&address, "/v1/ingest/p/s?wait=true", "{\"id\":1}");
-        assert!(answer.starts_with("HTTP/1.0 200 "), "{answer}");
     }
     assert_eq!(server.terminate(), Some(0));
-    let sql = "SELECT to_regclass('precious') IS NOT NULL AND to_regclass('z') IS NULL";
-    let left: bool = to.client().query_one(sql, &[]).expect("a row").get(0);
-    assert!(left);
+    let sql = "SELECT string_agg(concat_ws(':', id, item), ',' ORDER BY id) FROM s";
+    let rows: String = database.client().query_one(sql, &[]).expect("a row").get(0);
+    assert_eq!(rows, "1,2,3:a");
 }
 
 #[test]

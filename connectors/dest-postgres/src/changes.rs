@@ -18,7 +18,7 @@ use rapidbyte_sdk::prelude::*;
 use rapidbyte_sdk::{DroppedColumn, NewColumn, RenamedColumn, TypeChange, WARNING_NOTE, log};
 
 use crate::checkpoint::Key;
-use crate::columns::{has_no_filler, is_own, with_collation};
+use crate::columns::{has_no_filler, has_type_default, is_own, refuses_null, with_collation};
 use crate::config::{CHANGE_TABLE, Name, Settings};
 use crate::convert;
 use crate::deletes;
@@ -296,7 +296,25 @@ pub(crate) fn decide(
                                      they are read again"
                                 ));
                             }
-                            None => actions.push(format!("ADD COLUMN IF NOT EXISTS {column}")),
+                            // Nobody has written the default of a domain into these rows.
+                            None if has_type_default(&added_column.ty)
+                                && !refuses_null(&added_column.ty) =>
+                            {
+                                let quoted = quote_ident(&new.name);
+                                actions.push(format!("ADD COLUMN {column} DEFAULT NULL"));
+                                without_default.push(format!("ALTER COLUMN {quoted} DROP DEFAULT"));
+                            }
+                            None => {
+                                actions.push(format!("ADD COLUMN IF NOT EXISTS {column}"));
+                                if has_type_default(&added_column.ty) {
+                                    changes.notes.push(format!(
+                                        "{WARNING_NOTE}older rows get the default of the domain {} in {}, because it \
+                                         refuses NULL",
+                                        added_column.type_text,
+                                        quote_ident(&new.name)
+                                    ));
+                                }
+                            }
                         }
                         added.push(added_column);
                     }

@@ -27,7 +27,11 @@ pub(crate) fn column_plan(
     let (fit, note) = match fit {
         PgFit::Direct => (Fit::Exact, None),
         PgFit::Converted(note) => (Fit::Exact, Some(note)),
-        PgFit::Widened(note) => (Fit::Widened, Some(note)),
+        PgFit::Widened(note) => {
+            // The host may have the source read numbers as wide as the column is.
+            stored_type = stored_type.or_else(|| there.map(|_| held_type(column)));
+            (Fit::Widened, Some(note))
+        }
         PgFit::Checked(note) => (
             Fit::Checked,
             Some(format!(
@@ -323,7 +327,8 @@ pub(crate) fn refuses_null(ty: &PgType) -> bool {
     }
 }
 
-fn has_type_default(ty: &PgType) -> bool {
+/// Whether a domain has a default, its own or that of a domain below it.
+pub(crate) fn has_type_default(ty: &PgType) -> bool {
     match &ty.kind {
         Kind::Domain { default, base, .. } => default.is_some() || has_type_default(base),
         _ => false,

@@ -124,7 +124,7 @@ impl Destination for Postgres {
         // Of an earlier plan, which may have been another one.
         self.planned.remove(&target.stream);
         let mut client = self.home.client()?;
-        let process_id = client.process_id();
+        let session = client.cancel_token();
         let place = Place {
             settings: &self.home.settings,
             target,
@@ -147,7 +147,7 @@ impl Destination for Postgres {
         });
         let what = format!("looking at {name}");
         let decided =
-            decided.map_err(|error| stall::explain(&self.home.settings, process_id, error, &what));
+            decided.map_err(|error| stall::explain(&self.home.settings, &session, error, &what));
         let beats = match client.is_pgbouncer() && decided.is_ok() {
             true => beat::makers(&mut client, &self.home.settings)?,
             false => Vec::new(),
@@ -189,7 +189,7 @@ impl Destination for Postgres {
         log::failpoint("dest-postgres.asked")?;
         let key = self.key(target, pipeline)?;
         let mut client = self.home.client()?;
-        let process_id = client.process_id();
+        let session = client.cancel_token();
         let what = "reading the checkpoint";
         let is_alone = match target.deletes {
             Some(_) => key.refuse_others(&mut client),
@@ -197,7 +197,7 @@ impl Destination for Postgres {
         };
         let progress = is_alone
             .and_then(|()| checkpoint::progress(&mut client, &self.home.settings, &key, target))
-            .map_err(|error| stall::explain(&self.home.settings, process_id, error, what));
+            .map_err(|error| stall::explain(&self.home.settings, &session, error, what));
         self.home.keep(client);
         progress.map_err(|error| error.in_stream(&target.stream))
     }
@@ -234,10 +234,10 @@ impl Destination for Postgres {
 
     fn working(&mut self, pipeline: &str) -> Result<Vec<Worker>> {
         let mut client = self.home.client()?;
-        let process_id = client.process_id();
+        let session = client.cancel_token();
         let what = "looking for other runs";
         let workers = working::working(&mut client, &self.home.settings, pipeline)
-            .map_err(|error| stall::explain(&self.home.settings, process_id, error, what));
+            .map_err(|error| stall::explain(&self.home.settings, &session, error, what));
         self.home.keep(client);
         workers
     }
@@ -271,7 +271,7 @@ impl Destination for Postgres {
         let settings = &self.home.settings;
         let key = self.key(target, &run.pipeline)?;
         let mut client = self.home.client()?;
-        let process_id = client.process_id();
+        let session = client.cancel_token();
         let what = "fencing older runs";
         let name = settings.name_of(target)?;
         let rejects = rejects::table(settings, target, &name)?;
@@ -289,7 +289,7 @@ impl Destination for Postgres {
                 (lease, Progress::unfenced(&run.id))
             }
             None => fence::fence(&mut client, settings, key, run)
-                .map_err(|error| stall::explain(settings, process_id, error, what))
+                .map_err(|error| stall::explain(settings, &session, error, what))
                 .map_err(given_up)?,
         };
         let planned = self.planned.remove(&target.stream);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use rapidbyte_pg::Column;
 use rapidbyte_pg::digest::{Recipe, SETTINGS, SETTINGS_AS_SET};
 use rapidbyte_pg::ident::quote_ident;
-use rapidbyte_pg_client::{Client, TransactionStatus};
+use rapidbyte_pg_client::{CancelToken, Client, TransactionStatus};
 use rapidbyte_sdk::log::{self, failpoint};
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -42,8 +42,8 @@ pub struct TableLoad {
     name: Name,
     schema: SchemaRef,
     lease: Lease,
-    /// Of its session.
-    process_id: i32,
+    /// Its session, also while a statement runs there.
+    session: CancelToken,
     /// Taken again in every transaction.
     lock: Option<Lock>,
     /// Rows so far.
@@ -112,7 +112,7 @@ impl TableLoad {
             schema: target.arrow_schema()?,
             name,
             lease,
-            process_id: client.process_id(),
+            session: client.cancel_token(),
             committed: 0,
             changes: Vec::new(),
             resumes: false,
@@ -223,7 +223,7 @@ impl TableLoad {
     fn explained<T>(&self, prepared: Result<T>) -> Result<T> {
         prepared.map_err(|error| {
             let what = format!("preparing {}", self.name);
-            stall::explain(&self.home.settings, self.process_id, error, &what)
+            stall::explain(&self.home.settings, &self.session, error, &what)
         })
     }
 
@@ -565,7 +565,7 @@ impl TableLoad {
     fn why_it_ended(&self, error: Error) -> Error {
         let error = violated(error, &self.name, self.target.write_mode);
         let what = format!("writing to {}", self.name);
-        let error = stall::explain(&self.home.settings, self.process_id, error, &what);
+        let error = stall::explain(&self.home.settings, &self.session, error, &what);
         commit::superseded(&self.home.settings, &self.lease, error)
     }
 

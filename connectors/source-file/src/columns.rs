@@ -16,15 +16,24 @@ use crate::files::FileStream;
 use crate::known::Known;
 use crate::partition::{Partitions, Picked};
 
+/// How the files of a stream are read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Form {
+    pub kind: Kind,
+    pub headers: Headers,
+    /// Whether descriptions of columns in their metadata count.
+    pub trusts_metadata: bool,
+}
+
 /// The columns of a stream. All files must have the columns of the first file, in any order; a column is nullable if it
 /// is nullable in one of them. With [`Headers::Union`] a column that a file lacks is NULL in its rows.
-pub(crate) fn know(kind: Kind, headers: Headers, stream: &FileStream) -> Result<Known> {
+pub(crate) fn know(form: Form, stream: &FileStream) -> Result<Known> {
     let mut known: Option<Known> = None;
     for (path, _) in &stream.files {
-        let open = OpenFile::open(kind, path, &stream.name)?;
+        let open = OpenFile::open(form, path, &stream.name)?;
         let Some(known) = &mut known else {
             known = Some(Known {
-                schema: open.file.schema().clone(),
+                schema: open.schema.clone(),
                 notes: open.file.notes().to_vec(),
                 inferred: false,
                 source_types: open.file.source_types().to_vec(),
@@ -33,9 +42,9 @@ pub(crate) fn know(kind: Kind, headers: Headers, stream: &FileStream) -> Result<
             continue;
         };
         let before = known.schema.fields().len();
-        known.schema = open.merge(&known.schema, headers, &stream.files[0].0)?;
+        known.schema = open.merge(&known.schema, form.headers, &stream.files[0].0)?;
         for field in known.schema.fields().iter().skip(before) {
-            let here = open.file.schema().fields().find(field.name());
+            let here = open.schema.fields().find(field.name());
             let ty = here.and_then(|(place, _)| open.file.source_types().get(place));
             known.source_types.push(ty.cloned().unwrap_or_default());
         }
@@ -51,8 +60,7 @@ pub(crate) fn know(kind: Kind, headers: Headers, stream: &FileStream) -> Result<
 
 /// Reads the rows of one stream. Holds a page of each column of one file, and a batch.
 pub struct ColumnRows {
-    kind: Kind,
-    headers: Headers,
+    form: Form,
     stream: String,
     /// Files that are still to be read, the next one last.
     files: Vec<String>,
@@ -77,7 +85,7 @@ struct Folders {
 
 impl ColumnRows {
     pub(crate) fn new(
-        (kind, headers): (Kind, Headers),
+        form: Form,
         stream: &FileStream,
         schema: SchemaRef,
         request: &ReadRequest,
@@ -98,8 +106,7 @@ impl ColumnRows {
         let wanted = columnar::project(&schema, columns.as_deref());
         let wanted = wanted.map_err(|error| convert(error).in_stream(&stream.name))?;
         let mut rows = Self {
-            kind,
-            headers,
+            form,
             stream: stream.name.clone(),
             files,
             first,
@@ -126,9 +133,9 @@ impl ColumnRows {
             let values = folders.partitions.values(&path);
             folders.values = values.map_err(|error| error.in_stream(&self.stream))?;
         }
-        let open = OpenFile::open(self.kind, &path, &self.stream)?;
+        let open = OpenFile::open(self.form, &path, &self.stream)?;
         // A file that is another one since the schema was known.
-        let merged = open.merge(&self.schema, self.headers, &self.first)?;
+        let merged = open.merge(&self.schema, self.form.headers, &self.first)?;
         if merged.fields() != self.schema.fields() {
             let what = match merged.fields().len() == self.schema.fields().len() {
                 true => "a column may now hold NULL, and did not in any file before",
@@ -252,10 +259,13 @@ struct OpenFile {
     stream: String,
     input: Arc<Watched>,
     file: File<Watched>,
+    /// Its columns.
+    schema: SchemaRef,
 }
 
 impl OpenFile {
-    fn open(kind: Kind, path: &str, stream: &str) -> Result<Self> {
+    fn open(form: Form, path: &str, stream: &str) -> Result<Self> {
+        let kind = form.kind;
         let input = Watched::open(path).map_err(|error| error.in_stream(stream))?;
         let input = Arc::new(input);
         let opened = {
@@ -264,7 +274,12 @@ impl OpenFile {
             last_words::decoding(words, || File::open(kind, input.clone()))
         };
         let file = opened.map_err(|error| told(error, &input, path, stream))?;
+        let schema = match form.trusts_metadata {
+            true => file.schema().clone(),
+            false => columnar::undescribed(file.schema()),
+        };
         Ok(Self {
+            schema,
             kind,
             path: path.to_owned(),
             stream: stream.to_owned(),
@@ -293,7 +308,7 @@ impl OpenFile {
             let fields = schema.fields().iter();
             fields.map(|field| field.name().clone()).collect()
         };
-        let own = self.file.schema();
+        let own = &self.schema;
         let mut here = names(wanted);
         here.retain(|name| own.fields().find(name).is_some());
         if here.is_empty() {
@@ -306,7 +321,7 @@ impl OpenFile {
     /// Merges the columns of the files so far with the columns of this file. With [`Headers::Same`] these must be the
     /// same but for their order and whether they may be NULL. `first` is the stream's first file.
     fn merge(&self, expected: &SchemaRef, headers: Headers, first: &str) -> Result<SchemaRef> {
-        let found = self.file.schema();
+        let found = &self.schema;
         let unites = headers == Headers::Union;
         let is_known = |field: &Arc<Field>| expected.fields().find(field.name()).is_some();
         if !found.fields().is_empty() && !found.fields().iter().any(is_known) {

@@ -39,6 +39,9 @@ pub struct Config {
     /// file lacks is NULL in its rows (the default); `same` if all have the same columns, in any order. Parquet
     /// and Arrow files of a directory with manifests may always differ.
     pub headers: Option<Headers>,
+    /// Parquet and Arrow: whether a file may describe types of PostgreSQL, which dest-postgres then makes (default
+    /// true; the source `ingest`: false).
+    pub trust_metadata: Option<bool>,
     /// CSV: strings that mean true in a bool column, in addition to `true`, `t` and `1`.
     pub true_values: Option<Vec<String>>,
     /// CSV: strings that mean false in a bool column, in addition to `false`, `f` and `0`.

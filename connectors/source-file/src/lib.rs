@@ -160,8 +160,12 @@ impl Source for Files {
                 return Err(Error::config("replay_unsupported", text).in_stream(&request.stream));
             }
             FileFormat::Columns(kind, headers) => {
-                let files = (*kind, stream.headers(*headers));
-                let rows = ColumnRows::new(files, stream, known.schema, request, folders)?;
+                let form = columns::Form {
+                    kind: *kind,
+                    headers: stream.headers(*headers),
+                    trusts_metadata: self.settings.trusts_metadata,
+                };
+                let rows = ColumnRows::new(form, stream, known.schema, request, folders)?;
                 return Ok(FileReader::Columns(Box::new(rows)));
             }
         };

@@ -27,7 +27,12 @@ pub(crate) fn know(settings: &Settings, stream: &FileStream) -> Result<Known> {
     let format = match &settings.format {
         FileFormat::Text(format) => format,
         FileFormat::Columns(kind, headers) => {
-            return columns::know(*kind, stream.headers(*headers), stream);
+            let form = columns::Form {
+                kind: *kind,
+                headers: stream.headers(*headers),
+                trusts_metadata: settings.trusts_metadata,
+            };
+            return columns::know(form, stream);
         }
     };
     let known = know_text(settings, format, stream, settings.text_type())?;

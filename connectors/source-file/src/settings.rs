@@ -32,6 +32,8 @@ pub(crate) struct Settings {
     pub unknown_keys: UnknownKeys,
     pub sample_rows: u64,
     pub sample_bytes: u64,
+    /// Of Parquet and Arrow.
+    pub trusts_metadata: bool,
 }
 
 impl Settings {
@@ -132,6 +134,7 @@ impl Config {
             partitions,
             sample_rows: self.sample_rows.unwrap_or(SAMPLE_ROWS),
             sample_bytes: self.sample_bytes.map_or(SAMPLE_BYTES, |size| size.0),
+            trusts_metadata: self.trust_metadata.unwrap_or(true),
         })
     }
 

@@ -44,7 +44,7 @@ pub use error::{ColumnarError, Owner};
 pub use file::{File, Kind, Reader, project};
 pub use merge::merge;
 pub use options::{Compression, WriteOptions};
-pub use portable::{portable, portable_batch};
+pub use portable::{portable, portable_batch, undescribed};
 pub use read_at::ReadAt;
 pub use write::{FileWriter, Fit, Form, form};
 

@@ -21,7 +21,8 @@ use arrow_array::{
 };
 use arrow_buffer::{ArrowNativeType, IntervalMonthDayNano, OffsetBuffer};
 use arrow_schema::{
-    ArrowError, DataType, Field, FieldRef, Fields, IntervalUnit, Schema, SchemaRef, TimeUnit,
+    ArrowError, DataType, Field, FieldRef, Fields, IntervalUnit, Metadata, Schema, SchemaRef,
+    TimeUnit,
 };
 use rapidbyte_wire::types::{self, MAX_DEPTH, data_type_name};
 
@@ -82,12 +83,28 @@ pub fn portable_batch(
 pub(crate) fn portable_field(field: &Field) -> Result<Field, ColumnarError> {
     let data_type =
         storage(field, 0).map_err(|reason| ColumnarError::unsupported(field.name(), reason))?;
-    Ok(undescribed(renamed(field, field.name(), data_type)))
+    Ok(without_bytes(renamed(field, field.name(), data_type)))
+}
+
+/// The columns without the descriptions that a connector or a program has put into the metadata: they have the types that
+/// Arrow and its extension types name, and no type of a database.
+pub fn undescribed(schema: &Schema) -> SchemaRef {
+    let strip = |metadata: &Metadata| {
+        let mut metadata = metadata.clone();
+        metadata.retain(|key, _| !key.starts_with(OWN_KEYS));
+        metadata
+    };
+    let fields = schema.fields().iter().map(|field| {
+        let metadata = strip(field.metadata());
+        Arc::new(field.as_ref().clone().with_metadata(metadata))
+    });
+    let fields: Vec<FieldRef> = fields.collect();
+    Arc::new(Schema::new_with_metadata(fields, strip(schema.metadata())))
 }
 
 /// Values in a system's own bytes go between two connectors that know them. In a file, or from a program, nobody has made
 /// them: without our descriptions no destination takes them for its own.
-fn undescribed(field: Field) -> Field {
+fn without_bytes(field: Field) -> Field {
     if types::extension_name(&field) != Some(types::OPAQUE) {
         return field;
     }

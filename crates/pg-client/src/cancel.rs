@@ -32,6 +32,11 @@ impl Client {
 }
 
 impl CancelToken {
+    /// The server's process of the session.
+    pub fn process_id(&self) -> i32 {
+        self.process_id
+    }
+
     /// Asks the server; the statement then fails with `pg_57014`, unless it had ended. The server
     /// does not say whether it cancelled a statement. Errors: the errors of connecting.
     pub fn cancel(&self, settings: &Settings, timeout: Duration) -> Result<()> {

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use rapidbyte_engine::document::{
-    ChangeDetection, Notify, Pages, Schedule, SyncMode, WhenRunning, WriteMode,
+    ChangeDetection, DroppedColumn, Notify, Pages, Schedule, SchemaChanges, SyncMode, WhenRunning,
+    WriteMode,
 };
 use rapidbyte_engine::{Document, Environment, Failure};
 use serde_json::{Map, Value};
@@ -92,8 +93,10 @@ impl Pipeline {
     }
 
     /// The same for a source that is a queue: the stream, which has to be one of the pipeline's, is read from the cursor in the
-    /// destination on. `None` for another stream.
-    pub fn of_queue(&self, stream: &str) -> Option<Self> {
+    /// destination on. `None` for another stream. Without declared columns, the columns are those that the bodies of a
+    /// run happen to have: one that they lack is missing in them, and nobody has dropped it, so `dropped_column: fail`
+    /// refuses nothing.
+    pub fn of_queue(&self, stream: &str, declares_columns: bool) -> Option<Self> {
         let mut document = self.document.clone();
         let entry = document
             .source
@@ -103,6 +106,14 @@ impl Pipeline {
         let mut one = document.source.streams.swap_remove(entry);
         one.sync_mode = SyncMode::Incremental;
         one.change_detection = ChangeDetection::Xmin;
+        let changes = one.schema_changes.unwrap_or_default();
+        let policy = changes.or(document.schema_changes).dropped_column;
+        if !declares_columns && policy == Some(DroppedColumn::Fail) {
+            one.schema_changes = Some(SchemaChanges {
+                dropped_column: Some(DroppedColumn::Keep),
+                ..changes
+            });
+        }
         document.source.streams = vec![one];
         Some(Self { document })
     }

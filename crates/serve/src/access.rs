@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use axum::extract::{FromRequestParts, Request, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, ORIGIN, WWW_AUTHENTICATE};
+use axum::http::header::{AUTHORIZATION, ORIGIN, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
@@ -16,6 +16,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use crate::answer::Refusal;
+use crate::head::{of_one_meaning, of_this_machine};
 use crate::store::TokenLimits;
 use crate::tokens::{Action, Token, TokenFile, sha256};
 
@@ -220,7 +221,7 @@ impl Access {
 pub async fn check(State(access): State<Access>, mut request: Request, next: Next) -> Response {
     let is_open = OPEN.contains(&request.uri().path());
     let headers = request.headers();
-    let checked = of_one_meaning(headers)
+    let checked = of_one_meaning(request.uri(), request.version(), headers)
         .and_then(|()| of_no_other_site(request.method(), headers))
         .and_then(|()| match is_open {
             true => Ok(Granted(None)),
@@ -277,54 +278,6 @@ fn secret(headers: &HeaderMap) -> Option<String> {
     decoded
         .split_once(':')
         .map(|(_, password)| password.to_owned())
-}
-
-/// Headers that have one value (RFC 9110). A proxy in front of the server may go by the first of two, or by the last.
-static SINGLE: [HeaderName; 5] = [
-    HOST,
-    ORIGIN,
-    CONTENT_TYPE,
-    AUTHORIZATION,
-    HeaderName::from_static("sec-fetch-site"),
-];
-
-/// Refuses a request with two values of a header that decides what the request is, or who sends it.
-fn of_one_meaning(headers: &HeaderMap) -> Result<(), Refusal> {
-    let is_repeated = |name: &&HeaderName| headers.get_all(*name).iter().nth(1).is_some();
-    let Some(name) = SINGLE.iter().find(is_repeated) else {
-        return Ok(());
-    };
-    let text = format!("the request has the header {name} more than once");
-    Err(Refusal::new(
-        StatusCode::BAD_REQUEST,
-        "repeated_header",
-        text,
-        "send the header once; a proxy must replace it, and not add another one",
-    ))
-}
-
-/// A web page whose name was made to point here is refused: its requests have its name.
-fn of_this_machine(headers: &HeaderMap) -> Result<(), Refusal> {
-    let Some(host) = headers.get(HOST) else {
-        return Ok(());
-    };
-    let host = host.to_str().unwrap_or("");
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or(""),
-        None => host.split(':').next().unwrap_or(""),
-    };
-    let is_loopback = name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-    if is_loopback || name.eq_ignore_ascii_case("localhost") {
-        return Ok(());
-    }
-    let text = format!("the Host {host:?} is not this machine");
-    let hint = "use localhost or 127.0.0.1, or make a token: rapidbyte serve token add";
-    Err(Refusal::new(
-        StatusCode::FORBIDDEN,
-        "foreign_host",
-        text,
-        hint,
-    ))
 }
 
 /// A request of a web page of another site, with which a browser would send the password of this one.

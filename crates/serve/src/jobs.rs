@@ -145,7 +145,8 @@ pub(crate) async fn cancel(
     if let (Touched::Running(job), Some(notice)) = (&touched, &shared.notice) {
         let all = shared.pipelines.as_ref().map(|pipelines| pipelines.all());
         let known = all.as_ref().and_then(|all| all.known.get(&job.pipeline));
-        if let Some(of_queue) = known.and_then(|known| known.pipeline.of_queue(&job.stream)) {
+        // The destination is asked for a cursor alone.
+        if let Some(of_queue) = known.and_then(|known| known.pipeline.of_queue(&job.stream, true)) {
             let (notice, job) = (notice.clone(), job.clone());
             touched = call::call(of_queue, CANCEL_LIMIT, move |pipeline, control| {
                 notice.cancel(pipeline, &job, control)

@@ -13,6 +13,7 @@ mod call;
 mod client;
 mod connections;
 mod cursors;
+mod head;
 mod in_process;
 mod ingest;
 mod jobs;

@@ -32,6 +32,8 @@ pub const NAME: &str = "ingest";
 pub const SCHEMA: &str = "schema";
 /// The setting of a pipeline that says which bodies are known.
 const DEDUP: &str = "dedup";
+/// The setting of the reader that lets bodies describe types of PostgreSQL.
+const TRUST: &str = "trust_metadata";
 /// Settings of the reader that each request says, or the server.
 const OF_REQUESTS: [&str; 4] = ["path", "stream", FORMAT, "compression"];
 const FORMAT: &str = "format";
@@ -359,6 +361,8 @@ impl SourceSession for Queue {
         }
         Dedup::read(&settings).map_err(|error| failed("open", error))?;
         settings.remove(DEDUP);
+        // A client that may send rows may not thereby make types.
+        settings.entry(TRUST).or_insert(Value::Bool(false));
         let pattern = bodies.path().join("*").to_string_lossy().into_owned();
         settings.insert("path".into(), pattern.into());
         settings.insert("stream".into(), stream.as_str().into());

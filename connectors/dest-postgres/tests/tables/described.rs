@@ -9,7 +9,7 @@ use rapidbyte_pg::builtin::{BPCHAR, Builtin, INT4, JSONB, TEXT, TIMESTAMP, VARCH
 use rapidbyte_pg::form;
 use rapidbyte_pg::{Column, Kind, PgType};
 use rapidbyte_sdk::prelude::arrow_array::builder::{ListBuilder, StringBuilder};
-use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, RecordBatch, StringArray};
+use rapidbyte_sdk::prelude::arrow_array::{ArrayRef, Int32Array, RecordBatch, StringArray};
 use rapidbyte_sdk::prelude::{Error, Result, Schema, Target, WriteMode};
 use rapidbyte_sdk::{DroppedColumn, NewColumn, RenamedColumn, SchemaChanges, TypeChange};
 use serde_json::json;
@@ -317,4 +317,58 @@ fn a_frozen_table_keeps_its_schema_whatever_a_body_describes() {
             assert_ne!(one(client, SHAPE), before, "{method}");
         });
     }
+}
+
+/// `ADD COLUMN` would write the default into rows for which nobody has said it.
+#[test]
+fn older_rows_do_not_get_the_default_of_a_domain() {
+    let domain = |base: PgType, name: &str, not_null: bool| {
+        let base_text = match &base.kind {
+            Kind::Domain { .. } => base.text(-1),
+            _ => "text".to_owned(),
+        };
+        let kind = Kind::Domain {
+            base: Box::new(base),
+            typmod: -1,
+            base_text,
+            not_null,
+            checks: Vec::new(),
+            default: None,
+        };
+        let ty = user("raw", name, kind);
+        let text = ty.text(-1);
+        Column::new(name, ty, text)
+    };
+    let plain = domain(TEXT.ty(), "plain", false);
+    let columns = [
+        plain.clone(),
+        domain(plain.ty.clone(), "below", false),
+        domain(TEXT.ty(), "filled", true),
+    ];
+    let sql = "CREATE DOMAIN raw.plain AS text DEFAULT 'x'; CREATE DOMAIN raw.below AS raw.plain; \
+               CREATE DOMAIN raw.filled AS text DEFAULT 'y' NOT NULL; \
+               CREATE TABLE raw.t (id int); INSERT INTO raw.t VALUES (1)";
+    each_way(sql, |method, client, to| {
+        let id = Column::new("id", INT4.ty(), "integer");
+        let fields = [&id].into_iter().chain(&columns);
+        let fields: Vec<_> = fields.map(|column| form::field(column, false)).collect();
+        let texts: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
+        let ids: ArrayRef = Arc::new(Int32Array::from(vec![2]));
+        let values = vec![ids, texts.clone(), texts.clone(), texts];
+        let rows = RecordBatch::try_new(Arc::new(Schema::new(fields)), values).unwrap();
+        let target = target("raw.t", &rows.schema(), WriteMode::Append);
+        let notes = to.plan(&target).unwrap().notes.join("\n");
+        let warnings = notes.matches("older rows get the default of the domain");
+        assert_eq!(warnings.count(), 1, "{method}: {notes}");
+        write_to(to, &target, &[rows]).unwrap();
+        let sql = "SELECT string_agg(concat_ws(',', id, COALESCE(plain, '-'), COALESCE(below, '-'), filled), ' ' ORDER BY id) \
+                   FROM raw.t";
+        assert_eq!(one(client, sql), "1,-,-,y 2,a,a,a", "{method}");
+        // A program that leaves the column out gets the default of the domain, as in a table that is new.
+        client
+            .batch_execute("INSERT INTO raw.t (id, filled) VALUES (3, 'b')")
+            .unwrap();
+        let sql = "SELECT plain || below FROM raw.t WHERE id = 3";
+        assert_eq!(one(client, sql), "xx", "{method}");
+    });
 }

@@ -48,6 +48,24 @@ fn names(error: &Error, code: &str, holder: &mut Client) {
     assert!(error.message.contains("with: "), "{error:?}");
 }
 
+/// A server checks a value in one step, in which it does not notice that its client is gone.
+#[test]
+fn a_check_that_takes_too_long_ends_with_its_load() {
+    let database = database();
+    let mut client = database.client();
+    // Each place of the text is compared with all places behind it.
+    client
+        .batch_execute("CREATE SCHEMA raw; CREATE TABLE raw.t (t text CHECK (t !~ '(?=a*b)a'))")
+        .unwrap();
+    let text = "a".repeat(1_000_000);
+    let rows = texts(&[("t", &[Some(text.as_str())])]);
+    let mut to = open_limited(&database, json!({"write_timeout": 1}));
+    let error = append(&mut to, "t", &rows).unwrap_err();
+    assert_eq!(error.code, "write_stalled", "{error:?}");
+    let sql = "SET lock_timeout = '20s'; DROP TABLE raw.t";
+    client.batch_execute(sql).unwrap();
+}
+
 #[test]
 fn a_commit_that_waits_for_another_session_ends_in_time_and_changes_nothing() {
     let database = database();

@@ -86,6 +86,46 @@ fn shown(schema: &Schema) -> String {
 }
 
 #[test]
+fn metadata_that_is_not_trusted_describes_nothing() {
+    for ending in ["parquet", "arrow"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(format!("1.{ending}"));
+        let own = "rapidbyte.postgresql";
+        let field = parse_field("t", "string", true).unwrap();
+        let field = field.with_metadata([(own, "{}"), ("unit", "m")]);
+        let schema = Schema::new_with_metadata(vec![field], [(own, "{}")]);
+        let rows = RecordBatch::try_new(Arc::new(schema), vec![texts(&[Some("a")])]).unwrap();
+        let kind = if ending == "arrow" {
+            Kind::Arrow
+        } else {
+            Kind::Parquet
+        };
+        let sink = std::fs::File::create(&path).unwrap();
+        let mut writer =
+            FileWriter::new(kind, rows.schema(), &WriteOptions::default(), sink).unwrap();
+        writer.write(&rows).unwrap();
+        writer.finish().unwrap();
+        for (trusts, expected) in [(None, true), (Some(true), true), (Some(false), false)] {
+            let mut config = json!({"path": path.to_str(), "stream": "s"});
+            if let Some(trusts) = trusts {
+                config["trust_metadata"] = json!(trusts);
+            }
+            let mut source = Files::open(serde_json::from_value(config).unwrap()).unwrap();
+            let found = ipc::decode_schema(&source.discover(&[]).unwrap()[0].schema).unwrap();
+            let batches = read(&mut source, None).unwrap();
+            assert_eq!(batches[0].column(0), &texts(&[Some("a")]));
+            for schema in [&found, &*batches[0].schema()] {
+                let of_field = schema.field(0).metadata();
+                assert_eq!(of_field.contains_key(own), expected, "{ending} {trusts:?}");
+                assert!(of_field.contains_key("unit"), "{ending} {trusts:?}");
+                let is_described = schema.metadata().contains_key(own);
+                assert!(expected || !is_described, "{ending} {trusts:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn columns_are_matched_by_name_and_nullable_if_one_file_says_so() {
     for ending in ["parquet", "arrow"] {
         let folder = tempfile::tempdir().unwrap();

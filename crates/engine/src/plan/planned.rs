@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use arrow_schema::{Field, Schema};
+use arrow_schema::{DataType, Field, Schema};
 use rapidbyte_runtime::{
     Batch, ColumnPlan, Fit, Increment, KeyedRows, Plan as Placed, Progress, Reject, Selection,
     Stream, SyncMode, Target,
@@ -256,8 +256,8 @@ impl StreamPlan {
         columns.map(|(from, _)| from.name().clone()).collect()
     }
 
-    /// The stream with the types of the target in inferred columns that the target refuses, and in columns of JSON for
-    /// which the target has texts. `None` if there are none. A type of the target that does not hold the sample is not
+    /// The stream with the types of the target in inferred columns that the target refuses, in columns of numbers that are
+    /// wider in the target, and in columns of JSON for which the target has texts. `None` if there are none. A type of the target that does not hold the sample is not
     /// taken: the plan refuses the column.
     pub(super) fn as_stored(&self) -> Option<Stream> {
         if !self.transforms.is_empty() {
@@ -268,13 +268,23 @@ impl StreamPlan {
         let all = ipc::decode_schema(&discovered.schema).ok()?;
         let mut fields: Vec<Arc<Field>> = all.fields().iter().cloned().collect();
         let mut is_changed = false;
+        // The next run compares the values of a cursor as this run has read them.
+        let cursor = self.increment.iter().flat_map(|one| &one.cursor_fields);
+        let cursor: HashSet<&String> = cursor.collect();
         for (column, field) in self.placed.columns.iter().zip(read.fields()) {
             let name = field.name();
             let Some(stored) = column.stored_type.as_ref().filter(|ty| *ty != ANY) else {
                 continue;
             };
             let takes_texts = types::is_json(field) || types::is_json_strings(field);
-            let is_other = column.fit == Fit::Refused || (stored == TEXT && takes_texts);
+            // Behind the sample may be values that the sample does not need.
+            let is_wider = column.fit == Fit::Widened
+                && !cursor.contains(name)
+                && is_exact_number(field)
+                && types::parse_field(name, stored, true).is_ok_and(|ty| is_exact_number(&ty))
+                && sampled::holds_sampled(field, stored);
+            let is_other =
+                is_wider || column.fit == Fit::Refused || (stored == TEXT && takes_texts);
             if !is_other || !discovered.inferred.contains(name) {
                 continue;
             }
@@ -345,4 +355,10 @@ impl StreamPlan {
         }
         Some(failure)
     }
+}
+
+/// Whether a column holds integers or decimals, of which a wider type holds the same values.
+fn is_exact_number(field: &Field) -> bool {
+    let ty = field.data_type();
+    ty.is_signed_integer() || matches!(ty, DataType::Decimal128(..) | DataType::Decimal256(..))
 }

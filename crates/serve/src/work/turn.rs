@@ -10,7 +10,7 @@ use super::split::Moved;
 use super::{MAX_BYTES, MAX_INLINE, MAX_JOBS, Problem, Shared};
 use crate::agenda::{Key, Turn};
 use crate::metrics::Ended;
-use crate::queue::{self, READER, Segment, mark};
+use crate::queue::{self, READER, SCHEMA, Segment, mark};
 use crate::store::{Pending, StoreError, Tried};
 
 impl Shared {
@@ -18,7 +18,10 @@ impl Shared {
     pub(super) fn turn(self: &Arc<Self>, key: &Key, is_reconciled: bool) -> Result<Turn, Problem> {
         let (pipeline, stream) = key;
         let known = self.pipelines.get(pipeline);
-        let of_queue = known.and_then(|known| known.of_queue(stream));
+        let of_queue = known.and_then(|known| {
+            let declares_columns = known.source_config().contains_key(SCHEMA);
+            known.of_queue(stream, declares_columns)
+        });
         let of_queue = of_queue.ok_or(Problem::NoPipeline)?;
         let tried = match is_reconciled {
             true => self.store.tried(pipeline, stream)?,

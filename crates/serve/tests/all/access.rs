@@ -171,6 +171,103 @@ fn a_header_with_one_value_is_not_there_twice() {
     server.stop();
 }
 
+/// A proxy, a browser and the server must not read different hosts or different ends of a body (RFC 9112).
+#[test]
+fn a_head_that_can_be_read_in_two_ways_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let writer = token(folder.path(), &["ingest:a"], None);
+    let reader = token(folder.path(), &["read"], None);
+    let server = start(Settings::new(folder.path()));
+    let bearer = format!("Authorization: Bearer {reader}\r\n");
+    let line = |line: &str, host: &str| format!("{line}\r\n{host}{bearer}\r\n");
+    let of_host = |host: &str| line("GET /v1/jobs HTTP/1.1", &format!("Host: {host}\r\n"));
+    let of_target =
+        |target: &str| line(&format!("GET {target} HTTP/1.1"), "Host: localhost:80\r\n");
+    for host in [
+        "localhost",
+        "LOCALHOST:",
+        "etl_1.example:8465",
+        "10.0.0.1:1",
+        "[::1]",
+        "[::1]:65535",
+    ] {
+        let answer = Client::new(server.address()).send(of_host(host).as_bytes());
+        assert_eq!(answer.status, 200, "{host}: {}", answer.body);
+    }
+    for request in [
+        line("GET /v1/jobs HTTP/1.0", ""),
+        of_target("http://LocalHost:80/v1/jobs"),
+    ] {
+        let answer = Client::new(server.address()).send(request.as_bytes());
+        assert_eq!(answer.status, 200, "{request}");
+    }
+    let of_body = |headers: &str, body: &str| {
+        format!("POST /v1/ingest/a/s HTTP/1.1\r\nHost: a\r\n{JSON_LINES}{headers}\r\n{body}")
+    };
+    let chunks = "2\r\n{}\r\n0\r\n\r\n";
+    for (request, code) in [
+        (line("GET /v1/jobs HTTP/1.1", ""), "invalid_host"),
+        (line("GET /healthz HTTP/1.1", ""), "invalid_host"),
+        (of_host(""), "invalid_host"),
+        (of_host("localhost, evil.example"), "invalid_host"),
+        (of_host("evil.example, localhost"), "invalid_host"),
+        (of_host("localhost evil.example"), "invalid_host"),
+        (of_host("localhost:http"), "invalid_host"),
+        (of_host("localhost:+80"), "invalid_host"),
+        (of_host("localhost:65536"), "invalid_host"),
+        (of_host("localhost:80:90"), "invalid_host"),
+        (of_host("localhost:80@evil.example"), "invalid_host"),
+        (of_host("me@localhost"), "invalid_host"),
+        (of_host("localhost/evil"), "invalid_host"),
+        (of_host(":80"), "invalid_host"),
+        (of_host("[::1"), "invalid_host"),
+        (of_host("[::1]evil.example"), "invalid_host"),
+        (of_host("[localhost]"), "invalid_host"),
+        (of_target("http://evil.example/v1/jobs"), "invalid_host"),
+        (of_target("http://localhost/v1/jobs"), "invalid_host"),
+        (of_target("http://me@localhost:80/v1/jobs"), "invalid_host"),
+        (of_target("evil.example:80"), "invalid_host"),
+        (
+            line("GET http://localhost/v1/jobs HTTP/1.0", ""),
+            "invalid_host",
+        ),
+    ] {
+        let answer = Client::new(server.address()).send(request.as_bytes());
+        assert_eq!(answer.status, 400, "{request}");
+        assert_eq!(answer.body["error"]["code"], code, "{request}");
+    }
+    // The length does not count, and what follows is no request.
+    let both = ["Content-Length: 2\r\n", "Transfer-Encoding: chunked\r\n"];
+    for headers in [both.concat(), [both[1], both[0]].concat()] {
+        let mut client = Client::new(server.address());
+        let head = format!("{headers}Authorization: Bearer {writer}\r\n");
+        let request = of_body(&head, &format!("{chunks}{}", of_host("localhost")));
+        assert_eq!(client.send(request.as_bytes()).status, 202, "{request}");
+        assert!(client.answer().is_none(), "{request}");
+    }
+    // These are no HTTP, and the connection ends.
+    let head = "GET /v1/jobs HTTP/1.1\r\n";
+    let not_http = [
+        format!("{head}Host: localhost\r\n evil.example\r\n{bearer}\r\n"),
+        format!("{head}Host: localhost\r\n{bearer}X: a\rb\r\n\r\n"),
+        format!("{head}Host: localhost\r\n{bearer}X: a\0b\r\n\r\n"),
+        format!("{head}Host : localhost\r\n{bearer}\r\n"),
+        of_body("Content-Length: 2\r\nContent-Length: 3\r\n", "{}"),
+        of_body("Content-Length: +2\r\n", "{}"),
+        of_body("Content-Length: 2, 2\r\n", "{}"),
+        of_body("Transfer-Encoding: chunked, identity\r\n", chunks),
+        of_body("Transfer-Encoding: xchunked\r\n", chunks),
+        of_body("Transfer-Encoding : chunked\r\n", chunks),
+    ];
+    for request in not_http {
+        let mut client = Client::new(server.address());
+        let answer = client.send(request.as_bytes());
+        assert_eq!(answer.status, 400, "{request}");
+        assert!(client.answer().is_none(), "{request}");
+    }
+    server.stop();
+}
+
 #[test]
 fn web_pages_of_other_sites_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
