@@ -237,9 +237,10 @@ def write(
 
     ``rows`` is a list or an iterator of dicts, dataclasses, Pydantic models or mappings; JSON text or a file of it; Arrow
     data (of pyarrow, polars, pandas, DuckDB); or a function that returns one of these, so that a transient error can be
-    retried. ``to`` is a URL of PostgreSQL or MongoDB, with ``table``, or the path of a file (``.parquet``, ``.csv``,
-    ``.jsonl``, ``.arrow``). ``mode`` is ``append``, ``replace`` or ``upsert``, which needs ``key``; for documents of MongoDB
-    and Azure Cosmos DB also ``delete``, whose rows need the columns of ``key`` alone. ``config`` has further keys of the
+    retried. ``to`` is a URL of PostgreSQL or MongoDB, the connection string of an account of Azure Cosmos DB, or an address of
+    OpenSearch or Elasticsearch (``opensearch://``, ``elasticsearch://``), with ``table``; or the path of a file
+    (``.parquet``, ``.csv``, ``.jsonl``, ``.arrow``). ``mode`` is ``append``, ``replace`` or ``upsert``, which needs ``key``; for
+    documents also ``delete``, whose rows need the columns of ``key`` alone. ``config`` has further keys of the
     connector, such as ``{"bulk_rows": 5000}``, and ``settings`` are further keys of the pipeline, such as
     ``resources={"memory": "256mb"}``.
 
@@ -444,8 +445,8 @@ def _checked_mode(mode: str, key: str | Sequence[str], use: str) -> str:
         raise ConfigError(f"mode={mode!r}", code="invalid_argument", hint=f"give one of {', '.join(_MODES)}")
     if mode in ("upsert", "delete") and not _names(key):
         raise ConfigError(f"mode={mode!r} needs key=", code="invalid_argument", hint="name the columns of the key")
-    if mode == "delete" and use not in ("dest-cosmos", "dest-mongodb"):
-        text = "mode='delete' is for documents of MongoDB and Azure Cosmos DB"
+    if mode == "delete" and use not in ("dest-cosmos", "dest-mongodb", "dest-opensearch"):
+        text = "mode='delete' is for documents of MongoDB, Azure Cosmos DB and OpenSearch"
         hint = "run a pipeline with deleted_field, whose rows have all columns, or delete with the database's own client"
         raise ConfigError(text, code="invalid_argument", hint=hint)
     return mode

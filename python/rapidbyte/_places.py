@@ -15,6 +15,8 @@ _POSTGRES = ("postgres://", "postgresql://")
 _MONGODB = ("mongodb://", "mongodb+srv://")
 #: A connection string of Azure Cosmos DB, as its portal shows it.
 _COSMOS = re.compile(r"\s*AccountEndpoint\s*=", re.IGNORECASE)
+#: An address of OpenSearch or Elasticsearch. Without a scheme behind the `+`, it is HTTPS.
+_SEARCH = re.compile(r"(?:opensearch|elasticsearch)(?:\+(https?))?://")
 #: A URL may have a password, so that it is a variable and no part of the document.
 _URL = {"url": "${RAPIDBYTE_URL}"}
 
@@ -63,6 +65,29 @@ def _account(text: str, config: Mapping[str, Any] | None) -> tuple[dict[str, Any
     return {"endpoint": literal(endpoint), "key": "${RAPIDBYTE_URL}"}, key
 
 
+def _cluster(text: str, scheme: str | None) -> tuple[dict[str, Any], str | None]:
+    """The keys of the connector that an address of OpenSearch or Elasticsearch sets, and the password."""
+    from urllib.parse import unquote
+
+    rest = text.partition("://")[2]
+    if "?" in rest or "#" in rest:
+        raise ConfigError(
+            "an address of OpenSearch takes no options behind ? or #",
+            code="invalid_place",
+            hint='give settings of the connector, such as config={"sslrootcert": "ca.pem"}',
+        )
+    authority, slash, path = rest.partition("/")
+    login, _, host = authority.rpartition("@")
+    user, colon, password = login.partition(":")
+    made = {"url": literal(f"{scheme or 'https'}://{host}{slash}{path}")}
+    if user:
+        made["username"] = literal(unquote(user))
+    if not colon:
+        return made, None
+    # A password is a variable and no part of the document.
+    return {**made, "password": _URL["url"]}, unquote(password)
+
+
 def target(to: str | os.PathLike[str], table: str | None, config: Mapping[str, Any] | None) -> Place:
     """The place that rows go to."""
     text = os.fspath(to)
@@ -81,6 +106,11 @@ def target(to: str | os.PathLike[str], table: str | None, config: Mapping[str, A
             raise ConfigError("a database needs table=", code="no_table", hint='name it, such as table="users"')
         made, key = _account(text, config)
         return _place("dest-cosmos", {**made, "container": literal(table)}, config, table, key)
+    if search := _SEARCH.match(text):
+        if not table:
+            raise ConfigError("OpenSearch needs table=", code="no_table", hint='name an index, such as table="users"')
+        made, password = _cluster(text, search[1])
+        return _place("dest-opensearch", {**made, "index": literal(table)}, config, table, password)
     _refuse_other_url(text)
     if table:
         raise ConfigError("a file takes no table=", code="invalid_argument", hint="leave it out")
@@ -125,6 +155,12 @@ def origin(
         _refuse_pattern(table, "read it with query='SELECT * FROM ...', which names one table")
         stream = literal(table if "." in str(table) else f"public.{table}")
         return _place("source-postgres", dict(_URL), config, stream, text)
+    if _SEARCH.match(text):
+        raise ConfigError(
+            "documents of OpenSearch and Elasticsearch cannot be read",
+            code="unknown_place",
+            hint="rapidbyte only writes them: read them with a client of the server",
+        )
     _refuse_other_url(text)
     if table or query:
         raise ConfigError("a file takes no table= or query=", code="invalid_argument", hint="leave it out")
@@ -165,7 +201,7 @@ def _refuse_other_url(text: str) -> None:
     if scheme:
         # Without the rest, which may have a password.
         raise ConfigError(
-            f"{scheme[0].lstrip()}… is neither a URL of PostgreSQL or MongoDB nor the path of a file",
+            f"{scheme[0].lstrip()}… is neither a URL of PostgreSQL, MongoDB or OpenSearch nor the path of a file",
             code="unknown_place",
-            hint="write postgres://…, mongodb://… or the connection string of Azure Cosmos DB; for other connectors, write a pipeline and call rapidbyte.run",
+            hint="write postgres://…, mongodb://…, opensearch://… or the connection string of Azure Cosmos DB; for other connectors, write a pipeline and call rapidbyte.run",
         )

@@ -3,7 +3,7 @@
 use rapidbyte::Failure;
 
 /// Keys of the pipeline and their arguments. A key below one of these is a part of it.
-const KEYS: [(&str, &str); 18] = [
+const KEYS: [(&str, &str); 20] = [
     ("source.streams[0].columns", "columns"),
     ("source.streams[0].where", "where"),
     ("source.streams[0].query", "query"),
@@ -20,6 +20,8 @@ const KEYS: [(&str, &str); 18] = [
     ("destination.config.path", "to"),
     ("destination.config.format", "to"),
     ("destination.config.collection", "table"),
+    ("destination.config.container", "table"),
+    ("destination.config.index", "table"),
     ("destination.config.", "config"),
     ("destination.config", "to"),
 ];

@@ -1,4 +1,4 @@
-"""Shared by the tests: servers of PostgreSQL and of MongoDB's protocol, and packages that may be missing."""
+"""Shared by the tests: servers of databases, and packages that may be missing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 import unittest
 import urllib.request
 from typing import Any
@@ -194,6 +195,70 @@ class CosmosServer:
         # It keeps nothing.
         self.process.kill()
         self.process.communicate()
+
+
+class OpenSearchServer:
+    """OpenSearch with one node, without users and TLS. It ends with this process, whose pipe it reads."""
+
+    _started: OpenSearchServer | None = None
+
+    @classmethod
+    def get(cls) -> OpenSearchServer:
+        """The server of the whole run of the tests."""
+        if cls._started is None:
+            cls._started = cls()
+        return cls._started
+
+    def __init__(self) -> None:
+        classes = os.environ.get("RAPIDBYTE_OPENSEARCH")
+        if not classes:
+            raise unittest.SkipTest("RAPIDBYTE_OPENSEARCH names no OpenSearch: cargo xtask test --with opensearch")
+        if not shutil.which("java"):
+            raise unittest.SkipTest("java is not installed")
+        self.folder = tempfile.mkdtemp(prefix="rapidbyte-opensearch-")
+        path = os.pathsep.join([classes, os.path.join(classes, "*")])
+        options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512m"]
+        # It ends when its input does: when this object is gone, or this process.
+        self.process = subprocess.Popen(
+            ["java", *options, "-cp", path, "Server", self.folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        atexit.register(self._stop)
+        assert self.process.stdout
+        # Its log comes before.
+        lines = iter(self.process.stdout.readline, "")
+        port = next((line for line in lines if line.startswith("PORT ")), None)
+        if port is None:
+            raise RuntimeError("OpenSearch does not say its port")
+        self.port = int(port.split()[1])
+        # Nobody reads its log, and the pipe must not fill.
+        threading.Thread(target=self.process.stdout.read, daemon=True).start()
+
+    def address(self, login: str = "") -> str:
+        """The address, as callers give it."""
+        return f"opensearch+http://{login}127.0.0.1:{self.port}"
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """Send a request with a document."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, method=method)
+        request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)
+
+    def documents(self, index: str) -> list[dict[str, Any]]:
+        """The documents of an index that searches find, with their `_id`."""
+        found = self.ask("GET", f"/{index}/_search?size=1000")["hits"]["hits"]
+        return [{**hit["_source"], "_id": hit["_id"]} for hit in found]
+
+    def _stop(self) -> None:
+        # It keeps nothing.
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _has_user(name: str) -> bool:

@@ -11,7 +11,7 @@ import unittest
 
 import rapidbyte as rb
 
-from support import CosmosServer, Folder, MongoServer, Server, package
+from support import CosmosServer, Folder, MongoServer, OpenSearchServer, Server, package
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -35,6 +35,11 @@ class Documents(Folder):
         except unittest.SkipTest as reason:
             print(f"SKIPPED: the example with Azure Cosmos DB: {reason}", file=sys.stderr)
             blocks = [block for block in blocks if "cosmos" not in block]
+        try:
+            names["opensearch"] = OpenSearchServer.get().address()
+        except unittest.SkipTest as reason:
+            print(f"SKIPPED: the example with OpenSearch: {reason}", file=sys.stderr)
+            blocks = [block for block in blocks if "opensearch" not in block]
         told = io.StringIO()
         with contextlib.redirect_stdout(told):
             for block in blocks:

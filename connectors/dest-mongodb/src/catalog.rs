@@ -2,7 +2,7 @@
 
 use rapidbyte_bson::{Builder, Document, Value};
 use rapidbyte_document_store::{Naming as _, Tag};
-use rapidbyte_mongo_client::{Client, number_of};
+use rapidbyte_mongo_client::{Client, Cursor, number_of};
 use rapidbyte_sdk::prelude::*;
 
 use crate::config::{STAGING, Settings};
@@ -75,7 +75,8 @@ pub(crate) fn look(
     name: &str,
 ) -> Result<Option<Collection>> {
     let mut found = None;
-    each(client, settings, |document, listed| {
+    let cursor = client.find(&settings.database, list())?;
+    each(client, cursor, |document, listed| {
         if listed == name {
             found = Some(Collection::of(document)?);
         }
@@ -84,15 +85,19 @@ pub(crate) fn look(
     Ok(found)
 }
 
-/// Calls `take` with each collection of the database and its name. Some servers ignore a filter.
-fn each(
-    client: &mut Client,
-    settings: &Settings,
-    mut take: impl FnMut(Document<'_>, &str) -> Result<()>,
-) -> Result<()> {
+/// Lists the collections of a database. All of them: some servers ignore a filter.
+pub(crate) fn list() -> Builder {
     let mut command = Builder::new();
     command.int32("listCollections", 1);
-    let mut cursor = client.find(&settings.database, command)?;
+    command
+}
+
+/// Calls `take` with each collection of a list and its name.
+fn each(
+    client: &mut Client,
+    mut cursor: Cursor,
+    mut take: impl FnMut(Document<'_>, &str) -> Result<()>,
+) -> Result<()> {
     let mut count = 0;
     while let Some(batch) = cursor.next(client, 0)? {
         for document in batch.documents()? {
@@ -121,17 +126,18 @@ fn staging_prefix(tag: Tag) -> String {
     format!("{STAGING}_{tag}_")
 }
 
-/// Drops the collections that earlier runs of a stream were filling. A run that is fenced then cannot put its own in the
-/// place of the target. Returns the target, which is in the same list: `None` if it does not exist.
+/// Drops the collections that earlier runs of a stream were filling: those of a list that the server has made after the
+/// fence. A run that is fenced then cannot put its own in the place of the target. Returns the target, which is in the same
+/// list: `None` if it does not exist.
 pub(crate) fn drop_staging(
     client: &mut Client,
     settings: &Settings,
-    tag: Tag,
-    target: &str,
+    listed: Cursor,
+    (tag, target): (Tag, &str),
 ) -> Result<Option<Collection>> {
     let prefix = staging_prefix(tag);
     let (mut names, mut found) = (Vec::new(), None);
-    each(client, settings, |document, name| {
+    each(client, listed, |document, name| {
         if name.starts_with(&prefix) {
             names.push(name.to_owned());
         } else if name == target {

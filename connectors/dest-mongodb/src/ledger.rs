@@ -6,6 +6,7 @@ use rapidbyte_mongo_client::{Client, Reply, Written, number_of, protocol};
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 
+use crate::catalog;
 use crate::checkpoint::{add_epochs, add_id, parse, signed};
 use crate::config::Settings;
 
@@ -14,13 +15,14 @@ const MAX_TRIES: usize = 3;
 /// DuplicateKey.
 pub(crate) const DUPLICATE: i32 = 11000;
 
-/// Raises the epoch for a run, which fences older runs of the stream. Makes the document if it does not exist.
+/// Raises the epoch for a run, which fences older runs of the stream. Makes the document if it does not exist. The answer to
+/// `listCollections` comes along, in the same round trip: the server lists the collections after the fence.
 pub(crate) fn fence(
     client: &mut Client,
     settings: &Settings,
     key: &Key,
     run: &Run,
-) -> Result<Checkpoint> {
+) -> Result<(Checkpoint, Result<Reply>)> {
     for attempt in 1..=MAX_TRIES {
         let mut command = find_and_modify(settings, key);
         command
@@ -41,7 +43,9 @@ pub(crate) fn fence(
             .boolean("new", true);
         settings.add_write_concern(&mut command);
         let _phase = phase::enter(Kind::Query);
-        let reply = match client.command(&settings.database, command) {
+        let [reply, listed] =
+            client.command_both(&settings.database, [command, catalog::list()])?;
+        let reply = match reply {
             Err(error) if number_of(&error) == Some(DUPLICATE) && attempt < MAX_TRIES => continue,
             reply => reply?,
         };
@@ -53,7 +57,7 @@ pub(crate) fn fence(
         if found.run_id != run.id {
             return Err(protocol("findAndModify answers with an older document"));
         }
-        return Ok(found);
+        return Ok((found, listed));
     }
     Err(Error::internal("a fence that ends without an answer"))
 }

@@ -31,7 +31,7 @@ pub use config::{Config, FineTimes, JsonFields, NullFields};
 use layout::{Layout, id_of};
 pub use points::POINTS;
 pub use server::Server;
-use server::{Idle, Lent};
+use server::{Idle, Known, Lent};
 
 /// The connector, opened with one configuration.
 pub struct MongoDb {
@@ -40,6 +40,9 @@ pub struct MongoDb {
     owners: Owners,
     /// A connection that nobody uses.
     idle: Idle,
+    known: Known,
+    /// The last plan has not asked the server.
+    is_unasked: bool,
 }
 
 impl Destination for MongoDb {
@@ -59,6 +62,8 @@ impl Destination for MongoDb {
             settings: Rc::new(config.settle()?),
             owners: Owners::default(),
             idle: Idle::default(),
+            known: Known::default(),
+            is_unasked: false,
         })
     }
 
@@ -99,8 +104,15 @@ impl Destination for MongoDb {
         if columns.iter().all(|column| column.fit != Fit::Refused) {
             Layout::new(target, &schema, settings.encode)?;
         }
-        let mut client = self.client()?;
-        let found = catalog::look(&mut client, &settings, &collection)?;
+        let known = self.known.take().filter(|(name, _)| *name == collection);
+        self.is_unasked = known.is_some();
+        let found = match known {
+            Some((_, found)) => Some(found),
+            None => {
+                let mut client = self.client()?;
+                catalog::look(&mut client, &settings, &collection)?
+            }
+        };
         let namespace = settings.namespace(&collection);
         if let Some(found) = &found {
             found
@@ -141,7 +153,7 @@ impl Destination for MongoDb {
         after: Option<&str>,
         with_data: bool,
     ) -> Result<Vec<KeptReject>> {
-        let mut server = Server::new(self.client()?, &self.settings);
+        let mut server = Server::new(self.client()?, &self.settings, &self.known);
         kept::page(&mut server, (to, pipeline), after, with_data)
     }
 
@@ -153,7 +165,8 @@ impl Destination for MongoDb {
             rejects: settings.rejects_of(target, &collection)?,
             collection,
         };
-        let server = Server::new(self.client()?, &settings);
+        let mut server = Server::new(self.client()?, &settings, &self.known);
+        server.is_unasked = std::mem::take(&mut self.is_unasked);
         DocumentLoad::begin(server, target, run, to)
     }
 }

@@ -9,7 +9,7 @@ use rapidbyte_document_store::{
     Checkpoint, IdRange, Key, Lease, Naming as _, Opening, Place, Record, Replay, ReplayChange,
     ReplayKey, Right, Store,
 };
-use rapidbyte_mongo_client::Client;
+use rapidbyte_mongo_client::{Client, Cursor, Reply};
 use rapidbyte_sdk::log;
 use rapidbyte_sdk::log::failpoint;
 use rapidbyte_sdk::phase::{self, Kind};
@@ -25,9 +25,19 @@ use crate::{checkpoint, ledger, rejects, replay};
 pub struct Server {
     pub(crate) client: Lent,
     pub(crate) settings: Rc<Settings>,
+    known: Known,
+    /// The connection is one of an earlier load, and nobody has used it since.
+    pub(crate) is_unasked: bool,
+    /// The collections after the fence, until `clean` takes them.
+    listed: Option<Result<Reply>>,
     /// The target when the load began, if the load has asked for it. Inside, `None`: it did not exist.
     found: Option<Option<Collection>>,
 }
+
+/// The target of the last load of the session, with its name, as that load has found it. The next plan takes it instead of
+/// asking again. Another client may have changed or dropped the collection meanwhile: the load asks in any case, after its
+/// fence, before it writes.
+pub(crate) type Known = Rc<Cell<Option<(String, Collection)>>>;
 
 /// A connection that nobody uses.
 pub(crate) type Idle = Rc<Cell<Option<Client>>>;
@@ -74,10 +84,13 @@ impl Drop for Lent {
 }
 
 impl Server {
-    pub(crate) fn new(client: Lent, settings: &Rc<Settings>) -> Self {
+    pub(crate) fn new(client: Lent, settings: &Rc<Settings>, known: &Known) -> Self {
         Self {
             client,
             settings: settings.clone(),
+            known: known.clone(),
+            is_unasked: false,
+            listed: None,
             found: None,
         }
     }
@@ -101,7 +114,17 @@ impl Store for Server {
     }
 
     fn fence(&mut self, key: &Key, run: &Run) -> Result<Checkpoint> {
-        ledger::fence(&mut self.client, &self.settings, key, run)
+        let mut fenced = ledger::fence(&mut self.client, &self.settings, key, run);
+        let may_be_lost =
+            |error: &Error| matches!(error.kind, ErrorKind::Connection | ErrorKind::Transient);
+        // The server may have ended the connection while nobody used it. A second fence of a run does no harm.
+        if std::mem::take(&mut self.is_unasked) && fenced.as_ref().err().is_some_and(may_be_lost) {
+            self.reconnect()?;
+            fenced = ledger::fence(&mut self.client, &self.settings, key, run);
+        }
+        let (found, listed) = fenced?;
+        self.listed = Some(listed);
+        Ok(found)
     }
 
     fn checkpoint(&mut self, key: &Key) -> Result<Option<Checkpoint>> {
@@ -157,9 +180,14 @@ impl Store for Server {
     }
 
     fn clean(&mut self, collection: &str, lease: &Lease) -> Result<()> {
-        let tag = lease.checkpoint.tag;
+        let listed = self.listed.take();
+        let listed = listed.ok_or_else(|| Error::internal("a load that has not fenced"))?;
         let (client, settings) = (&mut self.client, &self.settings);
-        self.found = Some(catalog::drop_staging(client, settings, tag, collection)?);
+        let of_load = (lease.checkpoint.tag, collection);
+        let found = catalog::drop_staging(client, settings, Cursor::of(listed?)?, of_load)?;
+        let known = found.clone().map(|found| (collection.to_owned(), found));
+        self.known.set(known);
+        self.found = Some(found);
         Ok(())
     }
 

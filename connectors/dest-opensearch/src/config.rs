@@ -32,6 +32,7 @@ const MAX_NAME_BYTES: usize = 255;
 
 /// Where and how to write.
 #[derive(serde::Deserialize, JsonSchema)]
+#[schemars(extend("x-plans-again" = true))]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The URL of the cluster: `https://search.example.com:9200`.

@@ -56,26 +56,46 @@ impl Client {
         self.receive()
     }
 
+    /// Runs two short commands in one round trip: both are sent before the first answer is read. A server works on the
+    /// commands of a connection in their order, and on the second one also if the first one fails. Errors: outside the
+    /// connection's and `timeout`, inside the server's.
+    pub fn command_both(
+        &mut self,
+        database: &str,
+        commands: [Builder; 2],
+    ) -> Result<[Result<Reply>; 2]> {
+        self.ensure_idle()?;
+        let [first, second] = commands.map(|command| finished(database, self.preferring(command)));
+        let (first, second) = (first?, second?);
+        self.is_unusable = true;
+        let deadline = Deadline::after(self.reply_timeout);
+        let [first, second] = self.wire.send_both([&first, &second], deadline)?;
+        let first = Reply(self.wire.receive(first, deadline)?);
+        let second = Reply(self.wire.receive(second, deadline)?);
+        self.is_unusable = false;
+        Ok([first.checked(), second.checked()])
+    }
+
     /// Sends what [`Client::command`] would, and does not wait: [`Client::receive`] must follow.
-    pub fn send(&mut self, database: &str, mut command: Builder) -> Result<()> {
+    pub fn send(&mut self, database: &str, command: Builder) -> Result<()> {
+        let command = self.preferring(command);
+        self.ask(database, command, None, true)
+    }
+
+    /// The command with the read preference.
+    fn preferring(&self, mut command: Builder) -> Builder {
         if let Some(mode) = self.read_preference.sent() {
             command
                 .open_document("$readPreference")
                 .string("mode", mode)
                 .close();
         }
-        self.ask(database, command, None, true)
+        command
     }
 
     /// The answer to [`Client::send`]. Counts as the caller's phase. Errors: the server's; `timeout`.
     pub fn receive(&mut self) -> Result<Reply> {
-        let reply = self.answer()?;
-        let document = reply.document()?;
-        let is_ok = document.get("ok").map_err(malformed)?;
-        match is_ok.is_some_and(|ok| ok.is_true()) {
-            true => Ok(reply),
-            false => Err(reported(document).map_err(malformed)?),
-        }
+        self.answer()?.checked()
     }
 
     /// Runs `insert`, `update` or `delete` with documents in a section of their own: `field` is `documents`, `updates` or
@@ -124,16 +144,12 @@ impl Client {
     fn ask(
         &mut self,
         database: &str,
-        mut command: Builder,
+        command: Builder,
         sequence: Option<Sequence<'_>>,
         is_compressed: bool,
     ) -> Result<()> {
-        if self.asked.is_some() {
-            return Err(Error::internal("a request before the answer to another"));
-        }
-        self.ensure_usable()?;
-        command.string("$db", database);
-        let command = command.finish().map_err(unsendable)?;
+        self.ensure_idle()?;
+        let command = finished(database, command)?;
         self.is_unusable = true;
         let deadline = Deadline::after(self.reply_timeout);
         let request = self
@@ -154,6 +170,13 @@ impl Client {
         Ok(Reply(answer))
     }
 
+    fn ensure_idle(&self) -> Result<()> {
+        match self.asked {
+            None => self.ensure_usable(),
+            Some(_) => Err(Error::internal("a request before the answer to another")),
+        }
+    }
+
     fn ensure_usable(&self) -> Result<()> {
         match self.is_unusable {
             false => Ok(()),
@@ -166,6 +189,12 @@ impl Client {
     }
 }
 
+/// The command for a database, as bytes.
+fn finished(database: &str, mut command: Builder) -> Result<Vec<u8>> {
+    command.string("$db", database);
+    command.finish().map_err(unsendable)
+}
+
 /// The answer to a command.
 #[derive(Debug, Clone)]
 pub struct Reply(Answer);
@@ -174,6 +203,16 @@ impl Reply {
     /// The document.
     pub fn document(&self) -> Result<Document<'_>> {
         Document::parse(self.0.bytes()).map_err(malformed)
+    }
+
+    /// Errors: the server's, if the command failed.
+    fn checked(self) -> Result<Self> {
+        let document = self.document()?;
+        let is_ok = document.get("ok").map_err(malformed)?;
+        match is_ok.is_some_and(|ok| ok.is_true()) {
+            true => Ok(self),
+            false => Err(reported(document).map_err(malformed)?),
+        }
     }
 }
 

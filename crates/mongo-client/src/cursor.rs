@@ -80,7 +80,13 @@ impl Client {
     /// `query`.
     pub fn find(&mut self, database: &str, command: Builder) -> Result<Cursor> {
         let _phase = phase::enter(Kind::Query);
-        let reply = self.command(database, command)?;
+        Cursor::of(self.command(database, command)?)
+    }
+}
+
+impl Cursor {
+    /// The cursor that a server has opened with this answer. Errors: `protocol_violation`.
+    pub fn of(reply: Reply) -> Result<Self> {
         let found = cursor(reply.document()?)?;
         let id = cursor_id(found)?;
         let namespace = match found.get("ns").map_err(malformed)? {
@@ -92,7 +98,7 @@ impl Client {
             return Err(protocol("a namespace without a collection"));
         };
         let (database, collection) = (database.to_owned(), collection.to_owned());
-        Ok(Cursor {
+        Ok(Self {
             database,
             collection,
             id,
@@ -103,9 +109,7 @@ impl Client {
             left: None,
         })
     }
-}
 
-impl Cursor {
     /// Adds the elements of this document to each `getMore`, such as `lsid`.
     pub fn with(mut self, elements: Document<'_>) -> Self {
         self.more = elements.as_bytes().to_vec();

@@ -75,16 +75,39 @@ impl Wire {
         is_compressed: bool,
         deadline: Deadline,
     ) -> Result<i32> {
+        let (request, message) = self.message(command, sequence, is_compressed)?;
+        self.write(&message, deadline)?;
+        Ok(request)
+    }
+
+    /// Sends two commands in one piece and returns the numbers of the requests.
+    pub fn send_both(&mut self, commands: [&[u8]; 2], deadline: Deadline) -> Result<[i32; 2]> {
+        let (first, mut bytes) = self.message(commands[0], None, true)?;
+        let (second, message) = self.message(commands[1], None, true)?;
+        bytes.extend_from_slice(&message);
+        self.write(&bytes, deadline)?;
+        Ok([first, second])
+    }
+
+    /// A message, and the number of its request.
+    fn message(
+        &mut self,
+        command: &[u8],
+        sequence: Option<Sequence<'_>>,
+        is_compressed: bool,
+    ) -> Result<(i32, Vec<u8>)> {
         let request = self.next_request;
         self.next_request = self.next_request.checked_add(1).unwrap_or(1);
         let compression = self.compression.filter(|_| is_compressed);
-        let message = encode(request, command, sequence, compression)?;
-        match self.connection.write(&message, deadline.left()) {
-            Ok(()) => Ok(request),
+        Ok((request, encode(request, command, sequence, compression)?))
+    }
+
+    fn write(&mut self, bytes: &[u8], deadline: Deadline) -> Result<()> {
+        match self.connection.write(bytes, deadline.left()) {
             Err(error) if is_timeout(&error) => {
                 Err(late("the server does not accept more bytes", "writing"))
             }
-            Err(error) => Err(error),
+            written => written,
         }
     }
 

@@ -40,7 +40,8 @@ const NO_KEYS: &str = "the destination does not compare keys";
 /// drives the load: it counts rows and commits, and rejects calls in the wrong order.
 pub trait Destination: Sized + 'static {
     /// As for a source; a key that names a file to write carries `"x-grant" = "write"`. With `"x-plans-again"`, a session
-    /// can plan and begin again after a load that is complete, and looks at the target again when it plans.
+    /// can plan and begin again after a load that is complete, and looks at the target again when it plans or begins. A
+    /// connection that broke meanwhile is an error of `plan`, or `begin` opens another one.
     type Config: DeserializeOwned + JsonSchema;
     /// Writes one stream.
     type Load: Load;

@@ -346,6 +346,51 @@ fn a_connection_that_failed_within_an_answer_is_of_no_further_use() {
     assert_eq!(error.code, "connection_unusable");
 }
 
+#[test]
+fn two_commands_are_sent_before_the_first_answer_and_answered_in_their_order() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let served = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let say = |mut stream: &TcpStream, request: i32, reply: Builder| {
+            let mut message = encode(99, &reply.finish().unwrap(), None, None).unwrap();
+            message[8..12].copy_from_slice(&request.to_le_bytes());
+            stream.write_all(&message).unwrap();
+        };
+        let (greeting, kind, body) = next(&mut stream).unwrap();
+        let header = header_of(greeting, kind, body.len());
+        let read = header.document(body, &[], MAX_MESSAGE_BYTES).unwrap();
+        let reply = hello(Document::parse(read.bytes()).unwrap(), writable).unwrap();
+        say(&stream, greeting, reply);
+        for round in 0..2 {
+            let first = next(&mut stream).unwrap().0;
+            // It says nothing before this one has come.
+            let second = next(&mut stream).unwrap().0;
+            let mut refused = Builder::new();
+            refused
+                .int32("ok", 0)
+                .int32("code", 59)
+                .string("errmsg", "no");
+            say(&stream, first, if round == 0 { refused } else { ok() });
+            let mut reply = ok();
+            reply.int32("n", round);
+            // The answers of the second round are in another order.
+            say(&stream, if round == 0 { second } else { first }, reply);
+        }
+    });
+    let mut client = connect(port, "", "").unwrap();
+    let [first, second] = client.command_both("d", [ping(), ping()]).unwrap();
+    assert_eq!(crate::error::number_of(&first.unwrap_err()), Some(59));
+    let second = second.unwrap();
+    let n = second.document().unwrap().get("n").unwrap();
+    assert_eq!(n.and_then(|n| n.as_whole()), Some(0));
+    assert!(client.is_usable());
+    let error = client.command_both("d", [ping(), ping()]).unwrap_err();
+    assert_eq!(error.code, "protocol_violation");
+    assert!(!client.is_usable());
+    served.join().unwrap();
+}
+
 /// The greeting without TLS is answered with these bytes, and then with the end.
 #[test]
 fn a_server_that_expects_tls_is_named_so() {

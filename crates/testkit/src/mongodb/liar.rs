@@ -1,7 +1,7 @@
 //! A server of MongoDB that lies: a real one, and between it and the client a program that changes one of its answers.
 //!
 //! The truth up to a point makes the lie reach every part of a client: the greeting, the catalog, a write, a commit. A
-//! client of MongoDB asks one question at a time, so a lie is made of a question and its true answer.
+//! server answers the questions of a connection in their order, so a lie is made of a question and its true answer.
 //!
 //! ```no_run
 //! use rapidbyte_testkit::mongodb::{self, liar};
