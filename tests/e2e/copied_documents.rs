@@ -1,9 +1,10 @@
 //! Copies of a table into destinations that store documents: each row is there once, whatever breaks.
 
 use std::io::Read as _;
+use std::ops::Range;
 
 use rapidbyte_testkit::postgres::Database;
-use rapidbyte_testkit::proxy::{Break, Fault, Proxy, When};
+use rapidbyte_testkit::proxy::{Break, Fault, Proxy, Way, When};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -117,5 +118,130 @@ pub(crate) trait Copies {
     fn is_done(&self) {
         let (report, code) = ran(self.folder());
         assert_eq!((code, &report["rows"]), (0, &Value::from(0)), "{report:#}");
+    }
+}
+
+/// A way to load a table, and what changes in it between two runs.
+pub(crate) struct Scenario {
+    pub(crate) stream: &'static str,
+    /// A property of the target, which the driver knows.
+    pub(crate) target: &'static str,
+    pub(crate) write: &'static str,
+    pub(crate) change: &'static str,
+    /// The query for the key and `v` of the rows that the target then has.
+    pub(crate) expected: &'static str,
+}
+
+/// A destination whose copies these tests make: a new pipeline for each scenario.
+pub(crate) trait Driver: Copies + Sized {
+    const SCENARIOS: &'static [Scenario];
+    /// The points that each run of this destination reaches, with the hits at which it is killed.
+    const KILLED: &'static [(&'static str, &'static [u32])];
+    /// Scenarios by their number, and the point at which a newer run overtakes.
+    const FENCED: &'static [(usize, &'static str)];
+    /// A text that only a last commit sends.
+    const COMMIT: &'static str;
+
+    /// A table and a target. `None` if the server is not on this machine.
+    fn new(scenario: &Scenario) -> Option<Self>;
+
+    /// The port of the server.
+    fn port(&self) -> u16;
+
+    /// The text of the pipeline, with another port of the server if one is given.
+    fn pipeline(&self, scenario: &Scenario, port: Option<u16>) -> String;
+
+    /// The scenarios whose runs reach a point.
+    fn reaching(point: &str) -> Range<usize> {
+        let _ = point;
+        0..Self::SCENARIOS.len()
+    }
+
+    fn write(&self, scenario: &Scenario) {
+        let pipeline = self.pipeline(scenario, None);
+        self.folder().write("p.yaml", pipeline);
+    }
+
+    /// The target has the rows of the source once, and nothing else is left.
+    #[track_caller]
+    fn is_right(&self, scenario: &Scenario, about: &str) {
+        self.has(scenario.expected, about);
+    }
+}
+
+pub(crate) fn each_mode_writes_every_row_once<D: Driver>() {
+    for (at, scenario) in D::SCENARIOS.iter().enumerate() {
+        let Some(copied) = D::new(scenario) else {
+            return;
+        };
+        copied.write(scenario);
+        copied.runs_before(scenario.change);
+        copied.runs();
+        copied.is_right(scenario, &format!("scenario {at}"));
+    }
+}
+
+pub(crate) fn a_killed_run_is_made_good<D: Driver>() {
+    let mut unfired: Vec<&str> = D::KILLED.iter().map(|(point, _)| *point).collect();
+    for (at, (point, hits)) in D::KILLED.iter().enumerate() {
+        for (more, hit) in hits.iter().enumerate() {
+            for other in 0..2 {
+                // Each point in two scenarios, which differ from point to point.
+                let reaching = &D::SCENARIOS[D::reaching(point)];
+                let first = match reaching.len() == D::SCENARIOS.len() {
+                    true => at + more + other,
+                    false => 0,
+                };
+                let scenario = &reaching[(first + other) % reaching.len()];
+                let Some(copied) = D::new(scenario) else {
+                    return;
+                };
+                copied.write(scenario);
+                copied.runs_before(scenario.change);
+                let fault = format!("{point}=kill@{hit}");
+                if copied.is_killed(&fault) {
+                    unfired.retain(|left| left != point);
+                }
+                copied.is_right(scenario, &format!("{fault}: {}", scenario.write));
+            }
+        }
+    }
+    assert!(unfired.is_empty(), "never killed at {unfired:?}");
+}
+
+pub(crate) fn the_older_run_is_fenced<D: Driver>() {
+    for (at, point) in D::FENCED {
+        let scenario = &D::SCENARIOS[*at];
+        let Some(copied) = D::new(scenario) else {
+            return;
+        };
+        let pipeline = copied.pipeline(scenario, None);
+        copied.folder().write("p.yaml", &pipeline);
+        copied.runs_before(scenario.change);
+        copied.is_fenced(point, &pipeline);
+        let about = format!("{point}: {}", scenario.write);
+        copied.is_right(scenario, &about);
+    }
+}
+
+/// The answer of the commit is lost, or the server never hears of it.
+pub(crate) fn a_commit_without_an_answer_counts_once<D: Driver>() {
+    for when in [
+        When::Before(D::COMMIT),
+        When::After(D::COMMIT, Way::ToServer, 0),
+    ] {
+        for (at, scenario) in D::SCENARIOS.iter().enumerate() {
+            let Some(copied) = D::new(scenario) else {
+                return;
+            };
+            let proxy = Proxy::to(copied.port()).expect("a proxy");
+            let pipeline = copied.pipeline(scenario, Some(proxy.port()));
+            copied.folder().write("p.yaml", pipeline);
+            copied.is_cut_off(&proxy, when);
+            copied.is_right(scenario, &format!("{when:?}: {}", scenario.write));
+            if at == 0 {
+                copied.is_done();
+            }
+        }
     }
 }

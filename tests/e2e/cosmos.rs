@@ -377,10 +377,6 @@ fn a_server_that_is_no_account_is_refused_by_name() {
     }
     for (config, part) in [
         ("    page_items: 0\n", "page_items"),
-        (
-            "    streams: { c: { unknown_keys: add } }\n",
-            "unknown_keys",
-        ),
         ("    streams: { c: { query: \" \" } }\n", "query"),
     ] {
         let pipeline = pipeline("http://127.0.0.1:1/", "d", config, "c");

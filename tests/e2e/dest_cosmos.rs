@@ -2,15 +2,15 @@
 //! where it has it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rapidbyte_testkit::cosmosdb::{self, CosmosDatabase, CosmosServer, KEY};
 use rapidbyte_testkit::http::{Reply, Server};
 use rapidbyte_testkit::postgres::{self, Database};
-use rapidbyte_testkit::proxy::{Proxy, Way, When};
 use serde_json::{Value, json};
 
-use crate::copied_documents::Copies;
+use crate::copied_documents::{self, Copies, Driver, Scenario};
 use crate::kept_documents::{self, Documents, ran};
 use crate::support::Folder;
 use crate::tls::authority;
@@ -42,26 +42,17 @@ const REPLACED: &str = "\
 DELETE FROM t WHERE k % 3 = 0;
 UPDATE t SET v = v || '+' WHERE k % 10 = 0;";
 
-/// A way to load a table, and what changes in it between two runs.
-struct Scenario {
-    stream: &'static str,
-    partition_key: &'static str,
-    write: &'static str,
-    change: &'static str,
-    expected: &'static str,
-}
-
-const SCENARIOS: [Scenario; 5] = [
+const SCENARIOS: &[Scenario] = &[
     Scenario {
         stream: "{ name: public.t, sync_mode: incremental, cursor_field: [at, k] }",
-        partition_key: "/p",
+        target: "/p",
         write: "write_mode: append",
         change: ADDED,
         expected: "SELECT k, v FROM t",
     },
     Scenario {
         stream: "{ name: public.t, sync_mode: incremental, cursor_field: at, lag: 1 minute }",
-        partition_key: "/p",
+        target: "/p",
         write: "write_mode: upsert\n  deleted_field: gone",
         change: CHANGE,
         expected: "SELECT k, v FROM t WHERE NOT gone",
@@ -69,7 +60,7 @@ const SCENARIOS: [Scenario; 5] = [
     // The key is the id, and each document a partition.
     Scenario {
         stream: "public.t",
-        partition_key: "/id",
+        target: "/id",
         write: "write_mode: replace",
         change: REPLACED,
         expected: "SELECT k, v FROM t",
@@ -77,7 +68,7 @@ const SCENARIOS: [Scenario; 5] = [
     // The connector makes the ids.
     Scenario {
         stream: "{ name: public.u, target: { name: t } }",
-        partition_key: "/p",
+        target: "/p",
         write: "write_mode: replace",
         change: REPLACED,
         expected: "SELECT k, v FROM t",
@@ -85,7 +76,7 @@ const SCENARIOS: [Scenario; 5] = [
     // The first run fails: nothing was there before.
     Scenario {
         stream: "public.t",
-        partition_key: "/p",
+        target: "/p",
         write: "write_mode: append",
         change: "",
         expected: "SELECT k, v FROM t",
@@ -93,17 +84,7 @@ const SCENARIOS: [Scenario; 5] = [
 ];
 
 impl Copied {
-    fn new(server: &'static CosmosServer) -> Self {
-        let source = postgres::shared().database();
-        source.client().batch_execute(SEED).expect("a table");
-        Self {
-            source,
-            target: server.database(),
-            folder: Folder::new(),
-        }
-    }
-
-    fn pipeline(&self, scenario: &Scenario, endpoint: &str, more: &str) -> String {
+    fn pipeline_at(&self, scenario: &Scenario, endpoint: &str, more: &str) -> String {
         format!(
             "version: 1\npipeline: p\n\
              source:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n  streams: [{}]\n\
@@ -114,20 +95,70 @@ impl Copied {
             self.source.url(),
             scenario.stream,
             self.target.name(),
-            scenario.partition_key,
+            scenario.target,
             scenario.write
         )
     }
+}
 
-    fn write(&self, scenario: &Scenario) {
-        let pipeline = self.pipeline(scenario, &self.target.endpoint(), "");
-        self.folder.write("p.yaml", pipeline);
+impl Driver for Copied {
+    const SCENARIOS: &'static [Scenario] = SCENARIOS;
+    const KILLED: &'static [(&'static str, &'static [u32])] = &[
+        ("dest-cosmos.asked", &[1]),
+        ("dest-cosmos.fencing", &[1]),
+        ("dest-cosmos.fenced", &[1]),
+        ("dest-cosmos.cleaned", &[1]),
+        ("dest-cosmos.writing", &[1, 2]),
+        ("dest-cosmos.write_sent", &[1, 2]),
+        ("dest-cosmos.flushed", &[1, 2]),
+        ("dest-cosmos.committing", &[1, 2]),
+        ("dest-cosmos.purging", &[1]),
+        ("dest-cosmos.purged", &[1]),
+        ("dest-cosmos.checkpointing", &[1, 2]),
+        ("dest-cosmos.committed", &[1, 2]),
+    ];
+    const FENCED: &'static [(usize, &'static str)] = &[
+        (0, "dest-cosmos.writing"),
+        (0, "dest-cosmos.checkpointing"),
+        (1, "dest-cosmos.checkpointing"),
+        (2, "dest-cosmos.committing"),
+        (2, "dest-cosmos.purging"),
+        (3, "dest-cosmos.writing"),
+        (3, "dest-cosmos.purging"),
+        (4, "dest-cosmos.checkpointing"),
+    ];
+    const COMMIT: &'static str = "\"complete_run\":\"";
+
+    fn new(scenario: &Scenario) -> Option<Self> {
+        let _ = scenario;
+        let target = cosmosdb::shared()?.database();
+        let source = postgres::shared().database();
+        source.client().batch_execute(SEED).expect("a table");
+        Some(Self {
+            source,
+            target,
+            folder: Folder::new(),
+        })
     }
 
-    /// The target has the rows of the source once, and nothing else is left.
-    #[track_caller]
-    fn is_right(&self, scenario: &Scenario, about: &str) {
-        self.has(scenario.expected, about);
+    fn port(&self) -> u16 {
+        cosmosdb::shared().expect("the server").port()
+    }
+
+    fn pipeline(&self, scenario: &Scenario, port: Option<u16>) -> String {
+        let endpoint = match port {
+            Some(port) => format!("http://127.0.0.1:{port}/"),
+            None => self.target.endpoint(),
+        };
+        self.pipeline_at(scenario, &endpoint, "")
+    }
+
+    fn reaching(point: &str) -> Range<usize> {
+        match point.contains("purg") {
+            // Only a run that replaces reaches it.
+            true => 2..4,
+            false => 0..SCENARIOS.len(),
+        }
     }
 }
 
@@ -181,109 +212,22 @@ fn containers(target: &CosmosDatabase<'_>) -> Vec<String> {
 
 #[test]
 fn each_mode_writes_every_row_once_and_continues() {
-    let Some(server) = cosmosdb::shared() else {
-        return;
-    };
-    for (at, scenario) in SCENARIOS.iter().enumerate() {
-        let copied = Copied::new(server);
-        copied.write(scenario);
-        copied.runs_before(scenario.change);
-        copied.runs();
-        copied.is_right(scenario, &format!("scenario {at}"));
-    }
+    copied_documents::each_mode_writes_every_row_once::<Copied>();
 }
-
-/// The points that each run of this destination reaches, with the hits at which it is killed.
-const KILLED: [(&str, &[u32]); 12] = [
-    ("dest-cosmos.asked", &[1]),
-    ("dest-cosmos.fencing", &[1]),
-    ("dest-cosmos.fenced", &[1]),
-    ("dest-cosmos.cleaned", &[1]),
-    ("dest-cosmos.writing", &[1, 2]),
-    ("dest-cosmos.write_sent", &[1, 2]),
-    ("dest-cosmos.flushed", &[1, 2]),
-    ("dest-cosmos.committing", &[1, 2]),
-    ("dest-cosmos.purging", &[1]),
-    ("dest-cosmos.purged", &[1]),
-    ("dest-cosmos.checkpointing", &[1, 2]),
-    ("dest-cosmos.committed", &[1, 2]),
-];
 
 #[test]
 fn a_run_that_is_killed_anywhere_is_made_good_by_the_next() {
-    let Some(server) = cosmosdb::shared() else {
-        return;
-    };
-    let mut unfired: Vec<&str> = KILLED.iter().map(|(point, _)| *point).collect();
-    for (at, (point, hits)) in KILLED.iter().enumerate() {
-        for (more, hit) in hits.iter().enumerate() {
-            for other in 0..2 {
-                // Each point in two scenarios, which differ from point to point.
-                let scenario = match point.contains("purg") {
-                    // Only a run that replaces reaches it.
-                    true => &SCENARIOS[2 + other],
-                    false => &SCENARIOS[(at + more + 2 * other) % SCENARIOS.len()],
-                };
-                let copied = Copied::new(server);
-                copied.write(scenario);
-                copied.runs_before(scenario.change);
-                let fault = format!("{point}=kill@{hit}");
-                if copied.is_killed(&fault) {
-                    unfired.retain(|left| left != point);
-                }
-                copied.is_right(scenario, &format!("{fault}: {}", scenario.write));
-            }
-        }
-    }
-    assert!(unfired.is_empty(), "never killed at {unfired:?}");
+    copied_documents::a_killed_run_is_made_good::<Copied>();
 }
 
 #[test]
 fn of_two_runs_at_once_the_older_one_is_fenced_and_leaves_nothing() {
-    let Some(server) = cosmosdb::shared() else {
-        return;
-    };
-    for (scenario, point) in [
-        (&SCENARIOS[0], "dest-cosmos.writing"),
-        (&SCENARIOS[0], "dest-cosmos.checkpointing"),
-        (&SCENARIOS[1], "dest-cosmos.checkpointing"),
-        (&SCENARIOS[2], "dest-cosmos.committing"),
-        (&SCENARIOS[2], "dest-cosmos.purging"),
-        (&SCENARIOS[3], "dest-cosmos.writing"),
-        (&SCENARIOS[3], "dest-cosmos.purging"),
-        (&SCENARIOS[4], "dest-cosmos.checkpointing"),
-    ] {
-        let copied = Copied::new(server);
-        let pipeline = copied.pipeline(scenario, &copied.target.endpoint(), "");
-        copied.folder.write("p.yaml", &pipeline);
-        copied.runs_before(scenario.change);
-        copied.is_fenced(point, &pipeline);
-        let about = format!("{point}: {}", scenario.write);
-        copied.is_right(scenario, &about);
-    }
+    copied_documents::the_older_run_is_fenced::<Copied>();
 }
 
 #[test]
 fn a_commit_without_an_answer_counts_once() {
-    let Some(server) = cosmosdb::shared() else {
-        return;
-    };
-    // Only a last commit has this text. Its answer is lost, or the server never hears of it.
-    const COMMIT: &str = "\"complete_run\":\"";
-    for when in [When::Before(COMMIT), When::After(COMMIT, Way::ToServer, 0)] {
-        for (at, scenario) in SCENARIOS.iter().enumerate() {
-            let copied = Copied::new(server);
-            let proxy = Proxy::to(server.port()).expect("a proxy");
-            let endpoint = format!("http://127.0.0.1:{}/", proxy.port());
-            let pipeline = copied.pipeline(scenario, &endpoint, "");
-            copied.folder.write("p.yaml", pipeline);
-            copied.is_cut_off(&proxy, when);
-            copied.is_right(scenario, &format!("{when:?}: {}", scenario.write));
-            if at == 0 {
-                copied.is_done();
-            }
-        }
-    }
+    copied_documents::a_commit_without_an_answer_counts_once::<Copied>();
 }
 
 #[test]
@@ -292,7 +236,7 @@ fn a_throttled_account_is_asked_again_when_it_says_over_tls() {
         return;
     };
     let scenario = &SCENARIOS[1];
-    let copied = Copied::new(server);
+    let copied = Copied::new(scenario).expect("the server is there");
     copied.folder.write("ca.pem", authority().pem());
     let (port, asked) = (server.port(), AtomicU32::new(0));
     let front =
@@ -306,7 +250,7 @@ fn a_throttled_account_is_asked_again_when_it_says_over_tls() {
             },
         );
     let more = ", sslrootcert: ca.pem, requests_in_flight: 2";
-    let pipeline = copied.pipeline(scenario, &front.url("/"), more);
+    let pipeline = copied.pipeline_at(scenario, &front.url("/"), more);
     copied.folder.write("p.yaml", pipeline);
     copied.runs();
     copied.is_right(scenario, "throttled");

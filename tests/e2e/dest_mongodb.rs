@@ -5,10 +5,9 @@ use rapidbyte_mongo_client::bson::{Builder, Document, Value as Bson};
 use rapidbyte_mongo_client::{Client, Settings};
 use rapidbyte_testkit::mongodb::{self, MongoDatabase, MongoServer, MongoTls};
 use rapidbyte_testkit::postgres::{self, Database};
-use rapidbyte_testkit::proxy::{Proxy, Way, When};
 use serde_json::{Value, json};
 
-use crate::copied_documents::Copies;
+use crate::copied_documents::{self, Copies, Driver, Scenario};
 use crate::kept_documents::{self, Documents, ran};
 use crate::postgres::content;
 use crate::support::Folder;
@@ -36,29 +35,24 @@ const ADDED: &str = "\
 INSERT INTO t SELECT i, timestamptz '2026-02-01' + (i % 1000 / 7) * interval '1 second', false, 'new' || i
     FROM generate_series(1000, 1700) i;";
 
-/// A way to load a table, and what changes in it between two runs.
-pub struct Scenario {
-    stream: &'static str,
-    pub write: &'static str,
-    pub change: &'static str,
-    pub expected: &'static str,
-}
-
-pub const SCENARIOS: [Scenario; 4] = [
+pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         stream: "{ name: public.t, sync_mode: incremental, cursor_field: [at, id] }",
+        target: "",
         write: "write_mode: append",
         change: ADDED,
         expected: "SELECT id, v FROM t",
     },
     Scenario {
         stream: "{ name: public.t, sync_mode: incremental, cursor_field: at, lag: 1 minute }",
+        target: "",
         write: "write_mode: upsert\n  deleted_field: gone",
         change: CHANGE,
         expected: "SELECT id, v FROM t WHERE NOT gone",
     },
     Scenario {
         stream: "public.t",
+        target: "",
         write: "write_mode: replace",
         change: CHANGE,
         expected: "SELECT id, v FROM t",
@@ -66,24 +60,57 @@ pub const SCENARIOS: [Scenario; 4] = [
     // The first run fails: nothing was there before.
     Scenario {
         stream: "public.t",
+        target: "",
         write: "write_mode: append",
         change: "",
         expected: "SELECT id, v FROM t",
     },
 ];
 
-impl Copied {
-    pub fn new(server: &'static MongoServer) -> Self {
+impl Driver for Copied {
+    const SCENARIOS: &'static [Scenario] = SCENARIOS;
+    const KILLED: &'static [(&'static str, &'static [u32])] = &[
+        ("dest-mongodb.asked", &[1]),
+        ("dest-mongodb.fencing", &[1]),
+        ("dest-mongodb.fenced", &[1]),
+        ("dest-mongodb.cleaned", &[1]),
+        ("dest-mongodb.staging_made", &[1]),
+        ("dest-mongodb.writing", &[1, 4]),
+        ("dest-mongodb.write_sent", &[1, 4]),
+        ("dest-mongodb.flushed", &[1, 2]),
+        ("dest-mongodb.committing", &[1, 2]),
+        ("dest-mongodb.publishing", &[1]),
+        ("dest-mongodb.published", &[1]),
+        ("dest-mongodb.checkpointing", &[1, 2]),
+        ("dest-mongodb.committed", &[1, 2]),
+    ];
+    const FENCED: &'static [(usize, &'static str)] = &[
+        (0, "dest-mongodb.writing"),
+        (0, "dest-mongodb.checkpointing"),
+        (1, "dest-mongodb.checkpointing"),
+        (2, "dest-mongodb.committing"),
+        (2, "dest-mongodb.publishing"),
+        (3, "dest-mongodb.publishing"),
+    ];
+    const COMMIT: &'static str = "complete_run";
+
+    fn new(scenario: &Scenario) -> Option<Self> {
+        let _ = scenario;
+        let target = mongodb::shared()?.database();
         let source = postgres::shared().database();
         source.client().batch_execute(SEED).expect("a table");
-        Self {
+        Some(Self {
             source,
-            target: server.database(),
+            target,
             folder: Folder::new(),
-        }
+        })
     }
 
-    pub fn pipeline(&self, scenario: &Scenario, port: Option<u16>) -> String {
+    fn port(&self) -> u16 {
+        mongodb::shared().expect("the server").port()
+    }
+
+    fn pipeline(&self, scenario: &Scenario, port: Option<u16>) -> String {
         let target = port.map_or(self.target.url(), |port| self.target.url_at(port));
         format!(
             "version: 1\npipeline: p\n\
@@ -95,12 +122,6 @@ impl Copied {
             scenario.stream,
             scenario.write
         )
-    }
-
-    /// The target has the rows of the source once, and nothing else is left.
-    #[track_caller]
-    pub fn is_right(&self, scenario: &Scenario, about: &str) {
-        self.has(scenario.expected, about);
     }
 }
 
@@ -175,107 +196,22 @@ fn collections(target: &MongoDatabase<'_>) -> Vec<String> {
 
 #[test]
 fn each_mode_writes_every_row_once_and_continues() {
-    let Some(server) = mongodb::shared() else {
-        return;
-    };
-    for (at, scenario) in SCENARIOS.iter().enumerate() {
-        let copied = Copied::new(server);
-        copied
-            .folder
-            .write("p.yaml", copied.pipeline(scenario, None));
-        copied.runs_before(scenario.change);
-        copied.runs();
-        copied.is_right(scenario, &format!("scenario {at}"));
-    }
+    copied_documents::each_mode_writes_every_row_once::<Copied>();
 }
-
-/// The points that each run of this destination reaches, with the hits at which it is killed.
-const KILLED: [(&str, &[u32]); 13] = [
-    ("dest-mongodb.asked", &[1]),
-    ("dest-mongodb.fencing", &[1]),
-    ("dest-mongodb.fenced", &[1]),
-    ("dest-mongodb.cleaned", &[1]),
-    ("dest-mongodb.staging_made", &[1]),
-    ("dest-mongodb.writing", &[1, 4]),
-    ("dest-mongodb.write_sent", &[1, 4]),
-    ("dest-mongodb.flushed", &[1, 2]),
-    ("dest-mongodb.committing", &[1, 2]),
-    ("dest-mongodb.publishing", &[1]),
-    ("dest-mongodb.published", &[1]),
-    ("dest-mongodb.checkpointing", &[1, 2]),
-    ("dest-mongodb.committed", &[1, 2]),
-];
 
 #[test]
 fn a_run_that_is_killed_anywhere_is_made_good_by_the_next() {
-    let Some(server) = mongodb::shared() else {
-        return;
-    };
-    let mut unfired: Vec<&str> = KILLED.iter().map(|(point, _)| *point).collect();
-    for (at, (point, hits)) in KILLED.iter().enumerate() {
-        for (more, hit) in hits.iter().enumerate() {
-            for other in 0..2 {
-                // Each point in two scenarios, which differ from point to point.
-                let scenario = &SCENARIOS[(at + more + 2 * other) % SCENARIOS.len()];
-                let copied = Copied::new(server);
-                copied
-                    .folder
-                    .write("p.yaml", copied.pipeline(scenario, None));
-                copied.runs_before(scenario.change);
-                let fault = format!("{point}=kill@{hit}");
-                if copied.is_killed(&fault) {
-                    unfired.retain(|left| left != point);
-                }
-                copied.is_right(scenario, &format!("{fault}: {}", scenario.write));
-            }
-        }
-    }
-    assert!(unfired.is_empty(), "never killed at {unfired:?}");
+    copied_documents::a_killed_run_is_made_good::<Copied>();
 }
 
 #[test]
 fn of_two_runs_at_once_the_older_one_is_fenced_and_leaves_nothing() {
-    let Some(server) = mongodb::shared() else {
-        return;
-    };
-    for (scenario, point) in [
-        (&SCENARIOS[0], "dest-mongodb.writing"),
-        (&SCENARIOS[0], "dest-mongodb.checkpointing"),
-        (&SCENARIOS[1], "dest-mongodb.checkpointing"),
-        (&SCENARIOS[2], "dest-mongodb.committing"),
-        (&SCENARIOS[2], "dest-mongodb.publishing"),
-        (&SCENARIOS[3], "dest-mongodb.publishing"),
-    ] {
-        let copied = Copied::new(server);
-        let pipeline = copied.pipeline(scenario, None);
-        copied.folder.write("p.yaml", &pipeline);
-        copied.runs_before(scenario.change);
-        copied.is_fenced(point, &pipeline);
-        let about = format!("{point}: {}", scenario.write);
-        copied.is_right(scenario, &about);
-    }
+    copied_documents::the_older_run_is_fenced::<Copied>();
 }
 
 #[test]
 fn a_commit_without_an_answer_counts_once() {
-    let Some(server) = mongodb::shared() else {
-        return;
-    };
-    // Only a last commit has this text. Its answer is lost, or the server never hears of it.
-    const COMMIT: &str = "complete_run";
-    for when in [When::Before(COMMIT), When::After(COMMIT, Way::ToServer, 0)] {
-        for (at, scenario) in SCENARIOS.iter().enumerate() {
-            let copied = Copied::new(server);
-            let proxy = Proxy::to(server.port()).expect("a proxy");
-            let pipeline = copied.pipeline(scenario, Some(proxy.port()));
-            copied.folder.write("p.yaml", pipeline);
-            copied.is_cut_off(&proxy, when);
-            copied.is_right(scenario, &format!("{when:?}: {}", scenario.write));
-            if at == 0 {
-                copied.is_done();
-            }
-        }
-    }
+    copied_documents::a_commit_without_an_answer_counts_once::<Copied>();
 }
 
 /// A run of `t.csv` into a collection, as JSON.
@@ -418,10 +354,9 @@ fn a_key_becomes_the_id_and_rows_with_it_are_replaced() {
 
 #[test]
 fn equal_keys_with_different_texts_are_one_document_or_refused() {
-    let Some(server) = mongodb::shared() else {
+    let Some(copied) = Copied::new(&SCENARIOS[1]) else {
         return;
     };
-    let copied = Copied::new(server);
     let sql = "CREATE DOMAIN amount AS numeric; \
                CREATE TABLE n (id amount PRIMARY KEY, at int8, v text); \
                INSERT INTO n VALUES (1.0, 1, 'a'), (200, 2, 'b'), (0.00, 3, 'c'), (0.50, 4, 'd'), ('NaN', 5, 'e'); \
@@ -431,6 +366,7 @@ fn equal_keys_with_different_texts_are_one_document_or_refused() {
     let write = |stream: &'static str, mode: &'static str| {
         let scenario = Scenario {
             stream,
+            target: "",
             write: mode,
             change: "",
             expected: "",

@@ -1,16 +1,16 @@
 //! From PostgreSQL and files to OpenSearch: every row once, whatever breaks. The server is a real one, where the test kit
 //! has it.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rapidbyte_testkit::http::{Reply, Server};
 use rapidbyte_testkit::numbers::Numbers;
-use rapidbyte_testkit::opensearch::{self, OpenSearchServer, OpenSearchSpace};
+use rapidbyte_testkit::opensearch::{self, OpenSearchSpace};
 use rapidbyte_testkit::postgres::{self, Database};
-use rapidbyte_testkit::proxy::{Proxy, Way, When};
 use serde_json::{Map, Value, json};
 
-use crate::copied_documents::Copies;
+use crate::copied_documents::{self, Copies, Driver, Scenario};
 use crate::support::{Ended, Folder};
 use crate::tls::authority;
 
@@ -41,27 +41,20 @@ const REPLACED: &str = "\
 DELETE FROM t WHERE k % 3 = 0;
 UPDATE t SET v = v || '+' WHERE k % 10 = 0;";
 
-/// A way to load a table, and what changes in it between two runs.
-struct Scenario {
-    stream: &'static str,
-    /// Somebody else has made the index.
-    is_plain: bool,
-    write: &'static str,
-    change: &'static str,
-    expected: &'static str,
-}
+/// Somebody else has made the index.
+const PLAIN: &str = "plain";
 
-const SCENARIOS: [Scenario; 6] = [
+const SCENARIOS: &[Scenario] = &[
     Scenario {
         stream: "{ name: public.t, sync_mode: incremental, cursor_field: [at, k] }",
-        is_plain: false,
+        target: "",
         write: "write_mode: append",
         change: ADDED,
         expected: "SELECT k, v FROM t",
     },
     Scenario {
         stream: "{ name: public.t, sync_mode: incremental, cursor_field: at, lag: 1 minute }",
-        is_plain: false,
+        target: "",
         write: "write_mode: upsert\n  deleted_field: gone",
         change: CHANGE,
         expected: "SELECT k, v FROM t WHERE NOT gone",
@@ -69,7 +62,7 @@ const SCENARIOS: [Scenario; 6] = [
     // An index is filled and becomes the target.
     Scenario {
         stream: "public.t",
-        is_plain: false,
+        target: "",
         write: "write_mode: replace",
         change: REPLACED,
         expected: "SELECT k, v FROM t",
@@ -77,14 +70,14 @@ const SCENARIOS: [Scenario; 6] = [
     // The index stays: by keys, and by ids that the connector makes.
     Scenario {
         stream: "public.t",
-        is_plain: true,
+        target: PLAIN,
         write: "write_mode: replace",
         change: REPLACED,
         expected: "SELECT k, v FROM t",
     },
     Scenario {
         stream: "{ name: public.u, target: { name: \"PREFIXt\" } }",
-        is_plain: true,
+        target: PLAIN,
         write: "write_mode: replace",
         change: REPLACED,
         expected: "SELECT k, v FROM t",
@@ -92,7 +85,7 @@ const SCENARIOS: [Scenario; 6] = [
     // The first run fails: nothing was there before.
     Scenario {
         stream: "public.t",
-        is_plain: false,
+        target: "",
         write: "write_mode: append",
         change: "",
         expected: "SELECT k, v FROM t",
@@ -100,21 +93,7 @@ const SCENARIOS: [Scenario; 6] = [
 ];
 
 impl Copied {
-    fn new(server: &'static OpenSearchServer, scenario: &Scenario) -> Self {
-        let source = postgres::shared().database();
-        source.client().batch_execute(SEED).expect("a table");
-        let target = server.space();
-        if scenario.is_plain {
-            target.done("PUT", "t", "{}");
-        }
-        Self {
-            source,
-            target,
-            folder: Folder::new(),
-        }
-    }
-
-    fn pipeline(&self, scenario: &Scenario, url: &str, more: &str) -> String {
+    fn pipeline_at(&self, scenario: &Scenario, url: &str, more: &str) -> String {
         let prefix = self.target.name("");
         format!(
             "version: 1\npipeline: p\n\
@@ -128,16 +107,73 @@ impl Copied {
             scenario.write
         )
     }
+}
 
-    fn write(&self, scenario: &Scenario) {
-        let pipeline = self.pipeline(scenario, &self.target.url(), "");
-        self.folder.write("p.yaml", pipeline);
+impl Driver for Copied {
+    const SCENARIOS: &'static [Scenario] = SCENARIOS;
+    const KILLED: &'static [(&'static str, &'static [u32])] = &[
+        ("dest-opensearch.asked", &[1]),
+        ("dest-opensearch.fencing", &[1]),
+        ("dest-opensearch.fenced", &[1]),
+        ("dest-opensearch.cleaned", &[1]),
+        ("dest-opensearch.writing", &[1, 2]),
+        ("dest-opensearch.write_sent", &[1, 2]),
+        ("dest-opensearch.flushed", &[1, 2]),
+        ("dest-opensearch.committing", &[1, 2]),
+        ("dest-opensearch.purging", &[1]),
+        ("dest-opensearch.purged", &[1]),
+        ("dest-opensearch.publishing", &[1]),
+        ("dest-opensearch.published", &[1]),
+        ("dest-opensearch.checkpointing", &[1, 2]),
+        ("dest-opensearch.committed", &[1, 2]),
+    ];
+    const FENCED: &'static [(usize, &'static str)] = &[
+        (0, "dest-opensearch.writing"),
+        (0, "dest-opensearch.checkpointing"),
+        (1, "dest-opensearch.checkpointing"),
+        (2, "dest-opensearch.committing"),
+        (2, "dest-opensearch.publishing"),
+        (3, "dest-opensearch.committing"),
+        (3, "dest-opensearch.purging"),
+        (4, "dest-opensearch.writing"),
+        (4, "dest-opensearch.purging"),
+        (5, "dest-opensearch.checkpointing"),
+    ];
+    const COMMIT: &'static str = "\"complete_run\":\"";
+
+    fn new(scenario: &Scenario) -> Option<Self> {
+        let target = opensearch::shared()?.space();
+        if scenario.target == PLAIN {
+            target.done("PUT", "t", "{}");
+        }
+        let source = postgres::shared().database();
+        source.client().batch_execute(SEED).expect("a table");
+        Some(Self {
+            source,
+            target,
+            folder: Folder::new(),
+        })
     }
 
-    /// The target has the rows of the source once, and nothing else is left.
-    #[track_caller]
-    fn is_right(&self, scenario: &Scenario, about: &str) {
-        self.has(scenario.expected, about);
+    fn port(&self) -> u16 {
+        opensearch::shared().expect("the server").port()
+    }
+
+    fn pipeline(&self, scenario: &Scenario, port: Option<u16>) -> String {
+        let url = match port {
+            Some(port) => format!("http://127.0.0.1:{port}"),
+            None => self.target.url(),
+        };
+        self.pipeline_at(scenario, &url, "")
+    }
+
+    fn reaching(point: &str) -> Range<usize> {
+        match point {
+            // Only a run that replaces reaches it.
+            "dest-opensearch.purging" | "dest-opensearch.purged" => 3..5,
+            "dest-opensearch.publishing" | "dest-opensearch.published" => 2..3,
+            _ => 0..SCENARIOS.len(),
+        }
     }
 }
 
@@ -200,80 +236,28 @@ fn pairs(target: &OpenSearchSpace<'_>, index: &str) -> Vec<(i64, String)> {
 
 #[test]
 fn each_mode_writes_every_row_once_and_continues() {
-    let Some(server) = opensearch::shared() else {
-        return;
-    };
-    for (at, scenario) in SCENARIOS.iter().enumerate() {
-        let copied = Copied::new(server, scenario);
-        copied.write(scenario);
-        copied.runs_before(scenario.change);
-        copied.runs();
-        copied.is_right(scenario, &format!("scenario {at}"));
-    }
+    copied_documents::each_mode_writes_every_row_once::<Copied>();
 }
-
-/// The points that each run of this destination reaches, with the hits at which it is killed.
-const KILLED: [(&str, &[u32]); 14] = [
-    ("dest-opensearch.asked", &[1]),
-    ("dest-opensearch.fencing", &[1]),
-    ("dest-opensearch.fenced", &[1]),
-    ("dest-opensearch.cleaned", &[1]),
-    ("dest-opensearch.writing", &[1, 2]),
-    ("dest-opensearch.write_sent", &[1, 2]),
-    ("dest-opensearch.flushed", &[1, 2]),
-    ("dest-opensearch.committing", &[1, 2]),
-    ("dest-opensearch.purging", &[1]),
-    ("dest-opensearch.purged", &[1]),
-    ("dest-opensearch.publishing", &[1]),
-    ("dest-opensearch.published", &[1]),
-    ("dest-opensearch.checkpointing", &[1, 2]),
-    ("dest-opensearch.committed", &[1, 2]),
-];
 
 #[test]
 fn a_run_that_is_killed_anywhere_is_made_good_by_the_next() {
-    let Some(server) = opensearch::shared() else {
-        return;
-    };
-    let mut unfired: Vec<&str> = KILLED.iter().map(|(point, _)| *point).collect();
-    for (at, (point, hits)) in KILLED.iter().enumerate() {
-        for (more, hit) in hits.iter().enumerate() {
-            for other in 0..2 {
-                // Each point in two scenarios, which differ from point to point.
-                let scenario = match *point {
-                    // Only a run that replaces reaches it.
-                    "dest-opensearch.purging" | "dest-opensearch.purged" => &SCENARIOS[3 + other],
-                    "dest-opensearch.publishing" | "dest-opensearch.published" => &SCENARIOS[2],
-                    _ => &SCENARIOS[(at + more + 2 * other) % SCENARIOS.len()],
-                };
-                let copied = Copied::new(server, scenario);
-                copied.write(scenario);
-                copied.runs_before(scenario.change);
-                let fault = format!("{point}=kill@{hit}");
-                if copied.is_killed(&fault) {
-                    unfired.retain(|left| left != point);
-                }
-                copied.is_right(scenario, &format!("{fault}: {}", scenario.write));
-            }
-        }
-    }
-    assert!(unfired.is_empty(), "never killed at {unfired:?}");
+    copied_documents::a_killed_run_is_made_good::<Copied>();
 }
 
 #[test]
 fn a_run_that_is_killed_again_and_again_is_made_good() {
-    let Some(server) = opensearch::shared() else {
+    if opensearch::shared().is_none() {
         return;
-    };
+    }
     let mut numbers = Numbers::new(20_261_129);
     // Of the last one, each run that succeeds adds all rows again.
     for (at, scenario) in SCENARIOS[..5].iter().enumerate() {
-        let copied = Copied::new(server, scenario);
+        let copied = Copied::new(scenario).expect("the server is there");
         copied.write(scenario);
         copied.runs_before(scenario.change);
         let mut faults = Vec::new();
         for _ in 0..3 {
-            let (point, _) = KILLED[numbers.below(KILLED.len())];
+            let (point, _) = Copied::KILLED[numbers.below(Copied::KILLED.len())];
             let fault = format!("{point}=kill@{}", 1 + numbers.below(3));
             let mut command = copied.folder.command(&["run", "p.yaml", "--quiet"]);
             let ended = command.env("RAPIDBYTE_FAULTS", &fault).output();
@@ -292,52 +276,12 @@ fn a_run_that_is_killed_again_and_again_is_made_good() {
 
 #[test]
 fn of_two_runs_at_once_the_older_one_is_fenced_and_leaves_nothing() {
-    let Some(server) = opensearch::shared() else {
-        return;
-    };
-    for (scenario, point) in [
-        (&SCENARIOS[0], "dest-opensearch.writing"),
-        (&SCENARIOS[0], "dest-opensearch.checkpointing"),
-        (&SCENARIOS[1], "dest-opensearch.checkpointing"),
-        (&SCENARIOS[2], "dest-opensearch.committing"),
-        (&SCENARIOS[2], "dest-opensearch.publishing"),
-        (&SCENARIOS[3], "dest-opensearch.committing"),
-        (&SCENARIOS[3], "dest-opensearch.purging"),
-        (&SCENARIOS[4], "dest-opensearch.writing"),
-        (&SCENARIOS[4], "dest-opensearch.purging"),
-        (&SCENARIOS[5], "dest-opensearch.checkpointing"),
-    ] {
-        let copied = Copied::new(server, scenario);
-        let pipeline = copied.pipeline(scenario, &copied.target.url(), "");
-        copied.folder.write("p.yaml", &pipeline);
-        copied.runs_before(scenario.change);
-        copied.is_fenced(point, &pipeline);
-        let about = format!("{point}: {}", scenario.write);
-        copied.is_right(scenario, &about);
-    }
+    copied_documents::the_older_run_is_fenced::<Copied>();
 }
 
 #[test]
 fn a_commit_without_an_answer_counts_once() {
-    let Some(server) = opensearch::shared() else {
-        return;
-    };
-    // Only a last commit has this text. Its answer is lost, or the server never hears of it.
-    const COMMIT: &str = "\"complete_run\":\"";
-    for when in [When::Before(COMMIT), When::After(COMMIT, Way::ToServer, 0)] {
-        for (at, scenario) in SCENARIOS.iter().enumerate() {
-            let copied = Copied::new(server, scenario);
-            let proxy = Proxy::to(server.port()).expect("a proxy");
-            let url = format!("http://127.0.0.1:{}", proxy.port());
-            let pipeline = copied.pipeline(scenario, &url, "");
-            copied.folder.write("p.yaml", pipeline);
-            copied.is_cut_off(&proxy, when);
-            copied.is_right(scenario, &format!("{when:?}: {}", scenario.write));
-            if at == 0 {
-                copied.is_done();
-            }
-        }
-    }
+    copied_documents::a_commit_without_an_answer_counts_once::<Copied>();
 }
 
 #[test]
@@ -346,7 +290,7 @@ fn a_cluster_that_is_busy_is_asked_again_over_tls_with_a_login() {
         return;
     };
     let scenario = &SCENARIOS[1];
-    let copied = Copied::new(server, scenario);
+    let copied = Copied::new(scenario).expect("the server is there");
     copied.folder.write("ca.pem", authority().pem());
     let (port, asked) = (server.port(), AtomicU32::new(0));
     let front = Server::start_tls(&authority().issue("localhost", |_| {}), move |request| {
@@ -361,7 +305,7 @@ fn a_cluster_that_is_busy_is_asked_again_over_tls_with_a_login() {
         }
     });
     let more = ", sslrootcert: ca.pem, username: u, password: s3cret";
-    let pipeline = copied.pipeline(scenario, &front.url("/"), more);
+    let pipeline = copied.pipeline_at(scenario, &front.url("/"), more);
     copied.folder.write("p.yaml", pipeline);
     copied.runs();
     copied.is_right(scenario, "busy");

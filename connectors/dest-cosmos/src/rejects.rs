@@ -3,7 +3,7 @@
 
 use rapidbyte_cosmos::{Container, Operation, Outcome, Param, PartitionKey, find};
 use rapidbyte_document_store::{
-    Naming as _, Page, Place, Record, ReplayKey, Visible, hex, origin_of, time_text,
+    Naming as _, Page, Place, Record, RejectDocument, ReplayKey, Visible, hex,
 };
 use rapidbyte_sdk::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -40,57 +40,17 @@ fn ensure_ours(container: &Container) -> Result<()> {
 #[derive(Debug, Serialize, Deserialize)]
 struct Stored {
     id: String,
-    place: String,
-    rejected_at: String,
-    pipeline: String,
-    run_id: String,
-    stream: String,
-    target: String,
-    origin: String,
-    code: String,
-    message: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    location: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    column: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    read_with: Option<String>,
-    /// The record, as text or, where it is not UTF-8, as hexadecimal digits.
-    record: String,
-    record_is_hex: bool,
-    record_is_cut: bool,
+    #[serde(flatten)]
+    reject: RejectDocument,
     #[serde(rename = "_etag", default, skip_serializing)]
     etag: String,
 }
 
 /// The document of a reject.
 pub(crate) fn encode(record: &Record<'_>) -> Result<Vec<u8>> {
-    let reject = record.reject;
-    let (text, record_is_hex) = match std::str::from_utf8(&reject.data) {
-        Ok(text) => (text.to_owned(), false),
-        Err(_) => (hex::encode(&reject.data), true),
-    };
-    let place = Place {
-        first: record.first.to_vec(),
-        id: record.id.bytes().to_vec(),
-    };
     let stored = Stored {
         id: record.id.to_string(),
-        place: place.to_string(),
-        rejected_at: time_text(record.rejected_at_ms),
-        pipeline: record.run.pipeline.clone(),
-        run_id: record.run.id.clone(),
-        stream: record.stream.to_owned(),
-        target: record.target.to_owned(),
-        origin: record.origin.name().to_owned(),
-        code: reject.code.clone(),
-        message: reject.message.clone(),
-        location: reject.location.clone(),
-        column: reject.column.clone(),
-        read_with: reject.read_with.clone(),
-        record: text,
-        record_is_hex,
-        record_is_cut: reject.is_cut,
+        reject: RejectDocument::new(record),
         etag: String::new(),
     };
     serde_json::to_vec(&stored).map_err(Error::internal)
@@ -164,27 +124,7 @@ pub(crate) fn read(document: &str, to: &str) -> Result<KeptReject> {
             .hint("name another container for rejects")
             .at("rejects.to")
     })?;
-    let data = match stored.record_is_hex {
-        false => stored.record.into_bytes(),
-        true => hex::decode(&stored.record).unwrap_or_default(),
-    };
-    Ok(KeptReject {
-        id: stored.place,
-        version: stored.etag,
-        stream: stored.stream,
-        run_id: stored.run_id,
-        time: stored.rejected_at,
-        origin: origin_of(Some(&stored.origin)),
-        reject: Reject {
-            data,
-            is_cut: stored.record_is_cut,
-            location: stored.location,
-            column: stored.column,
-            code: stored.code,
-            message: stored.message,
-            read_with: stored.read_with,
-        },
-    })
+    Ok(stored.reject.kept(stored.etag))
 }
 
 /// A page of the rejects of a pipeline behind the reject `after`, without records unless `with_data`.

@@ -7,7 +7,6 @@ use rapidbyte_cosmos::{Call, Client, Container, Operation, Outcome, Param, Parti
 use rapidbyte_document_store::{
     Checkpoint, IdRange, Key, Opening, Place, Record, Replay, ReplayChange, ReplayKey, Store,
 };
-use rapidbyte_sdk::log;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
 use serde::Deserialize;
@@ -189,7 +188,7 @@ impl Store for Server {
         ledger::store(&mut self.client, &self.settings, key, to)
     }
 
-    fn delete_ranges(&mut self, container: &str, ranges: &[IdRange]) -> Result<()> {
+    fn delete_ranges(&mut self, container: &str, ranges: &[IdRange]) -> Result<u64> {
         let mut deleted = 0;
         for (begin, end) in ranges {
             let (begin, end) = (begin.to_string(), end.to_string());
@@ -200,12 +199,7 @@ impl Store for Server {
             ];
             deleted += self.delete_where(container, condition, &params)?;
         }
-        if deleted > 0 {
-            log::info(format!(
-                "{deleted} documents of an attempt that was not committed were deleted"
-            ));
-        }
-        Ok(())
+        Ok(deleted)
     }
 
     fn open(&mut self, opening: &Opening<'_>) -> Result<ContainerWriter> {

@@ -10,7 +10,6 @@ use rapidbyte_document_store::{
     ReplayKey, Right, Store,
 };
 use rapidbyte_mongo_client::{Client, Cursor, Reply};
-use rapidbyte_sdk::log;
 use rapidbyte_sdk::log::failpoint;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -144,10 +143,7 @@ impl Store for Server {
         ledger::swap(&mut self.client, &self.settings, key, (from, to))
     }
 
-    fn delete_ranges(&mut self, collection: &str, ranges: &[IdRange]) -> Result<()> {
-        if ranges.is_empty() {
-            return Ok(());
-        }
+    fn delete_ranges(&mut self, collection: &str, ranges: &[IdRange]) -> Result<u64> {
         let _phase = phase::enter(Kind::Query);
         let mut deletes = Vec::new();
         for (begin, end) in ranges {
@@ -170,13 +166,7 @@ impl Store for Server {
         self.settings.add_write_concern(&mut command);
         let database = &self.settings.database;
         let written = self.client.write(database, command, "deletes", &deletes)?;
-        let count = ledger::ensure_deleted(written)?;
-        if count > 0 {
-            log::info(format!(
-                "{count} rows of an attempt that was not committed were deleted"
-            ));
-        }
-        Ok(())
+        ledger::ensure_deleted(written)
     }
 
     fn clean(&mut self, collection: &str, lease: &Lease) -> Result<()> {

@@ -2,7 +2,7 @@
 //! at which the record was first kept and the id that it had then, a point, and its id.
 
 use rapidbyte_document_store::{
-    Naming as _, Page, Place, Record, ReplayKey, Visible, hex, origin_of, time_text,
+    Naming as _, Page, Place, Record, RejectDocument, ReplayKey, Visible, hex,
 };
 use rapidbyte_sdk::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -65,55 +65,15 @@ struct Stored {
     /// Its id, for searches.
     #[serde(rename = "_rapidbyte")]
     mark: String,
-    place: String,
-    rejected_at: String,
-    pipeline: String,
-    run_id: String,
-    stream: String,
-    target: String,
-    origin: String,
-    code: String,
-    message: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    location: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    column: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    read_with: Option<String>,
-    /// The record, as text or, where it is not UTF-8, as hexadecimal digits.
-    record: String,
-    record_is_hex: bool,
-    record_is_cut: bool,
+    #[serde(flatten)]
+    reject: RejectDocument,
 }
 
 /// The document of a reject.
 pub(crate) fn encode(record: &Record<'_>) -> Result<Vec<u8>> {
-    let reject = record.reject;
-    let (text, record_is_hex) = match std::str::from_utf8(&reject.data) {
-        Ok(text) => (text.to_owned(), false),
-        Err(_) => (hex::encode(&reject.data), true),
-    };
-    let place = Place {
-        first: record.first.to_vec(),
-        id: record.id.bytes().to_vec(),
-    };
     let stored = Stored {
         mark: record.id.to_string(),
-        place: place.to_string(),
-        rejected_at: time_text(record.rejected_at_ms),
-        pipeline: record.run.pipeline.clone(),
-        run_id: record.run.id.clone(),
-        stream: record.stream.to_owned(),
-        target: record.target.to_owned(),
-        origin: record.origin.name().to_owned(),
-        code: reject.code.clone(),
-        message: reject.message.clone(),
-        location: reject.location.clone(),
-        column: reject.column.clone(),
-        read_with: reject.read_with.clone(),
-        record: text,
-        record_is_hex,
-        record_is_cut: reject.is_cut,
+        reject: RejectDocument::new(record),
     };
     serde_json::to_vec(&stored).map_err(Error::internal)
 }
@@ -183,27 +143,7 @@ pub(crate) fn count_unchanged(
 fn read(hit: &Hit, to: &str) -> Result<KeptReject> {
     let stored: Stored = serde_json::from_str(hit.source()?)
         .map_err(|_| differs(&format!("{to} has a document that is not a reject")))?;
-    let data = match stored.record_is_hex {
-        false => stored.record.into_bytes(),
-        true => hex::decode(&stored.record).unwrap_or_default(),
-    };
-    Ok(KeptReject {
-        id: stored.place,
-        version: version_text(hit.version()?),
-        stream: stored.stream,
-        run_id: stored.run_id,
-        time: stored.rejected_at,
-        origin: origin_of(Some(&stored.origin)),
-        reject: Reject {
-            data,
-            is_cut: stored.record_is_cut,
-            location: stored.location,
-            column: stored.column,
-            code: stored.code,
-            message: stored.message,
-            read_with: stored.read_with,
-        },
-    })
+    Ok(stored.reject.kept(version_text(hit.version()?)))
 }
 
 /// A page of the rejects of a pipeline behind the reject `after`, without records unless `with_data`.

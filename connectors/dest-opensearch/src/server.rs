@@ -6,7 +6,6 @@ use std::rc::Rc;
 use rapidbyte_document_store::{
     Checkpoint, IdRange, Key, Lease, Opening, Place, Record, Replay, ReplayChange, ReplayKey, Store,
 };
-use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 use serde_json::{Value, json};
 
@@ -103,12 +102,9 @@ impl Store for Server {
         ledger::store(&self.client, &self.settings, key, to)
     }
 
-    fn delete_ranges(&mut self, collection: &str, ranges: &[IdRange]) -> Result<()> {
-        if ranges.is_empty() {
-            return Ok(());
-        }
+    fn delete_ranges(&mut self, collection: &str, ranges: &[IdRange]) -> Result<u64> {
         let Some(found) = index::look(&self.client, collection)? else {
-            return Ok(());
+            return Ok(0);
         };
         index::refresh(&self.client, &found.name)?;
         let ranges: Vec<Value> = ranges.iter().map(index::range_of).collect();
@@ -117,11 +113,8 @@ impl Store for Server {
         if deleted > 0 {
             // No search shall find them.
             index::refresh(&self.client, &found.name)?;
-            log::info(format!(
-                "{deleted} documents of an attempt that was not committed were deleted"
-            ));
         }
-        Ok(())
+        Ok(deleted)
     }
 
     fn clean(&mut self, collection: &str, lease: &Lease) -> Result<()> {

@@ -12,7 +12,7 @@ use crate::ids::{RowId, Tag};
 use crate::reach;
 use crate::rejects::Keeper;
 use crate::replay::Claim;
-use crate::store::{Opening, Put, Store, Writer};
+use crate::store::{Opening, Put, Store, Writer, delete_uncommitted};
 
 /// A run that was fenced finds out within this time, and writes no more.
 const HOLD_EVERY: Duration = Duration::from_secs(1);
@@ -167,11 +167,11 @@ impl<S: Store> DocumentLoad<S> {
         // Its readers keep the rows that they have until the commit.
         if !(replaces && S::REPLACES_COLLECTIONS) {
             let ranges = checkpoint.epochs.uncommitted(tag, epoch)?;
-            self.store.delete_ranges(&self.collection, &ranges)?;
+            delete_uncommitted(&mut self.store, &self.collection, &ranges)?;
         }
         if let Some(keeper) = &self.keeper {
             let ranges = checkpoint.reject_epochs.uncommitted(tag, epoch)?;
-            self.store.delete_ranges(&keeper.key.to, &ranges)?;
+            delete_uncommitted(&mut self.store, &keeper.key.to, &ranges)?;
         }
         self.store.clean(&self.collection, lease)?;
         reach::<S>("cleaned")
@@ -186,7 +186,8 @@ impl<S: Store> DocumentLoad<S> {
         let ranges = checkpoint
             .epochs
             .uncommitted(checkpoint.tag, checkpoint.epoch);
-        let cleaned = ranges.and_then(|ranges| self.store.delete_ranges(&self.collection, &ranges));
+        let cleaned = ranges
+            .and_then(|ranges| delete_uncommitted(&mut self.store, &self.collection, &ranges));
         if let Err(error) = cleaned {
             log::debug(format!("rows of older runs may be left: {}", error.message));
         }
@@ -210,12 +211,12 @@ impl<S: Store> DocumentLoad<S> {
         };
         if !open.writer.discard(&mut self.store)? && rows < open.next {
             let range = range(rows, open.next)?;
-            self.store.delete_ranges(&self.collection, &range)?;
+            delete_uncommitted(&mut self.store, &self.collection, &range)?;
         }
         match self.keeper.as_ref().filter(|keeper| rejects < keeper.next) {
             Some(keeper) => {
                 let range = range(rejects, keeper.next)?;
-                self.store.delete_ranges(&keeper.key.to, &range)
+                delete_uncommitted(&mut self.store, &keeper.key.to, &range)
             }
             None => Ok(()),
         }

@@ -12,7 +12,7 @@ use rapidbyte_sdk::prelude::*;
 use crate::ids::{IdRange, RowId, Tag};
 use crate::reach;
 use crate::rejects::Place;
-use crate::store::Store;
+use crate::store::{Store, delete_uncommitted};
 
 /// Replays that begin at the same moment: all but one of them try again.
 const MAX_TRIES: usize = 10;
@@ -144,7 +144,7 @@ impl Claim {
             }
         }
         for (of, ranges) in ranges {
-            store.delete_ranges(of, &ranges)?;
+            delete_uncommitted(store, of, &ranges)?;
         }
         reach::<S>("replay_claimed")?;
         let claim = Self {

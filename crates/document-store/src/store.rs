@@ -1,5 +1,6 @@
 //! The database as a load needs it.
 
+use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
 
 use crate::checkpoint::{Checkpoint, Key, Lease};
@@ -48,8 +49,9 @@ pub trait Store: Sized + 'static {
     fn swap(&mut self, key: &Key, from: &Checkpoint, to: &Checkpoint)
     -> Result<Option<Checkpoint>>;
 
-    /// Deletes the documents of a collection with an id in one of these ranges.
-    fn delete_ranges(&mut self, collection: &str, ranges: &[IdRange]) -> Result<()>;
+    /// Deletes the documents of a collection with an id in one of these ranges, of which there is at least one. Returns how
+    /// many it deleted.
+    fn delete_ranges(&mut self, collection: &str, ranges: &[IdRange]) -> Result<u64>;
 
     /// Called when a load begins, behind the deletes: removes anything else that earlier attempts have left.
     fn clean(&mut self, collection: &str, lease: &Lease) -> Result<()> {
@@ -87,6 +89,24 @@ pub trait Store: Sized + 'static {
         from: &Replay,
         change: &ReplayChange<'_>,
     ) -> Result<Option<Replay>>;
+}
+
+/// Deletes the documents of attempts that were not committed: their ids are in these ranges.
+pub(crate) fn delete_uncommitted<S: Store>(
+    store: &mut S,
+    collection: &str,
+    ranges: &[IdRange],
+) -> Result<()> {
+    if ranges.is_empty() {
+        return Ok(());
+    }
+    let deleted = store.delete_ranges(collection, ranges)?;
+    if deleted > 0 {
+        log::info(format!(
+            "{deleted} documents of an attempt that was not committed were deleted"
+        ));
+    }
+    Ok(())
 }
 
 /// The rows to come.

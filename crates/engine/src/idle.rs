@@ -23,7 +23,7 @@ use crate::plan::Stage;
 /// A connector with this mark in its config schema can plan and load again after a load, or discover and read again after
 /// a read, in the same session.
 const MARK: &str = "x-plans-again";
-/// Sessions that wait at a time: each one has a connection, of which a server has some hundred.
+/// Sessions that wait at the same time. Each has a connection, and a server allows about a hundred.
 const MAX_SESSIONS: usize = 8;
 /// How long a session waits. Middleboxes forget silent connections after minutes.
 const IDLE: Duration = Duration::from_secs(5);
@@ -50,7 +50,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// The one that has waited longest first.
+    /// The session that has waited longest is the first.
     waiting: Vec<Waiting>,
     has_thread: bool,
 }
@@ -61,10 +61,11 @@ struct Waiting {
     since: Instant,
 }
 
-/// What a session was opened with. A hash, because it contains secrets.
+/// The settings of a session. A hash, because they contain secrets.
 type Key = blake3::Hash;
 
-enum Session {
+/// A session of either side.
+pub(crate) enum Session {
     Source(Source),
     Destination(Destination),
 }
@@ -232,134 +233,115 @@ impl Reuse {
         hasher.finalize()
     }
 
-    fn take<S>(
-        &self,
-        stage: &Stage,
-        of_kind: impl Fn(Session) -> Option<S>,
-        hand_over: impl Fn(&mut S) -> bool,
-    ) -> Option<S> {
+    /// A session that an earlier run has left, in this sandbox.
+    fn take<S: Side>(&self, stage: &Stage, sandbox: &Sandbox) -> Option<S> {
         if !stage.plans_again || self.run.is_careful.load(Ordering::SeqCst) {
             return None;
         }
-        let mut session = of_kind(self.idle.take(&self.key(stage))?)?;
-        if !hand_over(&mut session) {
+        let mut session = S::of(self.idle.take(&self.key(stage))?)?;
+        if !session.hand_over(sandbox.clone()) {
             return None;
         }
         self.run.has_taken.store(true, Ordering::SeqCst);
         Some(session)
     }
 
-    /// A source that an earlier run has left, in this sandbox.
-    pub(crate) fn take_source(&self, stage: &Stage, sandbox: &Sandbox) -> Option<Source> {
-        let of_kind = |session| match session {
-            Session::Source(session) => Some(session),
-            Session::Destination(_) => None,
-        };
-        self.take(stage, of_kind, |session: &mut Source| {
-            session.hand_over(sandbox.clone())
-        })
-    }
-
-    /// The same for a destination.
-    pub(crate) fn take_destination(&self, stage: &Stage, sandbox: &Sandbox) -> Option<Destination> {
-        let of_kind = |session| match session {
-            Session::Destination(session) => Some(session),
-            Session::Source(_) => None,
-        };
-        self.take(stage, of_kind, |session: &mut Destination| {
-            session.hand_over(sandbox.clone())
-        })
-    }
-
-    /// Leaves a source that has read its last stream.
-    pub(crate) fn leave_source(&self, stage: &Stage, mut session: Source) {
+    /// Leaves a session that has read or committed its last stream.
+    pub(crate) fn leave<S: Side>(&self, stage: &Stage, mut session: S) {
         if stage.plans_again
             && session.finish()
             && session.age() < MAX_AGE
             && session.hand_over(resting(stage))
             && !session.is_cancelled()
         {
-            self.idle.put(self.key(stage), Session::Source(session));
-        }
-    }
-
-    /// Leaves a destination that has committed its last stream.
-    pub(crate) fn leave_destination(&self, stage: &Stage, mut session: Destination) {
-        if stage.plans_again
-            && session.finish()
-            && session.age() < MAX_AGE
-            && session.hand_over(resting(stage))
-            && !session.is_cancelled()
-        {
-            self.idle
-                .put(self.key(stage), Session::Destination(session));
+            self.idle.put(self.key(stage), session.waiting());
         }
     }
 }
 
-/// An open session of a source: one that an earlier run has left, or a new one.
-///
-/// # Errors
-/// Those of a new session.
-pub(crate) fn source(reuse: Option<&Reuse>, stage: &Stage, sandbox: Sandbox) -> Result<Source> {
-    match reuse.and_then(|reuse| reuse.take_source(stage, &sandbox)) {
-        Some(kept) => Ok(kept),
-        None => new_source(reuse, stage, sandbox),
-    }
+/// A side of a pipeline whose sessions can wait. [`Source`] and [`Destination`] have these methods.
+pub(crate) trait Side: Sized {
+    /// A session that is not open.
+    fn connect(stage: &Stage, sandbox: Sandbox) -> Result<Self>;
+    fn open(&mut self, config: &str) -> Result<()>;
+    fn hand_over(&mut self, sandbox: Sandbox) -> bool;
+    fn finish(&mut self) -> bool;
+    fn age(&self) -> Duration;
+    fn is_cancelled(&self) -> bool;
+    /// The session of this side. `None` for the other side.
+    fn of(session: Session) -> Option<Self>;
+    fn waiting(self) -> Session;
 }
 
-/// A new session of a source, which later runs can use if `reuse` says so.
-///
-/// # Errors
-/// Those of a new session.
-pub(crate) fn new_source(reuse: Option<&Reuse>, stage: &Stage, sandbox: Sandbox) -> Result<Source> {
-    let mut session = match reuse.filter(|_| stage.plans_again) {
-        None => stage.connector.source(sandbox)?,
-        Some(_) => {
-            let mut session = stage.connector.source(outliving(&sandbox))?;
-            match session.hand_over(sandbox.clone()) {
-                true => session,
-                // It says that it has too little memory.
-                false => stage.connector.source(sandbox)?,
+macro_rules! side {
+    ($side:ident, $connect:ident) => {
+        impl Side for $side {
+            fn connect(stage: &Stage, sandbox: Sandbox) -> Result<Self> {
+                stage.connector.$connect(sandbox)
+            }
+            fn open(&mut self, config: &str) -> Result<()> {
+                $side::open(self, config)
+            }
+            fn hand_over(&mut self, sandbox: Sandbox) -> bool {
+                $side::hand_over(self, sandbox)
+            }
+            fn finish(&mut self) -> bool {
+                $side::finish(self)
+            }
+            fn age(&self) -> Duration {
+                $side::age(self)
+            }
+            fn is_cancelled(&self) -> bool {
+                $side::is_cancelled(self)
+            }
+            fn of(session: Session) -> Option<Self> {
+                match session {
+                    Session::$side(session) => Some(session),
+                    _ => None,
+                }
+            }
+            fn waiting(self) -> Session {
+                Session::$side(self)
             }
         }
     };
-    session.open(&stage.config)?;
-    Ok(session)
 }
 
-/// The same as [`source`] for a destination.
+side!(Source, source);
+side!(Destination, destination);
+
+/// An open session: one that an earlier run has left, or a new one.
 ///
 /// # Errors
-/// Those of a new session.
-pub(crate) fn destination(
+/// The errors of a new session.
+pub(crate) fn session<S: Side>(
     reuse: Option<&Reuse>,
     stage: &Stage,
     sandbox: Sandbox,
-) -> Result<Destination> {
-    match reuse.and_then(|reuse| reuse.take_destination(stage, &sandbox)) {
+) -> Result<S> {
+    match reuse.and_then(|reuse| reuse.take(stage, &sandbox)) {
         Some(kept) => Ok(kept),
-        None => new_destination(reuse, stage, sandbox),
+        None => new_session(reuse, stage, sandbox),
     }
 }
 
-/// The same as [`new_source`] for a destination.
+/// A new session, which later runs can use if `reuse` says so.
 ///
 /// # Errors
-/// Those of a new session.
-pub(crate) fn new_destination(
+/// The errors of the connector when it is instantiated and opened.
+pub(crate) fn new_session<S: Side>(
     reuse: Option<&Reuse>,
     stage: &Stage,
     sandbox: Sandbox,
-) -> Result<Destination> {
+) -> Result<S> {
     let mut session = match reuse.filter(|_| stage.plans_again) {
-        None => stage.connector.destination(sandbox)?,
+        None => S::connect(stage, sandbox)?,
         Some(_) => {
-            let mut session = stage.connector.destination(outliving(&sandbox))?;
+            let mut session = S::connect(stage, outliving(&sandbox))?;
             match session.hand_over(sandbox.clone()) {
                 true => session,
-                // It says that it has too little memory.
-                false => stage.connector.destination(sandbox)?,
+                // The session has too little memory.
+                false => S::connect(stage, sandbox)?,
             }
         }
     };

@@ -238,7 +238,7 @@ fn begin_source(
     others: impl FnOnce() -> Option<Vec<Spec>>,
 ) -> Result<Reading, Failure> {
     let failed = |e| Failure::from_runtime(e, document, "source");
-    let (stage, mut session, cancel) = open_reading(document, host, clock, idle::source)?;
+    let (stage, mut session, cancel) = open_reading(document, host, clock, idle::session)?;
     let checked = match look {
         true => session.check().map_err(failed)?,
         false => Vec::new(),
@@ -337,7 +337,7 @@ pub(crate) fn open_source(
     host: &Host,
     clock: &Clock,
 ) -> Result<(Stage, Source), Failure> {
-    let (stage, source, _) = open_reading(document, host, clock, idle::new_source)?;
+    let (stage, source, _) = open_reading(document, host, clock, idle::new_session)?;
     Ok((stage, source))
 }
 
@@ -423,7 +423,8 @@ fn begin_destination(
 ) -> Result<Writing, Failure> {
     let failed = |e| Failure::from_runtime(e, document, "destination");
     let sandbox = planning_sandbox(document, host, clock, &stage);
-    let mut session = idle::destination(host.reuse.as_ref(), &stage, sandbox).map_err(failed)?;
+    let mut session: Destination =
+        idle::session(host.reuse.as_ref(), &stage, sandbox).map_err(failed)?;
     let checked = match look {
         true => session.check().map_err(failed)?,
         false => Vec::new(),

@@ -160,7 +160,7 @@ pub(crate) fn pump_source(
     if work.has_others() {
         work.sessions.keep_source(source);
     } else if let Some(reuse) = &work.host.reuse {
-        reuse.leave_source(&work.plan.source, source);
+        reuse.leave(&work.plan.source, source);
     }
     Ok(())
 }
@@ -217,7 +217,7 @@ fn open(work: &Work<'_>, clock: &Clock, cancel: &Cancel) -> Result<Source, Stopp
     {
         return Ok(source);
     }
-    idle::new_source(work.host.reuse.as_ref(), stage, sandbox).map_err(failed)
+    idle::new_session(work.host.reuse.as_ref(), stage, sandbox).map_err(failed)
 }
 
 /// A read of the streams of a group that are not done yet.

@@ -73,7 +73,7 @@ fn open(work: &Work<'_>, clock: &Clock, cancel: &Cancel) -> Result<Destination, 
     {
         return Ok(destination);
     }
-    idle::new_destination(work.host.reuse.as_ref(), stage, sandbox).map_err(failed)
+    idle::new_session(work.host.reuse.as_ref(), stage, sandbox).map_err(failed)
 }
 
 /// Begins the load and opens a writer for each stream that is not done. Returns these streams.
@@ -436,7 +436,7 @@ impl<'a> Pump<'a> {
         } else if work.has_others() {
             work.sessions.keep_destination(self.destination);
         } else if let Some(reuse) = &work.host.reuse {
-            reuse.leave_destination(&work.plan.destination, self.destination);
+            reuse.leave(&work.plan.destination, self.destination);
         }
         Ok(())
     }

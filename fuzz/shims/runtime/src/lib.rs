@@ -13,10 +13,12 @@ mod runtime {
     pub(crate) mod grants;
     pub mod owner;
     pub mod regular;
+    pub(crate) mod virtual_folder;
 }
 
 pub use runtime::grants::Grants;
 pub use runtime::grants::permissions::{Limit, Permissions};
+pub(crate) use runtime::{grants, virtual_folder};
 pub use runtime::{owner, regular};
 
 /// As the runtime has it.
