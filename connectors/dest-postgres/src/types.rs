@@ -33,7 +33,7 @@ pub(crate) fn reserved(name: &Name, why: &str) -> Error {
     let text = format!("the type {name} is missing, and Rapidbyte does not create it: {why}");
     Error::schema("reserved_type_name", text).hint(
         "if you trust the description of the column, write to another table (`target` of the stream, `table:`); otherwise \
-         remove the key rapidbyte.postgresql from the metadata of the file's columns, or refuse the file",
+         set trust_metadata: false in source-file (or remove it in ingest), which reads the column without the description",
     )
 }
 

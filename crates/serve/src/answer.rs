@@ -121,6 +121,12 @@ impl Refusal {
         Self::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", text, hint)
     }
 
+    /// A body that has to come whole.
+    pub fn body_late(wait: Duration, hint: &'static str) -> Self {
+        let text = format!("the body did not come within {} s", wait.as_secs());
+        Self::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", text, hint)
+    }
+
     /// A client that goes on too slowly.
     pub fn body_too_slow(slowest: u64) -> Self {
         let text = format!("the body comes with less than {slowest} bytes a second");

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use rapidbyte::{Class, Failure, Pipeline};
 use serde_json::json;
@@ -87,6 +87,8 @@ struct Folder {
     path: PathBuf,
     load: Box<Load>,
     files: RwLock<BTreeMap<PathBuf, File>>,
+    /// The versions of the files at the last look. `None` before the first one.
+    seen: Mutex<Option<BTreeMap<PathBuf, Version>>>,
 }
 
 /// A file as it was last read.
@@ -145,6 +147,7 @@ impl Pipelines {
                 path: folder.to_owned(),
                 load: Box::new(load),
                 files: RwLock::default(),
+                seen: Mutex::default(),
             }),
             known: RwLock::default(),
         }
@@ -162,7 +165,9 @@ impl Pipelines {
         known.known.get(name).map(|known| known.pipeline.clone())
     }
 
-    /// Reads the files that are new or have changed. Returns the names of the pipelines that are other than before.
+    /// Reads the files that are new or have changed. A file that changes while the server works is read when it is the same
+    /// at two calls: the first half of a file may be a pipeline without the keys that protect its target. Returns the
+    /// names of the pipelines that are other than before.
     ///
     /// # Errors
     /// The folder cannot be read: everything stays as it is.
@@ -172,6 +177,8 @@ impl Pipelines {
         };
         let found = folder.list()?;
         let environment = version(&folder.path.join(".env"));
+        let mut seen = folder.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let last_seen = seen.replace(BTreeMap::new());
         let mut files = folder.files.write().unwrap_or_else(PoisonError::into_inner);
         let before = files.len();
         files.retain(|path, _| found.contains(path));
@@ -180,8 +187,14 @@ impl Pipelines {
         let mut changed = HashSet::new();
         for path in found {
             let now = [version(&path), environment];
+            if let Some(seen) = &mut *seen {
+                seen.insert(path.clone(), now);
+            }
             let last = files.get(&path);
-            if last.is_some_and(|file| file.version == now) {
+            let is_written = last_seen
+                .as_ref()
+                .is_some_and(|seen| seen.get(&path) != Some(&now));
+            if is_written || last.is_some_and(|file| file.version == now) {
                 continue;
             }
             is_changed = true;
@@ -414,7 +427,15 @@ mod tests {
         fs::rename(&new, &path).expect("renamed");
     }
 
+    /// Two looks: files are at rest then.
     fn scan(pipelines: &Pipelines) -> Vec<String> {
+        let mut names = look(pipelines);
+        names.append(&mut look(pipelines));
+        names.sort();
+        names
+    }
+
+    fn look(pipelines: &Pipelines) -> Vec<String> {
         let scanned = pipelines.scan(&|_| Ok(Arc::default()), &Log::default());
         let mut names = scanned.expect("a folder");
         names.sort();
@@ -442,6 +463,34 @@ mod tests {
         assert_eq!(scan(&pipelines), ["a", "b"]);
         assert!(!pipelines.has("a"));
         assert!(pipelines.has("b"));
+    }
+
+    #[test]
+    fn a_file_that_is_being_written_is_not_read_before_its_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pipelines = pipelines(folder.path());
+        write(folder.path(), "a.yaml", "a", "append");
+        // At the start nobody waits.
+        assert_eq!(look(&pipelines), ["a"]);
+        let path = folder.path().join("b.yaml");
+        let whole = fs::read_to_string(folder.path().join("a.yaml")).expect("a file");
+        let whole = whole.replace("pipeline: a", "pipeline: b");
+        let more = [
+            "schema_changes:\n  new_column: fail\n",
+            "  type_change: fail\n",
+            "  dropped_column: fail\n",
+        ];
+        let mut text = whole;
+        fs::write(&path, &text).expect("written");
+        for more in more {
+            assert!(look(&pipelines).is_empty());
+            assert!(!pipelines.has("b"));
+            text.push_str(more);
+            fs::write(&path, &text).expect("written");
+        }
+        assert!(look(&pipelines).is_empty());
+        assert_eq!(look(&pipelines), ["b"]);
+        assert!(look(&pipelines).is_empty());
     }
 
     #[test]

@@ -308,11 +308,8 @@ pub(crate) async fn replay(
 /// The body of a replay. A slow client does not keep the turn of others.
 async fn received(body: Body) -> Result<Bytes, Refusal> {
     let body = timeout(BODY_LIMIT, to_bytes(body, MAX_REPAIRED)).await;
-    let body = body.map_err(|_| {
-        let text = format!("the body did not come within {} s", BODY_LIMIT.as_secs());
-        let hint = "send fewer repaired records in one request";
-        Refusal::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", text, hint)
-    })?;
+    let late = |_| Refusal::body_late(BODY_LIMIT, "send fewer repaired records in one request");
+    let body = body.map_err(late)?;
     body.map_err(|error| {
         let cause = error.source().map(ToString::to_string);
         match error

@@ -1,13 +1,19 @@
 //! The parts of a request, with errors in the form of the project.
 
+use std::time::Duration;
+
 use axum::body::Bytes;
 use axum::extract::rejection::FormRejection;
 use axum::extract::{Form, FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
 use crate::answer::Refusal;
+
+/// As of [`BodyWait`], where a test calls a handler without a server.
+const SMALL_BODY: Duration = Duration::from_secs(30);
 
 /// The parts of the path that a route names.
 pub struct Place<T>(pub T);
@@ -134,6 +140,20 @@ fn shown(text: &str) -> String {
     }
 }
 
+/// The longest wait for the whole of a small body. Each request has it as an extension.
+#[derive(Clone, Copy)]
+pub struct BodyWait(pub Duration);
+
+/// Waits for the extractor of a small body. A client that sends half of one would otherwise hold its connection for ever.
+async fn in_time<T>(
+    wait: Option<BodyWait>,
+    extracted: impl Future<Output = T>,
+) -> Result<T, Refusal> {
+    let BodyWait(wait) = wait.unwrap_or(BodyWait(SMALL_BODY));
+    let late = |_| Refusal::body_late(wait, "send the request again, with its whole body");
+    timeout(wait, extracted).await.map_err(late)
+}
+
 /// A small body, whose limit the route says.
 pub struct Given(pub Bytes);
 
@@ -141,7 +161,8 @@ impl<S: Send + Sync> FromRequest<S> for Given {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
-        let given = Bytes::from_request(request, state).await;
+        let wait = request.extensions().get().copied();
+        let given = in_time(wait, Bytes::from_request(request, state)).await?;
         given.map(Self).map_err(|rejected| {
             let (code, hint) = match rejected.status() {
                 StatusCode::PAYLOAD_TOO_LARGE => ("body_too_large", "send less"),
@@ -179,7 +200,8 @@ where
     type Rejection = Refusal;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
-        let found = Form::from_request(request, state).await;
+        let wait = request.extensions().get().copied();
+        let found = in_time(wait, Form::from_request(request, state)).await?;
         let Form(found) = found.map_err(|error: FormRejection| {
             let hint = "send the fields of the page's form as application/x-www-form-urlencoded";
             Refusal::new(

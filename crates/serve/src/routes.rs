@@ -2,16 +2,17 @@
 
 use std::sync::atomic::Ordering;
 
-use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 
 use crate::access::{Access, check};
 use crate::answer::Refusal;
 use crate::ingest::{self, Shared};
+use crate::request::BodyWait;
 use crate::runs;
 use crate::{cursors, jobs, metrics, notify, openapi, pages, pipelines, rejects};
 
@@ -21,6 +22,7 @@ const MAX_CURSOR: usize = 1 << 20;
 /// All paths. Each request is checked first.
 pub fn routes(shared: Shared, access: Access) -> Router {
     let (metrics, runs) = (shared.metrics.clone(), shared.runs.clone());
+    let wait = BodyWait(shared.receiver.idle());
     let own = Router::new()
         .route(metrics::INGEST, post(ingest::ingest))
         .route("/v1/jobs", get(jobs::list))
@@ -76,7 +78,8 @@ pub fn routes(shared: Shared, access: Access) -> Router {
         Some(runs) => own.merge(runs::routes(runs)),
         None => own,
     };
-    all.layer(from_fn_with_state(access, check))
+    all.layer(Extension(wait))
+        .layer(from_fn_with_state(access, check))
         .layer(from_fn(pages::show_refusals))
         .layer(from_fn_with_state(metrics, metrics::measure))
 }

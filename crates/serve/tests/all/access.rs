@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rapidbyte_serve::{
     Catalogue, Ingest, NewToken, Scope, ServeError, Server, Settings, TokenFile,
@@ -264,6 +265,32 @@ fn a_head_that_can_be_read_in_two_ways_is_refused() {
         let answer = client.send(request.as_bytes());
         assert_eq!(answer.status, 400, "{request}");
         assert!(client.answer().is_none(), "{request}");
+    }
+    server.stop();
+}
+
+/// Whatever a token allows, its client does not hold a connection with half of a body.
+#[test]
+fn half_of_a_small_body_is_cut_off() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let token = token(folder.path(), &["ingest:a"], None);
+    let mut settings = Settings::new(folder.path());
+    settings.bodies.idle = Duration::from_millis(1);
+    let server = start(settings);
+    for (line, kind) in [
+        ("PUT /v1/pipelines/a/streams/s/cursor", "application/json"),
+        ("POST /v1/pipelines/a/cursors/rebind", "application/json"),
+        ("POST /v1/pipelines/a/cursors/clear", "application/json"),
+        ("POST /pipelines/a/run", "application/x-www-form-urlencoded"),
+    ] {
+        let mut client = Client::new(server.address());
+        let request = format!(
+            "{line} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: {kind}\r\n\
+             Content-Length: 10\r\n\r\n{{"
+        );
+        let answer = client.send(request.as_bytes());
+        assert_eq!(answer.status, 408, "{line}: {}", answer.body);
+        assert!(client.answer().is_none(), "{line}");
     }
     server.stop();
 }
