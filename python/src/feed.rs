@@ -25,7 +25,7 @@ pub struct Feed {
 }
 
 enum Form {
-    /// One row, or an iterator of rows and its first row.
+    /// One row, or an iterator of rows and its first row. Neither: no more rows come.
     Rows(Box<Rows>, Option<Py<PyIterator>>, Option<Py<PyAny>>),
     Json(Box<Json>),
     Arrow(Stream),
@@ -74,6 +74,14 @@ impl Feed {
                 self.form = other;
                 None
             }
+        }
+    }
+
+    /// The rows that were read to know the columns, if they are all.
+    pub fn take_whole(&mut self) -> Option<RecordBatch> {
+        match &self.form {
+            Form::Rows(_, None, None) => self.first.take(),
+            _ => None,
         }
     }
 
@@ -167,9 +175,9 @@ impl Form {
                     .ok_or_else(mixed)?
                     .after(taken);
             },
-            Self::Rows(rows, items, first) => {
+            Self::Rows(rows, rest, first) => {
                 let known = Known::get(py)?;
-                let mut items = items.as_ref().map(|items| items.bind(py).clone());
+                let mut items = rest.as_ref().map(|items| items.bind(py).clone());
                 while !rows.is_full() {
                     // For each row, because an iterator may be slow.
                     if cancel.is_cancelled() {
@@ -179,7 +187,10 @@ impl Form {
                         Some(first) => first.into_bound(py),
                         None => match items.as_mut().and_then(Iterator::next).transpose()? {
                             Some(row) => row,
-                            None => break,
+                            None => {
+                                *rest = None;
+                                break;
+                            }
                         },
                     };
                     match row.cast_exact::<PyDict>() {

@@ -175,6 +175,13 @@ impl Source {
             false => batches,
         };
         let number = state.feeds.len();
+        if !can_repeat && let Some(batch) = feed.take_whole() {
+            // The run does not have to ask the thread of the caller.
+            state.feeds.push(None);
+            let batches = marked(Box::new(std::iter::once(Ok(batch))));
+            let input = input.once(&self.name, schema, &key, batches);
+            return Ok(inferred(input, declared.as_ref()));
+        }
         if !can_repeat && let Some(stream) = feed.take_stream() {
             state.feeds.push(None);
             let batches = marked(arrow_batches(stream));

@@ -215,6 +215,23 @@ class Runs(Folder):
             self.assertEqual(raised.exception.code, "cancelled")
             self.assertLess(len(taken), 10)
 
+    def test_an_iterator_that_has_ended_is_not_asked_again(self) -> None:
+        for count in [3, 70_000]:
+            asked = []
+
+            class Ended:
+                def __iter__(self) -> Ended:
+                    return self
+
+                def __next__(self, count: int = count, asked: list[int] = asked) -> dict[str, int]:
+                    asked.append(len(asked))
+                    if asked[-1] >= count:
+                        raise StopIteration
+                    return {"n": asked[-1]}
+
+            report = rb.write(Ended(), "ended.jsonl", mode="replace")
+            self.assertEqual((report.rows, len(asked)), (count, count + 1))
+
     def test_an_exception_of_the_last_progress_does_not_hide_the_report(self) -> None:
         told = []
 

@@ -172,6 +172,12 @@ impl Host {
         })
     }
 
+    /// Whether its runs are short: their sessions are those of earlier runs, and one side is mostly rows of the program. So
+    /// a thread for a few calls takes longer than the calls.
+    pub(crate) fn is_short(&self) -> bool {
+        self.reuse.is_some()
+    }
+
     /// Whether a plan failed because of sessions of earlier runs, which are closed now.
     pub(crate) fn is_reuse_to_blame(&self, failure: &Failure) -> bool {
         let reuse = self.reuse.as_ref();

@@ -475,80 +475,83 @@ fn move_streams(
         stop,
     };
     let workers = (plan.document.resources.parallelism as usize).min(plan.streams.len());
-    std::thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                let _counted = host.usage.of_thread();
-                let sessions = Sessions::default();
-                while let Some(group) = next(&shared) {
-                    let members: Vec<_> = group
-                        .iter()
-                        .map(|index| {
-                            (
-                                Cow::Borrowed(&plan.streams[*index]),
-                                &progress.streams[*index],
-                            )
-                        })
-                        .collect();
-                    for (stream, state) in &members {
-                        state.set_state(StreamState::Running);
-                        host.tell(&Event::StreamStarted {
-                            stream: &stream.name,
+    let work = || {
+        let _counted = host.usage.of_thread();
+        let sessions = Sessions::default();
+        while let Some(group) = next(&shared) {
+            let members: Vec<_> = group
+                .iter()
+                .map(|index| {
+                    (
+                        Cow::Borrowed(&plan.streams[*index]),
+                        &progress.streams[*index],
+                    )
+                })
+                .collect();
+            for (stream, state) in &members {
+                state.set_state(StreamState::Running);
+                host.tell(&Event::StreamStarted {
+                    stream: &stream.name,
+                });
+            }
+            let at = Instant::now();
+            let mut moving = Moving {
+                plan,
+                held,
+                members,
+                host,
+                ledger,
+                stop: &shared.stop,
+                sessions: &sessions,
+            };
+            match moving.until_done(&taken.snapshot) {
+                Ok(all) => {
+                    for (index, mut moved) in group.into_iter().zip(all) {
+                        moved.report.start_secs = (at - begun).as_secs_f64();
+                        progress.streams[index].set_state(StreamState::Done);
+                        host.tell(&Event::StreamDone {
+                            stream: &plan.streams[index].name,
                         });
-                    }
-                    let at = Instant::now();
-                    let mut moving = Moving {
-                        plan,
-                        held,
-                        members,
-                        host,
-                        ledger,
-                        stop: &shared.stop,
-                        sessions: &sessions,
-                    };
-                    match moving.until_done(&taken.snapshot) {
-                        Ok(all) => {
-                            for (index, mut moved) in group.into_iter().zip(all) {
-                                moved.report.start_secs = (at - begun).as_secs_f64();
-                                progress.streams[index].set_state(StreamState::Done);
-                                host.tell(&Event::StreamDone {
-                                    stream: &plan.streams[index].name,
-                                });
-                                let mut done =
-                                    shared.moved.lock().unwrap_or_else(PoisonError::into_inner);
-                                done.push((index, moved));
-                            }
-                        }
-                        Err(failure) => {
-                            for (_, state) in &moving.members {
-                                state.set_state(StreamState::Failed);
-                            }
-                            let goes_on = plan.document.on_stream_failure
-                                == OnStreamFailure::Continue
-                                && !failure.stops_run;
-                            // After an interruption, the interruption counts as the cause of a failure.
-                            if host.cancel.is_cancelled() {
-                                shared.stop(interrupted());
-                            } else if goes_on && !shared.stop.is_cancelled() {
-                                let first = &plan.streams[group[0]].name;
-                                for index in group {
-                                    let stream = &plan.streams[index].name;
-                                    let failure = of_stream(&failure, stream, first);
-                                    if plan.streams.len() > 1 {
-                                        tell_failed(plan, host, stream, &failure);
-                                    }
-                                    shared.keep(index, failure);
-                                }
-                            } else {
-                                shared.stop(failure);
-                            }
-                        }
+                        let mut done = shared.moved.lock().unwrap_or_else(PoisonError::into_inner);
+                        done.push((index, moved));
                     }
                 }
-                sessions.close();
-            });
+                Err(failure) => {
+                    for (_, state) in &moving.members {
+                        state.set_state(StreamState::Failed);
+                    }
+                    let goes_on = plan.document.on_stream_failure == OnStreamFailure::Continue
+                        && !failure.stops_run;
+                    // After an interruption, the interruption counts as the cause of a failure.
+                    if host.cancel.is_cancelled() {
+                        shared.stop(interrupted());
+                    } else if goes_on && !shared.stop.is_cancelled() {
+                        let first = &plan.streams[group[0]].name;
+                        for index in group {
+                            let stream = &plan.streams[index].name;
+                            let failure = of_stream(&failure, stream, first);
+                            if plan.streams.len() > 1 {
+                                tell_failed(plan, host, stream, &failure);
+                            }
+                            shared.keep(index, failure);
+                        }
+                    } else {
+                        shared.stop(failure);
+                    }
+                }
+            }
         }
-    });
+        sessions.close();
+    };
+    match workers {
+        // The calling thread has nothing else to do.
+        1 => work(),
+        _ => std::thread::scope(|scope| {
+            for _ in 0..workers {
+                scope.spawn(work);
+            }
+        }),
+    }
     let mut moved = shared
         .moved
         .into_inner()

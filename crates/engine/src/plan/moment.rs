@@ -85,6 +85,16 @@ pub(super) struct Moment<'a> {
 }
 
 impl Moment<'_> {
+    /// Fixes it after `place` has had the destination plan.
+    pub(super) fn fix_after<T>(
+        &mut self,
+        document: &Document,
+        place: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<(T, Result<String, Failure>), Failure> {
+        let placed = place()?;
+        Ok((placed, self.take(document)))
+    }
+
     /// Fixes it on a thread of its own while `place` has the destination plan. If the destination fails, its failure is
     /// returned and the source is stopped.
     pub(super) fn fix_beside<T>(

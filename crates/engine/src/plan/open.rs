@@ -69,6 +69,8 @@ pub(super) struct Opened {
     pub(super) writing: Writing,
     /// Of the run that plans.
     pub(super) usage: Usage,
+    /// Its sides plan one after the other.
+    pub(super) is_short: bool,
 }
 
 /// A transform that plans.
@@ -162,33 +164,49 @@ pub(super) fn open_all(
     look: bool,
 ) -> Result<Opened, Failure> {
     let (tell, told) = std::sync::mpsc::sync_channel(1);
-    std::thread::scope(|scope| {
-        let writing = scope.spawn(|| {
-            let _counted = host.usage.of_thread();
-            let clock = &clocks.destination;
-            let stage = load_destination(document, host, clock)?;
-            let transforming = transforming(document, host, clock)?;
-            let transforms = transforming.iter().flatten();
-            let specs = transforms.map(|one| one.stage.spec.clone());
-            // Nobody listens when the source has failed.
-            let _ = tell.send(specs.chain([stage.spec.clone()]).collect());
-            drop(tell);
-            let writing = begin_destination(stage, document, host, clock, look)?;
-            Ok((transforming, writing))
-        });
+    let write = || {
+        let clock = &clocks.destination;
+        let stage = load_destination(document, host, clock)?;
+        let transforming = transforming(document, host, clock)?;
+        let transforms = transforming.iter().flatten();
+        let specs = transforms.map(|one| one.stage.spec.clone());
+        // Nobody listens when the source has failed.
+        let _ = tell.send(specs.chain([stage.spec.clone()]).collect());
+        drop(tell);
+        let writing = begin_destination(stage, document, host, clock, look)?;
+        Ok((transforming, writing))
+    };
+    let read = || {
         let clock = &clocks.source;
         let reading = begin_source(document, host, clock, look, || told.recv().ok());
         clock.enter(Phase::ChannelWait);
-        let writing = writing.join();
-        let writing = writing.unwrap_or_else(|_| Err(Failure::panicked("destination")));
-        let reading = reading?;
-        let (transforming, writing) = writing?;
-        Ok(Opened {
-            reading,
-            transforming,
-            writing,
-            usage: host.usage.clone(),
-        })
+        reading
+    };
+    let (reading, writing) = match host.is_short() {
+        true => {
+            // The specifications fit in the channel.
+            let writing = write();
+            (read(), writing)
+        }
+        false => std::thread::scope(|scope| {
+            let writing = scope.spawn(|| {
+                let _counted = host.usage.of_thread();
+                write()
+            });
+            let reading = read();
+            let writing = writing.join();
+            let writing = writing.unwrap_or_else(|_| Err(Failure::panicked("destination")));
+            (reading, writing)
+        }),
+    };
+    let reading = reading?;
+    let (transforming, writing) = writing?;
+    Ok(Opened {
+        reading,
+        transforming,
+        writing,
+        usage: host.usage.clone(),
+        is_short: host.is_short(),
     })
 }
 

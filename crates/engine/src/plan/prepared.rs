@@ -209,7 +209,10 @@ impl Prepared {
         };
         let (placing, taken) = match is_whole && !finds_none {
             true => {
-                let (placing, taken) = moment.fix_beside(&document, place_all)?;
+                let (placing, taken) = match opened.is_short {
+                    true => moment.fix_after(&document, place_all)?,
+                    false => moment.fix_beside(&document, place_all)?,
+                };
                 (placing, Some(taken))
             }
             false => (place_all()?, None),
