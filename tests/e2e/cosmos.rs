@@ -217,6 +217,15 @@ fn a_cursor_by_a_field_of_the_server_names_the_setting_that_makes_it_a_column() 
         2,
         &["system_fields: true"],
     );
+    // It is set already: the documents do not have the field.
+    let missing = "{ name: c, columns: [id, _lsn] }";
+    let text = of(&target, "    system_fields: true\n", missing);
+    folder.refuses(&text, "unknown_column", 2, &["_lsn"]);
+    let (error, _) = folder.error(&text);
+    assert!(
+        !error.to_string().contains("set system_fields"),
+        "{error:#}"
+    );
     let near = "{ name: c, columns: [ide] }";
     folder.refuses(
         &of(&target, "", near),

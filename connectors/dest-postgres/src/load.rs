@@ -563,7 +563,7 @@ impl TableLoad {
 
     /// Says why a load ended whose connection was ended, or on which nothing came.
     fn why_it_ended(&self, error: Error) -> Error {
-        let error = violated(error, &self.name, self.target.write_mode);
+        let error = violated(error, &self.name, &self.target);
         let what = format!("writing to {}", self.name);
         let error = stall::explain(&self.home.settings, &self.session, error, &what);
         commit::superseded(&self.home.settings, &self.lease, error)
@@ -786,13 +786,13 @@ fn still_referenced(error: Error) -> Error {
 }
 
 /// Says what to do about rows that a constraint refuses: the server names it, the table and the values.
-fn violated(error: Error, name: &Name, mode: WriteMode) -> Error {
+fn violated(error: Error, name: &Name, target: &Target) -> Error {
     if error.hint.is_some() {
         return error;
     }
     let leave = "or leave such rows out with `where:`";
     let hint = match (error.code.as_str(), &error.column) {
-        ("pg_23505" | "pg_23P01", _) => match mode {
+        ("pg_23505" | "pg_23P01", _) => match target.write_mode {
             WriteMode::Append => format!(
                 "use write_mode: upsert with primary_key to update rows whose key is already in \
                      {name}, or write_mode: replace to replace all rows; {leave}"
@@ -807,10 +807,14 @@ fn violated(error: Error, name: &Name, mode: WriteMode) -> Error {
                      another row of {name} has these values; drop the constraint, {leave}"
             ),
         },
+        ("pg_23502", Some(column)) if target.primary_key.contains(column) => format!(
+            "the columns of primary_key identify a row, so none of them can be NULL: give {column} a value in the source, \
+             name other columns as primary_key, {leave}"
+        ),
         // A domain that refuses NULL is named instead of the column.
         ("pg_23502", Some(column)) if names(&error.message, column) => format!(
             "the stream has NULL there, run on the target: ALTER TABLE {name} ALTER COLUMN {} DROP \
-             NOT NULL; {leave}",
+             NOT NULL; {leave}. If it is in the table's primary key, it needs a value in the source",
             quote_ident(column)
         ),
         ("pg_23502", _) => format!(

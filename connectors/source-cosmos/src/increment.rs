@@ -22,9 +22,6 @@
 mod lag;
 mod mark;
 mod saved;
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests;
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -290,3 +287,7 @@ fn identity(document: &str) -> u64 {
         .take(8)
         .fold(0, |hash, byte| hash << 8 | u64::from(*byte))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -6,8 +6,6 @@
 
 mod expression;
 mod matching;
-#[cfg(test)]
-mod tests;
 mod tokens;
 
 use std::collections::HashSet;
@@ -167,3 +165,6 @@ fn is_name(text: &str) -> bool {
         take_name(&mut tokens).is_some() && tokens.next().is_none()
     })
 }
+
+#[cfg(test)]
+mod tests;

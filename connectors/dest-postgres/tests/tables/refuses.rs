@@ -6,7 +6,7 @@ use crate::common::*;
 use rapidbyte_sdk::prelude::arrow_array::{
     ArrayRef, Date32Array, Decimal128Array, Float64Array, Int64Array, RecordBatch, StringArray,
 };
-use rapidbyte_sdk::prelude::{DataType, Field, Fit, Schema, WriteMode};
+use rapidbyte_sdk::prelude::{DataType, Field, Fit, Schema, Target, WriteMode};
 use rapidbyte_testkit::postgres::{Database, Options, Server};
 use serde_json::json;
 
@@ -581,6 +581,12 @@ fn a_constraint_that_refuses_rows_is_named_with_what_to_do() {
             "ALTER TABLE raw.t ALTER COLUMN t DROP NOT NULL; or leave such rows out with `where:`",
         ),
         (
+            "id int8, t text PRIMARY KEY",
+            "pg_23502",
+            "column \"t\"",
+            "If it is in the table's primary key, it needs a value in the source",
+        ),
+        (
             "id int8, t full_text",
             "pg_23502",
             "domain full_text",
@@ -613,6 +619,23 @@ fn a_constraint_that_refuses_rows_is_named_with_what_to_do() {
         let said = error.hint.clone().unwrap_or_default();
         assert!(said.contains(hint), "{hint}: {error:?}");
     }
+}
+
+#[test]
+fn a_null_in_the_primary_key_of_a_replaced_table_names_its_column_and_what_to_do() {
+    let database = database();
+    let mut to = open(&database);
+    let rows = batch(&[1, 2]);
+    let target = Target {
+        primary_key: vec!["t".into()],
+        ..target("t", &rows.schema(), WriteMode::Replace)
+    };
+    let error = write_to(&mut to, &target, &[rows]).unwrap_err();
+    assert_eq!(error.code, "pg_23502", "{error:?}");
+    assert_eq!(error.column.as_deref(), Some("t"), "{error:?}");
+    let hint = error.hint.unwrap_or_default();
+    assert!(hint.contains("give t a value in the source"), "{hint}");
+    assert!(!hint.contains("DROP NOT NULL"), "{hint}");
 }
 
 #[test]

@@ -314,7 +314,8 @@ pub(super) fn unknown_column(
 ) -> Failure {
     let names: Vec<String> = schema.fields().iter().map(|f| f.name().clone()).collect();
     let near = || did_you_mean(column, names.iter().map(String::as_str));
-    let hint = match setting_of(spec, column) {
+    let is_off = |key: &String| document.source.config.get(key) != Some(&Value::Bool(true));
+    let hint = match setting_of(spec, column).filter(is_off) {
         Some(key) => format!("set {key}: true under source.config, which makes {column} a column"),
         None => near().unwrap_or_else(|| format!("it has {}", some_of(&names))),
     };
