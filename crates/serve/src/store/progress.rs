@@ -249,5 +249,11 @@ mod tests {
         let steps = statement.get_status(StatementStatus::VmStep);
         assert_eq!(found, 1);
         assert!((1..100).contains(&steps), "{steps}");
+        // Nor is the question prepared for each stream.
+        for stream in ["s", "t", "u"] {
+            let mut rows = statement.query(params!["p", stream, 1000]).expect("rows");
+            rows.next().expect("an answer");
+        }
+        assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
     }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::StoreError;
@@ -97,6 +98,8 @@ pub fn connect(file: &Path) -> Result<Connection, StoreError> {
     connection.pragma_update(None, "fullfsync", true)?;
     connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Otherwise a statement is prepared again for each new value that is compared with a constant of a partial index.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(connection)
 }
 
