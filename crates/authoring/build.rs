@@ -49,6 +49,10 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
+        // Python leaves its compiled modules beside those that it runs.
+        if path.ends_with("__pycache__") {
+            continue;
+        }
         match path.is_dir() {
             true => found.extend(files(&path)?),
             false => found.push(path),

@@ -1153,7 +1153,8 @@ for columns in ({"s": [b"a"]}, {"s": ["a"], 5: [1]}, {"n": [1]}):
 print(Error("data", "c", "m", location=7).location, _plain("a\ud800"))
 "#;
     let output = Command::new(built("RAPIDBYTE_PYTHON"))
-        .args(["-c", script])
+        // Without compiled modules in the folder of the templates.
+        .args(["-B", "-c", script])
         .arg(common)
         .output()
         .expect("Python starts");

@@ -47,8 +47,9 @@ pub(super) fn is_empty(job: &Pending, failure: &Failure) -> bool {
     has_no_rows && job.encoding.is_none() && failure.code == NO_COLUMNS
 }
 
-/// A name that the destination cannot give to a column of a new table.
-const INVALID_NAME: &str = "invalid_name";
+/// Codes that blame inferred columns: a name that the destination cannot give to a column of a new table, and a key, or
+/// another column of the pipeline file, that the bodies lack.
+const OF_INFERRED: [&str; 2] = ["invalid_name", "unknown_column"];
 
 /// Whether the bodies are to blame, and not the pipeline file, the destination or the way to it: the reader cannot read
 /// them, they have too many rejects, the destination refuses their rows while it writes or commits them, or it refuses the
@@ -72,7 +73,7 @@ pub(super) fn is_of_bodies(failure: &Failure, pipeline: &Pipeline) -> bool {
         || failure.code == TOO_MANY_REJECTS;
     match failure.class {
         Class::Contract => is_inferred || of_rows,
-        _ => is_inferred && failure.code == INVALID_NAME,
+        _ => is_inferred && OF_INFERRED.contains(&failure.code.as_str()),
     }
 }
 

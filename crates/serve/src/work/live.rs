@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,8 @@ pub(super) struct Live {
     work: Arc<Shared>,
     key: Key,
     tried: Tried,
+    /// Jobs that it takes together.
+    most_jobs: u32,
     /// The pipelines as they were at its begin.
     pipelines: Arc<Everything>,
     /// The bodies of the current segment, and nothing else.
@@ -89,6 +92,7 @@ impl Live {
         work: &Arc<Shared>,
         key: &Key,
         tried: &Tried,
+        most_jobs: u32,
         jobs: &[&Pending],
     ) -> Result<Arc<Self>, Problem> {
         let bodies = Arc::new(VirtualFolder::new(&work.folder));
@@ -108,6 +112,7 @@ impl Live {
             work: Arc::clone(work),
             key: key.clone(),
             tried: tried.clone(),
+            most_jobs,
             pipelines: work.pipelines.all(),
             begun: Instant::now(),
             state: Mutex::new(State {
@@ -139,8 +144,8 @@ impl Live {
                 Body::Inline(bytes) => VirtualFile::Bytes(Arc::from(bytes.as_slice())),
                 Body::Spooled(name) => {
                     let path = self.work.spool.path(name);
-                    // A body that cannot be found is not the client's fault: the job waits for it.
-                    let bytes = fs::metadata(&path)?.len();
+                    ensure_whole(job, &path)?;
+                    let bytes = job.bytes;
                     VirtualFile::OnDisk { path, bytes }
                 }
             };
@@ -280,7 +285,7 @@ impl Live {
     /// The next jobs of the stream. `None` if it has none.
     fn more(&self) -> Result<Option<(Taken, Segment)>, Problem> {
         let (pipeline, stream) = (self.key.0.as_str(), self.key.1.as_str());
-        let Some((jobs, queue)) = self.work.take(pipeline, stream)? else {
+        let Some((jobs, queue)) = self.work.take(pipeline, stream, self.most_jobs)? else {
             return Ok(None);
         };
         let (Some(first), Some(last)) = (jobs.first(), jobs.last()) else {
@@ -354,6 +359,17 @@ impl Feed for Live {
         let mut state = self.state();
         (state.current, state.goes_on) = (None, false);
     }
+}
+
+/// A file of the spool that is gone or has another size is not the client's fault: the job waits.
+fn ensure_whole(job: &Pending, file: &Path) -> Result<(), Problem> {
+    let why = match fs::metadata(file) {
+        Ok(found) if found.len() == job.bytes => return Ok(()),
+        Ok(found) => format!("has {} bytes of {}", found.len(), job.bytes),
+        Err(error) => format!("cannot be read: {error}"),
+    };
+    let (job, file) = (job.id, file.to_owned());
+    Err(Problem::Body { job, file, why })
 }
 
 /// Whether rows of a pipeline are committed while the run goes on. Rows that replace all others are committed at its end.

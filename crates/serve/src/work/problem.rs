@@ -1,6 +1,7 @@
 //! Why the jobs of a stream stay pending.
 
 use std::io;
+use std::path::PathBuf;
 
 use rapidbyte::Failure;
 use serde_json::{Value, json};
@@ -18,6 +19,12 @@ pub(super) enum Problem {
     Store(#[from] StoreError),
     #[error("the disk of the server: {0}")]
     Disk(#[from] io::Error),
+    #[error("the body of the job {job}, {}, {why}", file.display())]
+    Body {
+        job: i64,
+        file: PathBuf,
+        why: String,
+    },
     #[error("no pipeline file has this stream any more")]
     NoPipeline,
     #[error(
@@ -56,6 +63,13 @@ impl Problem {
                 "spool_failed",
                 Some("free space, or make the folder of the server writable"),
             ),
+            Self::Body { job, .. } => {
+                let hint = format!(
+                    "bring the file back, such as from a backup; or give the job up, and the others go on: \
+                     POST /v1/jobs/{job}/cancel"
+                );
+                of("spool_failed", Some(&hint))
+            }
             Self::NoPipeline => of(
                 "unknown_stream",
                 Some("put the file back, or cancel the jobs"),

@@ -27,7 +27,8 @@ impl Shared {
             true => self.store.tried(pipeline, stream)?,
             false => self.reconcile(&of_queue, key)?,
         };
-        let Some((jobs, _)) = self.take(pipeline, stream)? else {
+        let most_jobs = most_jobs(&of_queue);
+        let Some((jobs, _)) = self.take(pipeline, stream, most_jobs)? else {
             return Ok(Turn::Empty);
         };
         let Some(last) = jobs.last() else {
@@ -65,7 +66,7 @@ impl Shared {
         let jobs = match is_first {
             true => jobs,
             false => {
-                let (pending, _) = self.pending(pipeline, stream)?;
+                let (pending, _) = self.pending(pipeline, stream, most_jobs)?;
                 let pending = pending.into_iter();
                 pending.take_while(|job| job.id <= last).collect()
             }
@@ -97,9 +98,10 @@ impl Shared {
         &self,
         pipeline: &str,
         stream: &str,
+        most: u32,
     ) -> Result<(Vec<Pending>, Option<String>), StoreError> {
         let key = (pipeline, stream);
-        self.store.pending(key, MAX_JOBS, MAX_BYTES, MAX_INLINE)
+        self.store.pending(key, most, MAX_BYTES, MAX_INLINE)
     }
 
     /// The next jobs of a stream, which a run now has, and the name of the queue. `None` if it has no jobs. No jobs if some
@@ -108,8 +110,9 @@ impl Shared {
         &self,
         pipeline: &str,
         stream: &str,
+        most: u32,
     ) -> Result<Option<(Vec<Pending>, String)>, StoreError> {
-        let (jobs, queue) = self.pending(pipeline, stream)?;
+        let (jobs, queue) = self.pending(pipeline, stream, most)?;
         let Some(last) = jobs.last() else {
             return Ok(None);
         };
@@ -179,7 +182,7 @@ impl Shared {
         jobs: &[&Pending],
         goes_on: bool,
     ) -> Result<(), (Problem, Left)> {
-        let live = Live::new(self, key, tried, jobs);
+        let live = Live::new(self, key, tried, most_jobs(pipeline), jobs);
         let live = live.map_err(|problem| (problem, Left::nothing()))?;
         self.live().insert(key.clone(), Arc::clone(&live));
         let ran = {
@@ -227,6 +230,17 @@ impl Shared {
         let ended = planned.run(|ended| report = ended.ok().cloned());
         ended.map_err(|failure| pipeline.redacted(&failure))?;
         report.ok_or_else(|| Failure::new(Class::Run, "internal", "a run without a report"))
+    }
+}
+
+/// Jobs of a pipeline that a run moves together. Inferred columns are those of all bodies that are read together, and a row
+/// has NULL in a column that only another body has. An upsert would write that over a value that the row does not name. So
+/// each body goes alone.
+fn most_jobs(pipeline: &Pipeline) -> u32 {
+    let is_inferred = !pipeline.source_config().contains_key(SCHEMA);
+    match is_inferred && pipeline.upserts_rows() {
+        true => 1,
+        false => MAX_JOBS,
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Child;
 use std::sync::{RwLock, mpsc};
+use std::time::{Duration, Instant};
 
 use crate::support::{self, Client, FORM, form, request};
 use rapidbyte::{Engine, Environment, Pipeline};
@@ -475,7 +476,8 @@ fn a_pipeline_that_deletes_rows_does_not_read_the_queue() {
 
 /// Waits until the stream `orders` has a problem, and returns its code.
 fn problem(client: &mut Client) -> String {
-    loop {
+    let until = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < until {
         let answer = client.get("/v1/pipelines/orders");
         let stream = &answer.body["pipeline"]["streams"][0];
         if let Some(code) = stream["problem"]["code"].as_str() {
@@ -483,9 +485,101 @@ fn problem(client: &mut Client) -> String {
         }
         std::thread::yield_now();
     }
+    panic!("the stream has no problem");
 }
 
 const REBIND: &str = "/v1/pipelines/orders/streams/orders/rebind";
+
+#[test]
+fn an_upsert_keeps_what_a_body_does_not_name_whatever_comes_beside_it() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = format!(
+        "version: 1\npipeline: p\n\
+         source: {{ use: ingest, streams: [{{ name: s, primary_key: [id] }}] }}\n\
+         destination: {{ use: dest-postgres, config: {{ url: \"{}\" }}, write_mode: upsert }}\n",
+        database.url()
+    );
+    let (server, _tells) = start_text(folder.path(), &text);
+    let mut client = Client::new(server.address());
+    let first = client.post(
+        P_AND_WAIT,
+        JSON_LINES,
+        b"{\"id\":9,\"a\":\"A\",\"b\":\"B\"}",
+    );
+    assert_eq!(first.status, 200, "{}", first.body);
+    // The first body waits for the table, and the others come meanwhile.
+    let mut holder = database.client();
+    holder
+        .batch_execute("BEGIN; LOCK TABLE public.s")
+        .expect("a lock");
+    for body in [
+        "{\"id\":1,\"a\":\"x\"}",
+        "{\"id\":9,\"a\":\"A1\"}",
+        "{\"id\":7,\"b\":\"x\"}",
+        "{\"b\":\"no key\"}",
+        "{\"id\":8,\"a\":\"y\"}",
+    ] {
+        assert_eq!(client.post(P, JSON_LINES, body.as_bytes()).status, 202);
+    }
+    holder.batch_execute("COMMIT").expect("released");
+    let last = client.post(P_AND_WAIT, JSON_LINES, b"{\"id\":10,\"b\":\"z\"}");
+    assert_eq!(last.status, 200, "{}", last.body);
+    let sql =
+        "SELECT concat_ws(' ', id, coalesce(a, '-'), coalesce(b, '-')) FROM public.s ORDER BY id";
+    let rows = database.client().query(sql, &[]).expect("rows");
+    let rows: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    assert_eq!(rows, ["1 x -", "7 - x", "8 y -", "9 A1 B", "10 - z"]);
+    let dead = client.get("/v1/jobs?pipeline=p&state=dead").body["jobs"].clone();
+    let dead: Vec<_> = dead.as_array().into_iter().flatten().collect();
+    assert_eq!(dead.len(), 1, "{dead:?}");
+    assert_eq!(dead[0]["reason"]["code"], "unknown_column", "{}", dead[0]);
+    server.stop();
+}
+
+#[test]
+fn a_body_that_the_disk_has_lost_is_named_and_the_others_go_on_without_it() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path(), &database.url());
+    let mut client = Client::new(server.address());
+    assert_eq!(
+        client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}").status,
+        200
+    );
+    let mut holder = database.client();
+    holder
+        .batch_execute("BEGIN; LOCK TABLE public.orders")
+        .expect("a lock");
+    let rows: String = (0..20_000).map(|_| "{\"id\":3}\n").collect();
+    for body in ["{\"id\":2}", &rows, "{\"id\":4}"] {
+        assert_eq!(client.post(ROWS, JSON_LINES, body.as_bytes()).status, 202);
+    }
+    let spool = std::fs::read_dir(folder.path().join("server/spool")).expect("a folder");
+    let files: Vec<_> = spool.map(|file| file.expect("a file").path()).collect();
+    let [file] = files.as_slice() else {
+        panic!("{files:?}");
+    };
+    // At the end of a line: the rest is right, and is not all.
+    let file = std::fs::OpenOptions::new().write(true).open(file);
+    file.expect("the body").set_len(90).expect("cut off");
+    holder.batch_execute("COMMIT").expect("released");
+    assert_eq!(problem(&mut client), "spool_failed");
+    let stream = client.get("/v1/pipelines/orders").body["pipeline"]["streams"][0].clone();
+    let message = stream["problem"]["message"].to_string();
+    assert!(
+        message.contains("the job 3,") && message.contains("has 90 bytes of 180000"),
+        "{message}"
+    );
+    let cancelled = client.post("/v1/jobs/3/cancel", "", b"");
+    assert_eq!(cancelled.status, 200, "{}", cancelled.body);
+    let retry = "/v1/pipelines/orders/streams/orders/retry";
+    assert_eq!(client.post(retry, "", b"").status, 202);
+    let last = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":5}");
+    assert_eq!(last.status, 200, "{}", last.body);
+    assert_eq!(ids(&database), [1, 2, 4, 5]);
+    server.stop();
+}
 
 #[test]
 fn a_store_that_is_older_than_the_destination_stops_its_stream() {
