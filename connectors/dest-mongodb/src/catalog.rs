@@ -126,7 +126,7 @@ fn staging_prefix(tag: Tag) -> String {
     format!("{STAGING}_{tag}_")
 }
 
-/// Drops the collections that earlier runs of a stream were filling: those of a list that the server has made after the
+/// Drops the collections that earlier runs of a stream were filling, out of a list that the server has made after the
 /// fence. A run that is fenced then cannot put its own in the place of the target. Returns the target, which is in the same
 /// list: `None` if it does not exist.
 pub(crate) fn drop_staging(

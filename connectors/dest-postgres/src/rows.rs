@@ -752,24 +752,25 @@ fn give_up_copy(mut copy: CopyIn<Client>) -> Option<Client> {
 /// Sends what is behind the header's room and gives its bytes.
 fn send(copy: &mut CopyIn<Client>, buffer: &mut Vec<u8>) -> Result<u64> {
     let _phase = phase::enter(Kind::Flush);
-    let bytes = buffer.len() - COPY_HEADER_BYTES;
-    if bytes > MAX_KEPT_BYTES {
-        copy.send(&buffer[COPY_HEADER_BYTES..])?;
-    } else {
-        copy.send_framed(buffer)?;
+    if buffer.len() - COPY_HEADER_BYTES > MAX_KEPT_BYTES {
+        return send_last(copy, buffer);
     }
-    buffer.truncate(COPY_HEADER_BYTES);
-    buffer.shrink_to(MAX_KEPT_BYTES);
-    Ok(bytes as u64)
+    copy.send_framed(buffer)?;
+    Ok(emptied(buffer))
 }
 
-/// The same before the end of the COPY, which then goes with the last of these bytes.
+/// The same through the messages that the COPY collects: its end goes with the last of them.
 fn send_last(copy: &mut CopyIn<Client>, buffer: &mut Vec<u8>) -> Result<u64> {
-    let bytes = buffer.len() - COPY_HEADER_BYTES;
     copy.send(&buffer[COPY_HEADER_BYTES..])?;
+    Ok(emptied(buffer))
+}
+
+/// Leaves the header's room, and gives the bytes that were behind it.
+fn emptied(buffer: &mut Vec<u8>) -> u64 {
+    let bytes = buffer.len() - COPY_HEADER_BYTES;
     buffer.truncate(COPY_HEADER_BYTES);
     buffer.shrink_to(MAX_KEPT_BYTES);
-    Ok(bytes as u64)
+    bytes as u64
 }
 
 pub(crate) fn lost() -> Error {

@@ -29,7 +29,7 @@ pub const READER: &str = "source-file";
 pub const NAME: &str = "ingest";
 
 /// The setting of a pipeline that declares the columns.
-pub const SCHEMA: &str = "schema";
+const SCHEMA: &str = "schema";
 /// The setting of a pipeline that says which bodies are known.
 const DEDUP: &str = "dedup";
 /// The setting of the reader that lets bodies describe types of PostgreSQL.
@@ -65,6 +65,11 @@ impl Dedup {
             }
         }
     }
+}
+
+/// Whether a pipeline that reads the queue declares its columns. Otherwise they are those of the bodies that are read together.
+pub fn declares_columns(pipeline: &Pipeline) -> bool {
+    pipeline.source_config().contains_key(SCHEMA)
 }
 
 /// The connector that reads bodies, which all runs share.

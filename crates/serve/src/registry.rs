@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::ingest::{Catalogue, Ingest};
 use crate::log::Log;
-use crate::queue::{Dedup, NAME, SCHEMA};
+use crate::queue::{Dedup, NAME, declares_columns};
 use crate::runs::PipelineSource;
 use crate::server::ServeError;
 
@@ -385,7 +385,7 @@ impl Catalogue for Pipelines {
         let is_known = known.pipeline.streams().contains(&stream);
         is_known.then(|| Ingest {
             is_known_by_content: Dedup::of(&known.pipeline) == Dedup::Content,
-            declares_columns: known.pipeline.source_config().contains_key(SCHEMA),
+            declares_columns: declares_columns(&known.pipeline),
         })
     }
 

@@ -294,6 +294,16 @@ impl State {
         Ok(opened.map(|file| Content::Disk(Arc::new(file))))
     }
 
+    /// Size and times of a file of the disk.
+    fn metadata(
+        &mut self,
+        this: &Resource<Input>,
+        file: Arc<std::fs::File>,
+    ) -> wasmtime::Result<std::io::Result<std::fs::Metadata>> {
+        let shown = self.table.get(this)?.shown.clone();
+        self.apart(&shown, move |_| file.metadata())
+    }
+
     /// Refuses a change of the disk while a run is only planned.
     fn may_write(&self, path: &str) -> Result<(), Error> {
         if !self.sandbox.grants.looks_only() {
@@ -687,24 +697,17 @@ fn nearest_folder(granted: &Granted) -> std::io::Result<Dir> {
 
 impl HostInput for State {
     fn size(&mut self, this: Resource<Input>) -> wasmtime::Result<u64> {
-        let Input { content, shown } = self.table.get(&this)?;
-        let file = match content {
-            Content::Memory(bytes) => return Ok(bytes.len() as u64),
-            Content::Disk(file) => Arc::clone(file),
-        };
-        let shown = shown.clone();
-        let metadata = self.apart(&shown, move |_| file.metadata())?;
-        Ok(metadata?.len())
+        match self.table.get(&this)?.content {
+            Content::Memory(ref bytes) => Ok(bytes.len() as u64),
+            Content::Disk(ref file) => Ok(self.metadata(&this, Arc::clone(file))??.len()),
+        }
     }
 
     fn modified(&mut self, this: Resource<Input>) -> wasmtime::Result<u64> {
-        let Input { content, shown } = self.table.get(&this)?;
-        let file = match content {
+        let modified = match self.table.get(&this)?.content {
             Content::Memory(_) => return Ok(0),
-            Content::Disk(file) => Arc::clone(file),
+            Content::Disk(ref file) => self.metadata(&this, Arc::clone(file))?,
         };
-        let shown = shown.clone();
-        let modified = self.apart(&shown, move |_| file.metadata())?;
         let since = modified
             .and_then(|metadata| metadata.modified())
             .ok()

@@ -4,7 +4,7 @@ use rapidbyte::batches::ErrorKind;
 use rapidbyte::{Class, Failure, Pipeline};
 use serde_json::{Value, json};
 
-use crate::queue::{READER, SCHEMA};
+use crate::queue::{READER, declares_columns};
 use crate::store::{Body, Pending};
 
 /// The code of a run with more rejects than the pipeline allows.
@@ -67,7 +67,7 @@ pub(super) fn is_of_bodies(failure: &Failure, pipeline: &Pipeline) -> bool {
         // It opens with the settings of the pipeline file, and then looks at the bodies.
         return failure.class != Class::Config || !export.ends_with("open");
     }
-    let is_inferred = !pipeline.source_config().contains_key(SCHEMA);
+    let is_inferred = !declares_columns(pipeline);
     let of_rows = matches!(failure.kind, Some(ErrorKind::Data))
         || export.starts_with("writer.")
         || failure.code == TOO_MANY_REJECTS;

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::blame::{blamed, is_empty, is_of_writer, reason, told};
 use super::{Problem, Shared};
 use crate::agenda::Key;
-use crate::queue::{READER, SCHEMA};
+use crate::queue::{READER, declares_columns};
 use crate::store::{Pending, Tried};
 
 /// The outcome of some jobs.
@@ -32,7 +32,7 @@ impl Shared {
         is_patience_over: bool,
     ) -> Result<Moved, Problem> {
         // Inferred columns are those of all bodies of a run: alone, a body may have others.
-        let is_declared = pipeline.source_config().contains_key(SCHEMA);
+        let is_declared = declares_columns(pipeline);
         let mut parts: Vec<Vec<&Pending>> = vec![jobs.iter().collect()];
         while let Some(mut part) = parts.pop() {
             if part.is_empty() {

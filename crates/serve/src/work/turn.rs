@@ -10,7 +10,7 @@ use super::split::Moved;
 use super::{MAX_BYTES, MAX_INLINE, MAX_JOBS, Problem, Shared};
 use crate::agenda::{Key, Turn};
 use crate::metrics::Ended;
-use crate::queue::{self, READER, SCHEMA, Segment, mark};
+use crate::queue::{self, READER, Segment, declares_columns, mark};
 use crate::store::{Pending, StoreError, Tried};
 
 impl Shared {
@@ -18,10 +18,7 @@ impl Shared {
     pub(super) fn turn(self: &Arc<Self>, key: &Key, is_reconciled: bool) -> Result<Turn, Problem> {
         let (pipeline, stream) = key;
         let known = self.pipelines.get(pipeline);
-        let of_queue = known.and_then(|known| {
-            let declares_columns = known.source_config().contains_key(SCHEMA);
-            known.of_queue(stream, declares_columns)
-        });
+        let of_queue = known.and_then(|known| known.of_queue(stream, declares_columns(&known)));
         let of_queue = of_queue.ok_or(Problem::NoPipeline)?;
         let tried = match is_reconciled {
             true => self.store.tried(pipeline, stream)?,
@@ -237,8 +234,7 @@ impl Shared {
 /// has NULL in a column that only another body has. An upsert would write that over a value that the row does not name. So
 /// each body goes alone.
 fn most_jobs(pipeline: &Pipeline) -> u32 {
-    let is_inferred = !pipeline.source_config().contains_key(SCHEMA);
-    match is_inferred && pipeline.upserts_rows() {
+    match !declares_columns(pipeline) && pipeline.upserts_rows() {
         true => 1,
         false => MAX_JOBS,
     }
