@@ -38,10 +38,12 @@ pub(crate) fn commit(
         // For triggers that wait for the commit: where no row came, nobody has set it.
         _ => OWN_PATH.to_owned(),
     };
-    let advance = lease.advance(commit.cursor, commit.complete, fills);
+    let advance = lease.advance(&mut client, commit.cursor, commit.complete, fills);
     let sent = client.send(&format!("{begin}; {advance}; COMMIT"));
     failpoint("dest-postgres.commit_sent")?;
-    if let Err(error) = sent.and_then(|()| committed(&mut client, settings)) {
+    let answered = sent.and_then(|()| committed(&mut client, settings));
+    client.has_prepared(answered.is_ok());
+    if let Err(error) = answered {
         if client.is_usable() {
             return Err(refused(&mut client, settings, lease, error));
         }

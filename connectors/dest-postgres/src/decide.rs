@@ -18,7 +18,9 @@ use crate::config::{LoadMethod, Name, ReplaceMethod, Settings};
 use crate::convert;
 use crate::deletes;
 use crate::lock::{Lock, Mode};
-use crate::look::{Found, MissingType, TableFacts, Wanted, Within, look, may_delete_rows};
+use crate::look::{
+    self, Asked, Beside, Found, MissingType, TableFacts, Wanted, Within, may_delete_rows, traces,
+};
 use crate::origins;
 use crate::place::Place;
 use crate::privileges;
@@ -30,7 +32,21 @@ use crate::transaction::read_only;
 use crate::types;
 use crate::upsert::{self, Merge};
 
+/// A decision, and the answers of the catalog that tell whether it still holds.
+pub(crate) struct Known {
+    asked: Asked,
+    decided: Decision,
+}
+
+impl Known {
+    /// Whether the role sees the rows of the table.
+    pub(crate) fn may_read(&self) -> bool {
+        self.decided.may_read
+    }
+}
+
 /// Everything that is needed to plan and to load one stream.
+#[derive(Clone)]
 pub(crate) struct Decision {
     /// Run and committed on their own before the load: schemas and types that are missing, and changes of the table.
     pub prelude: Vec<String>,
@@ -68,6 +84,8 @@ pub(crate) struct Decision {
     pub merge: Option<Merge>,
     /// Each INSERT or COPY runs triggers of the table, also one of no rows.
     pub runs_triggers: bool,
+    /// The role sees all rows of a table that is there.
+    pub may_read: bool,
     pub notes: Vec<String>,
 }
 
@@ -114,39 +132,111 @@ impl Place<'_> {
         within: Within<'_>,
         question: Option<String>,
     ) -> Result<(Result<Decision>, Option<Rows>)> {
-        let (target, name) = (self.target, self.name);
-        let new = new_columns(self.schema).map_err(|error| error.in_stream(&target.stream))?;
-        let columns: Vec<Column> = new.iter().flatten().cloned().collect();
-        let wanted = match Wanted::of(self.settings, target) {
+        self.decide_again(client, within, question, &mut None)
+    }
+
+    /// As [`Place::decide_beside`]. Decides again only if the catalog answers otherwise than it did for `known`. Remembers
+    /// a decision that changes nothing and that the answers tell from others.
+    pub(crate) fn decide_again(
+        &self,
+        client: &mut Client,
+        within: Within<'_>,
+        question: Option<String>,
+        known: &mut Option<Known>,
+    ) -> Result<(Result<Decision>, Option<Rows>)> {
+        let mut within = within;
+        let mut beside = self.beside(question)?;
+        let mut answer = None;
+        if let Some(it) = known.as_ref().filter(|_| beside.traces.is_some()) {
+            let (answered, _) = beside.ask(client, &mut within, Vec::new())?;
+            answer = answered.also;
+            let then = &it.asked.beside;
+            let has_traces = answered.traces.iter().any(|traces| !traces.rows.is_empty());
+            if has_traces && answered.traces == then.traces && answered.origins == then.origins {
+                return Ok((Ok(it.decided.clone()), answer));
+            }
+            beside = self.beside(None)?;
+        }
+        let requests = client.requests();
+        let mut asked = self.ask(client, &mut within, beside)?;
+        answer = asked.beside.also.take().or(answer);
+        if let Some(known) = known
+            && known.asked.is_same(&asked)
+        {
+            let decided = known.decided.clone();
+            known.asked = asked;
+            return Ok((Ok(decided), answer));
+        }
+        let decided = self.decide_from(client, within, &asked);
+        let is_all_asked = asked.beside.traces.is_some() || client.requests() == requests + 1;
+        let kept = decided.as_ref().ok();
+        let kept = kept.filter(|decided| is_all_asked && decided.prelude.is_empty());
+        *known = kept.cloned().map(|decided| Known { asked, decided });
+        Ok((decided, answer))
+    }
+
+    /// The questions that go with those about the table. Only a plain append is known by its traces: the other ways into a
+    /// table depend on more.
+    fn beside(&self, also: Option<String>) -> Result<Beside> {
+        let table = table_of(self.schema);
+        let table = table.map_err(|error| convert(error).in_stream(&self.target.stream))?;
+        let is_table = table.identity.is_some() || table.origin.is_some();
+        let is_plain = matches!(self.wanted(), Wanted::Table)
+            && !may_delete_rows(self.target)
+            && !self.is_made;
+        Ok(Beside {
+            traces: is_plain.then(|| traces::question(self.name)),
+            origins: is_table.then(|| origins::question(self.settings, self.name)),
+            also,
+        })
+    }
+
+    fn wanted(&self) -> Wanted<'_> {
+        match Wanted::of(self.settings, self.target) {
             Wanted::Swap(_) if self.is_made => Wanted::Table,
             wanted => wanted,
-        };
+        }
+    }
+
+    /// Asks the catalog what every decision needs.
+    fn ask(&self, client: &mut Client, within: &mut Within<'_>, beside: Beside) -> Result<Asked> {
+        let Self { target, name, .. } = *self;
+        let wanted = (self.wanted(), may_delete_rows(target));
+        let asked = look::ask(client, within, name, wanted, beside);
+        asked.map_err(|error| error.in_stream(&target.stream))
+    }
+
+    fn decide_from(
+        &self,
+        client: &mut Client,
+        within: Within<'_>,
+        asked: &Asked,
+    ) -> Result<Decision> {
+        let Self { target, name, .. } = *self;
+        let in_stream = |error: Error| error.in_stream(&target.stream);
+        let new = new_columns(self.schema).map_err(in_stream)?;
+        let columns: Vec<Column> = new.iter().flatten().cloned().collect();
         let is_added = target.schema_changes.new_column == NewColumn::Add;
         let mut within = within;
-        let table =
-            table_of(self.schema).map_err(|error| convert(error).in_stream(&target.stream))?;
-        let is_table = table.identity.is_some() || table.origin.is_some();
+        let table = table_of(self.schema).map_err(|error| in_stream(convert(error)))?;
         let (source, older) = (table.origin, table.older);
-        let origins = is_table.then(|| origins::question(self.settings, name));
-        let found = look(
+        let wanted = self.wanted();
+        let found = look::read(
             client,
             &mut within,
             name,
             (&columns, is_added),
-            (wanted, may_delete_rows(target)),
-            (origins, question),
+            wanted,
+            asked,
         );
-        let mut found = found.map_err(|error| error.in_stream(&target.stream))?;
-        let answer = found.also.take();
+        let mut found = found.map_err(in_stream)?;
         found.is_made = self.is_made;
         found.is_unproved = source.is_none() && found.has_record()?;
         if !self.is_made && changes::may_change(self.schema, &new, source.as_ref(), &mut found)? {
             found.differences.older = older;
-            changes::look(client, &mut within, self, source, &mut found)
-                .map_err(|error| error.in_stream(&target.stream))?;
+            changes::look(client, &mut within, self, source, &mut found).map_err(in_stream)?;
         }
-        let decided = decide(self.settings, target, name, self.schema, new, &found);
-        Ok((decided, answer))
+        decide(self.settings, target, name, self.schema, new, &found)
     }
 }
 
@@ -252,7 +342,7 @@ fn fresh(
     if !found.facts.has_schema {
         prelude.push(ddl::create_schema(&name.schema).map_err(convert)?);
     }
-    let made = crate::look::prelude(&found.missing_types)?;
+    let made = look::prelude(&found.missing_types)?;
     prelude.extend(
         made.into_iter()
             .filter(|sql| !prelude.contains(sql))
@@ -328,6 +418,7 @@ fn fresh(
         is_truncated: false,
         merge: None,
         runs_triggers: false,
+        may_read: false,
         notes,
     })
 }
@@ -452,7 +543,7 @@ fn existing(
         .collect();
     notes.splice(..0, changes.notes);
     notes.extend(unproved_note(name, target.write_mode, found.is_unproved));
-    let mut prelude = crate::look::prelude(&found.missing_types)?;
+    let mut prelude = look::prelude(&found.missing_types)?;
     prelude.extend(changes.statements);
     let truncates = truncates(settings, target);
     let clear = match target.write_mode {
@@ -521,6 +612,7 @@ fn existing(
         is_truncated: truncates && table.kind == 'r' && method == Method::Copy,
         merge,
         runs_triggers: table.has_statement_triggers,
+        may_read: matches!(table.kind, 'r' | 'p') && table.may_select && !table.row_security,
         notes,
     })
 }

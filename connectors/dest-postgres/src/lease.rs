@@ -3,7 +3,7 @@
 //! They fail if a newer run has fenced, or if the row of the stream is not as the run left it.
 
 use rapidbyte_pg::ident::quote_literal;
-use rapidbyte_pg_client::Client;
+use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::prelude::*;
 
 use crate::checkpoint::{Key, MAY_LOOK, differs, found, is_target_empty, read_progress};
@@ -124,28 +124,42 @@ impl Lease {
         self.knows_origins.then(update)
     }
 
-    /// Why committed rows are no longer in the target. `None` if they are there, or if nobody can know. Runs in an open
-    /// transaction that holds the target.
-    pub(crate) fn lost_rows(&self, client: &mut Client) -> Result<Option<String>> {
-        if !self.knows_target {
-            return Ok(None);
-        }
+    /// The question whether committed rows are still in the target, for an open transaction that holds it. `None` if
+    /// nobody can know. `may_read`: the server answers a short question, unless the role has lost its right to read.
+    pub(crate) fn lost_rows_question(&self, may_read: bool) -> Option<String> {
         let Key {
             table, target, oid, ..
         } = &self.key;
         // The inner query runs only if the role may read the table.
         let inner = quote_literal(&format!("SELECT EXISTS (SELECT FROM {target}) AS has"));
-        let sql = format!(
-            "SELECT CASE WHEN c.target_oid <> t.oid THEN 'other' \
-                 WHEN {MAY_LOOK} AND pg_catalog.query_to_xml({inner}, false, true, '')::text LIKE '%<has>false%' \
-                 THEN 'empty' END \
-             FROM {table} AS c JOIN pg_catalog.pg_class AS t ON t.oid = ({oid}) \
-             WHERE {} AND c.cursor IS NOT NULL AND c.target_oid IS NOT NULL",
-            self.key.condition()
-        );
-        let answers = client.query_again("", &[sql], 1);
-        let answers = answers.map_err(|error| differs(table, error))?;
-        let lost = match found(&answers) {
+        let is_empty = match may_read {
+            true => format!("NOT EXISTS (SELECT FROM {target})"),
+            false => format!(
+                "pg_catalog.query_to_xml({inner}, false, true, '')::text LIKE '%<has>false%'"
+            ),
+        };
+        let ask = || {
+            format!(
+                "SELECT CASE WHEN c.target_oid <> t.oid THEN 'other' WHEN {MAY_LOOK} AND {is_empty} THEN 'empty' END \
+                 FROM {table} AS c JOIN pg_catalog.pg_class AS t ON t.oid = ({oid}) \
+                 WHERE {} AND c.cursor IS NOT NULL AND c.target_oid IS NOT NULL",
+                self.key.condition()
+            )
+        };
+        self.knows_target.then(ask)
+    }
+
+    /// Asks [`Lease::lost_rows_question`].
+    pub(crate) fn ask_lost_rows(&self, client: &mut Client, question: String) -> Result<Rows> {
+        let answers = client.query_again("", &[question], 1);
+        let answers = answers.map_err(|error| differs(&self.key.table, error))?;
+        Ok(answers.into_iter().next().unwrap_or_default())
+    }
+
+    /// Why committed rows are no longer in the target, as the answer says. `None` if they are there.
+    pub(crate) fn lost_rows(&self, answer: &Rows) -> Result<Option<String>> {
+        let target = &self.key.target;
+        let lost = match answer.rows.first() {
             Some(row) => row.text(0)?,
             None => None,
         };
@@ -157,7 +171,13 @@ impl Lease {
 
     /// The last statement of a commit. It fails if a newer run has fenced or if `seq` has changed. Then the server does
     /// not run a COMMIT that follows in the same send.
-    pub(crate) fn advance(&self, cursor: Option<&str>, complete: bool, fills: Fills) -> String {
+    pub(crate) fn advance(
+        &self,
+        client: &mut Client,
+        cursor: Option<&str>,
+        complete: bool,
+        fills: Fills,
+    ) -> String {
         match &self.aside {
             Some(Aside::Replay(claim)) => return claim.removal(),
             Some(Aside::Repair | Aside::Staging) => return "SELECT 1".to_owned(),
@@ -181,17 +201,28 @@ impl Lease {
             _ if self.is_unproved && self.knows_origins => format!(", {}", origins::UNPROVED),
             _ => String::new(),
         };
-        format!(
-            "WITH moved AS (UPDATE {} AS c SET seq = c.seq + 1, cursor = {}, complete = {complete}, \
-             updated_at = pg_catalog.clock_timestamp(){backend}{target}{origins} \
-             WHERE {} AND c.epoch = {} AND c.seq = {} RETURNING 1) \
-             SELECT 1 / pg_catalog.count(*) FROM moved",
-            self.key.table,
+        let statement = |cursor: &str, epoch: &str, seq: &str| {
+            format!(
+                "WITH moved AS (UPDATE {} AS c SET seq = c.seq + 1, cursor = {cursor}, complete = {complete}, \
+                 updated_at = pg_catalog.clock_timestamp(){backend}{target}{origins} \
+                 WHERE {} AND c.epoch = {epoch} AND c.seq = {seq} RETURNING 1) \
+                 SELECT 1 / pg_catalog.count(*) FROM moved",
+                self.key.table,
+                self.key.condition(),
+            )
+        };
+        let arguments = [
             cursor.map_or_else(|| "NULL".to_owned(), quote_literal),
-            self.key.condition(),
-            self.epoch,
-            self.seq
-        )
+            self.epoch.to_string(),
+            self.seq.to_string(),
+        ];
+        let [cursor, epoch, seq] = &arguments;
+        let again = match self.origins {
+            // The first commit of a load says what no other does.
+            Some(_) => None,
+            None => client.prepared(&statement("$1", "$2", "$3"), &arguments),
+        };
+        again.unwrap_or_else(|| statement(cursor, epoch, seq))
     }
 
     /// Why the server refused [`Lease::advance`]: `run_superseded`, `checkpoint_changed`, or `error` if it is neither.

@@ -1,11 +1,12 @@
 //! One stream on its way into its table: one transaction after another on a connection of its own.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use rapidbyte_pg::Column;
 use rapidbyte_pg::digest::{Recipe, SETTINGS, SETTINGS_AS_SET};
 use rapidbyte_pg::ident::quote_ident;
-use rapidbyte_pg_client::{CancelToken, Client, TransactionStatus};
+use rapidbyte_pg_client::{CancelToken, Client, Rows, TransactionStatus};
 use rapidbyte_sdk::log::{self, failpoint};
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
@@ -15,7 +16,7 @@ use crate::commit;
 use crate::comparison::Compared;
 use crate::config::{Name, Settings};
 use crate::convert;
-use crate::decide::{Decision, Method};
+use crate::decide::{Decision, Known, Method};
 use crate::digest;
 use crate::home::{Home, given_up};
 use crate::kept::ensure_empty;
@@ -54,6 +55,8 @@ pub struct TableLoad {
     resumes: bool,
     /// Keeps the rejects, if the operator allows some.
     keeper: Option<Keeper>,
+    /// Of the last transaction: most tables do not change between two of them.
+    known: RefCell<Option<Known>>,
     state: State,
 }
 
@@ -117,6 +120,7 @@ impl TableLoad {
             changes: Vec::new(),
             resumes: false,
             keeper: None,
+            known: RefCell::default(),
             state: State::Fenced(client),
         })
     }
@@ -242,8 +246,8 @@ impl TableLoad {
     fn decide_inside(&self, client: &mut Client, first: First<'_>) -> Result<Decision> {
         let name = &self.name;
         let begin = begin(client, &self.home.settings);
-        let mut decided = match first {
-            First::Make(planned) => self.make(client, &begin, &planned.create)?,
+        let (mut decided, lost_rows) = match first {
+            First::Make(planned) => (self.make(client, &begin, &planned.create)?, None),
             First::Fill | First::Again => self.hold(client, &begin)?,
         };
         if decided.makes_table() {
@@ -257,8 +261,8 @@ impl TableLoad {
             let text = format!("another session changed the columns of {name} during the run");
             return Err(Error::new(ErrorKind::Transient, "target_changed", text));
         }
-        if !matches!(first, First::Make(_)) {
-            self.refuse_lost_rows(client)?;
+        if let Some(answer) = lost_rows {
+            self.refuse_lost_rows(&answer)?;
         }
         if let Some(Aside::Replay(claim)) = &self.lease.aside {
             claim.hold(client)?;
@@ -317,18 +321,21 @@ impl TableLoad {
         failpoint("dest-postgres.removed")
     }
 
-    /// Refuses to add rows behind a cursor whose rows somebody took out of the table during the run. The open
-    /// transaction keeps TRUNCATE and DROP away until its end; a DELETE beside it is not noticed.
-    fn refuse_lost_rows(&self, client: &mut Client) -> Result<()> {
+    /// The question whether somebody took rows out of the table during the run, for a load that adds rows behind a cursor.
+    /// The open transaction keeps TRUNCATE and DROP away until its end; a DELETE beside it is not noticed.
+    fn lost_rows_question(&self, may_read: bool) -> Option<String> {
         let target = &self.target;
         // Rows of an upsert may all be deleted.
         let grows = target.is_incremental && target.write_mode != WriteMode::Replace;
         // A stream that starts over brings every row again. The stored cursor belongs to an earlier read.
         let resumes = self.resumes || self.committed > 0;
-        if !grows || !resumes || target.deleted_field.is_some() {
-            return Ok(());
-        }
-        let Some(why) = self.lease.lost_rows(client)? else {
+        let is_asked = grows && resumes && target.deleted_field.is_none();
+        let question = self.lease.lost_rows_question(may_read);
+        question.filter(|_| is_asked)
+    }
+
+    fn refuse_lost_rows(&self, answer: &Rows) -> Result<()> {
+        let Some(why) = self.lease.lost_rows(answer)? else {
             return Ok(());
         };
         let text = format!(
@@ -373,15 +380,64 @@ impl TableLoad {
         Err(Error::schema("invalid_metadata", text).in_column(&planned.name))
     }
 
-    /// Locks the table that is there.
-    fn hold(&self, client: &mut Client, begin: &str) -> Result<Decision> {
-        let Some(lock) = &self.lock else {
-            return self.place().decide(client, opening(begin));
-        };
-        let attempt = format!("{begin}; {}", lock.attempt());
-        let refused = match self.place().decide(client, opening(&attempt)) {
-            Err(error) if client.transaction_status() == TransactionStatus::Failed => error,
-            decided => return decided,
+    /// Locks the table that is there and decides. With the decision comes the answer to the question for lost rows, if
+    /// that has to be asked.
+    fn hold(&self, client: &mut Client, begin: &str) -> Result<(Decision, Option<Rows>)> {
+        let may_read = self.known.borrow().as_ref().is_some_and(Known::may_read);
+        if let Some(question) = self.lost_rows_question(may_read)
+            && let Some(held) = self.hold_asking(client, begin, question)?
+        {
+            return Ok(held);
+        }
+        let decided = self.hold_alone(client, begin)?;
+        let question = self.lost_rows_question(false);
+        let ask = |question| self.lease.ask_lost_rows(client, question);
+        Ok((decided, question.map(ask).transpose()?))
+    }
+
+    /// The same in one send. `None` if the server refuses a part of it: asked one by one, it is known which.
+    fn hold_asking(
+        &self,
+        client: &mut Client,
+        begin: &str,
+        question: String,
+    ) -> Result<Option<(Decision, Option<Rows>)>> {
+        match self.attempt(client, begin, Some(question)) {
+            Ok((decided, answer)) => Ok(Some((decided?, answer))),
+            Err(_) if client.transaction_status() == TransactionStatus::Failed => {
+                client.execute("ROLLBACK")?;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens a transaction, locks the table if nobody else does, and decides, with a question in the same send.
+    fn attempt(
+        &self,
+        client: &mut Client,
+        begin: &str,
+        question: Option<String>,
+    ) -> Result<(Result<Decision>, Option<Rows>)> {
+        let attempt = self
+            .lock
+            .as_ref()
+            .map(|lock| format!("{begin}; {}", lock.attempt()));
+        let within = opening(attempt.as_deref().unwrap_or(begin));
+        let known = &mut *self.known.borrow_mut();
+        self.place().decide_again(client, within, question, known)
+    }
+
+    fn hold_alone(&self, client: &mut Client, begin: &str) -> Result<Decision> {
+        let decided = self.attempt(client, begin, None);
+        let decided = decided.and_then(|(decided, _)| decided);
+        let (lock, refused) = match (&self.lock, decided) {
+            (Some(lock), Err(error))
+                if client.transaction_status() == TransactionStatus::Failed =>
+            {
+                (lock, error)
+            }
+            (_, decided) => return decided,
         };
         let taken = lock::take(client, &self.name, lock, refused);
         taken.map_err(|error| match error.code.as_str() {

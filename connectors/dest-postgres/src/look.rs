@@ -2,6 +2,7 @@
 
 mod repeats;
 pub(crate) mod swap;
+pub(crate) mod traces;
 mod upsert;
 
 use std::collections::BTreeMap;
@@ -46,8 +47,6 @@ pub(crate) struct Found {
     pub is_unproved: bool,
     /// The answer to [`crate::origins::question`].
     pub origins: Option<Rows>,
-    /// The answer to the question `also` of `look`.
-    pub also: Option<Rows>,
 }
 
 impl Found {
@@ -344,17 +343,72 @@ impl Within<'_> {
     }
 }
 
-/// Reads the catalog. `columns` are the columns of the table to create if it does not exist. `is_added`: an existing
-/// table gets the columns that it lacks. `with_keys`: foreign keys of other tables matter. `origins` and `also` are questions for the same send: `origins` asks for the
-/// origins of columns.
-pub(crate) fn look(
+/// Questions that go with those about the table.
+#[derive(Default)]
+pub(crate) struct Beside {
+    /// [`traces::question`]. It is asked first: what changes behind it is seen the next time.
+    pub traces: Option<String>,
+    /// [`origins::question`].
+    pub origins: Option<String>,
+    /// A question of the caller.
+    pub also: Option<String>,
+}
+
+/// Their answers.
+pub(crate) struct Answered {
+    pub traces: Option<Rows>,
+    pub origins: Option<Rows>,
+    pub also: Option<Rows>,
+}
+
+impl Beside {
+    /// Asks these questions, and `others` in the same send.
+    pub(crate) fn ask(
+        self,
+        client: &mut Client,
+        within: &mut Within<'_>,
+        others: Vec<String>,
+    ) -> Result<(Answered, Vec<Rows>)> {
+        let has = [&self.traces, &self.origins, &self.also].map(Option::is_some);
+        let questions = self.traces.into_iter().chain(others);
+        let questions = questions.chain(self.origins).chain(self.also);
+        let questions: Vec<String> = questions.collect();
+        let mut answers = within.ask(client, &questions)?;
+        let also = answers.pop_if(|_| has[2]);
+        let origins = answers.pop_if(|_| has[1]);
+        let traces = has[0].then(|| answers.remove(0));
+        let answered = Answered {
+            traces,
+            origins,
+            also,
+        };
+        Ok((answered, answers))
+    }
+}
+
+/// The answers of the catalog to what a load asks first, in one send.
+pub(crate) struct Asked {
+    answers: Vec<Rows>,
+    pub beside: Answered,
+    /// An expression for the OID of the table.
+    oid: String,
+}
+
+impl Asked {
+    /// Whether the catalog has answered as it did then.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.answers == other.answers && self.beside.origins == other.beside.origins
+    }
+}
+
+/// Asks the catalog. `with_keys`: foreign keys of other tables matter.
+pub(crate) fn ask(
     client: &mut Client,
     within: &mut Within<'_>,
     name: &Name,
-    (columns, is_added): (&[Column], bool),
     (wanted, with_keys): (Wanted<'_>, bool),
-    (origins, also): (Option<String>, Option<String>),
-) -> Result<Found> {
+    beside: Beside,
+) -> Result<Asked> {
     // All at once, of a table that may not be there: each question costs the way to the server.
     let (schema, table) = (quote_literal(&name.schema), quote_literal(&name.table));
     let oid = OID.replace("$SCHEMA", &schema).replace("$TABLE", &table);
@@ -369,16 +423,33 @@ pub(crate) fn look(
         Wanted::Swap(_) => Some(swap::question(&oid, name, client.server_version())),
         Wanted::Repeats(target) => Some(repeats::question(&oid, target)),
     });
-    let (has_origins, has_also) = (origins.is_some(), also.is_some());
-    questions.extend(origins);
-    questions.extend(also);
-    let mut answers = within.ask(client, &questions)?;
-    let also = answers.pop_if(|_| has_also);
-    let origins = answers.pop_if(|_| has_origins);
+    let (beside, answers) = beside.ask(client, within, questions)?;
+    Ok(Asked {
+        answers,
+        beside,
+        oid,
+    })
+}
+
+/// Reads the answers, and asks for what they do not say. `columns` are the columns of the table to create if it does not
+/// exist. `is_added`: an existing table gets the columns that it lacks.
+pub(crate) fn read(
+    client: &mut Client,
+    within: &mut Within<'_>,
+    name: &Name,
+    (columns, is_added): (&[Column], bool),
+    wanted: Wanted<'_>,
+    asked: &Asked,
+) -> Result<Found> {
+    let Asked {
+        answers,
+        beside,
+        oid,
+    } = asked;
     let [about, described, more @ ..] = answers.as_slice() else {
         return Err(Error::internal("questions without answers"));
     };
-    let facts: Facts = read(about)?;
+    let facts: Facts = parsed(about)?;
     let relation = match &facts.table {
         Some(table) => Some(relation(client, within, described, Some(table.oid))?),
         None => None,
@@ -396,15 +467,15 @@ pub(crate) fn look(
     if let (Some(_), Some(more)) = (&relation, more.first()) {
         match wanted {
             Wanted::Table => {}
-            Wanted::Upsert => upsert = Some(read(more)?),
+            Wanted::Upsert => upsert = Some(parsed(more)?),
             Wanted::Swap(ReplaceMethod::Auto) if more.rows.is_empty() => {}
             Wanted::Swap(ReplaceMethod::Auto) => {
-                let question = swap::question(&oid, name, client.server_version());
+                let question = swap::question(oid, name, client.server_version());
                 let answers = within.ask(client, &[question])?;
-                swap = Some(read(answers.first().unwrap_or(&Rows::default()))?);
+                swap = Some(parsed(answers.first().unwrap_or(&Rows::default()))?);
             }
-            Wanted::Swap(_) => swap = Some(read(more)?),
-            Wanted::Repeats(_) => repeats = Some(read(more)?),
+            Wanted::Swap(_) => swap = Some(parsed(more)?),
+            Wanted::Repeats(_) => repeats = Some(parsed(more)?),
         }
     }
     Ok(Found {
@@ -419,8 +490,7 @@ pub(crate) fn look(
         swap,
         is_made: false,
         is_unproved: false,
-        origins,
-        also,
+        origins: beside.origins.clone(),
     })
 }
 
@@ -449,7 +519,7 @@ pub(crate) fn rename(
         }
         let question = repeats::question(&relation.oid.to_string(), &before);
         let answers = within.ask(client, &[question])?;
-        found.repeats = Some(read(answers.first().unwrap_or(&Rows::default()))?);
+        found.repeats = Some(parsed(answers.first().unwrap_or(&Rows::default()))?);
     }
     // All at once: two columns may exchange their names.
     let rename = |name: &mut String| {
@@ -507,7 +577,7 @@ pub(crate) fn facts(
     table: &str,
 ) -> Result<Facts> {
     let answers = within.ask(client, &[facts_question(schema, table, false)])?;
-    read(answers.first().unwrap_or(&Rows::default()))
+    parsed(answers.first().unwrap_or(&Rows::default()))
 }
 
 fn facts_question(schema: &str, table: &str, with_keys: bool) -> String {
@@ -520,7 +590,7 @@ fn facts_question(schema: &str, table: &str, with_keys: bool) -> String {
 }
 
 /// One row of JSON.
-fn read<T: serde::de::DeserializeOwned>(rows: &Rows) -> Result<T> {
+fn parsed<T: serde::de::DeserializeOwned>(rows: &Rows) -> Result<T> {
     if rows.rows.is_empty() {
         return Err(vanished());
     }

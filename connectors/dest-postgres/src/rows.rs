@@ -729,15 +729,19 @@ fn begin_copy(
     buffer: &mut Vec<u8>,
 ) -> Result<()> {
     let _phase = phase::enter(Kind::Query);
-    let asked = match std::mem::replace(wire, Wire::Lost) {
-        Wire::Idle(client) => client.into_copy_in(&[before, &[OWN_PATH]].concat(), statement)?,
-        Wire::Asked(asked) => asked,
+    let copy = match std::mem::replace(wire, Wire::Lost) {
+        Wire::Idle(client) if before.is_empty() => client.into_copy_of_few(&[OWN_PATH], statement),
+        // A savepoint has to be there whatever becomes of the rows.
+        Wire::Idle(client) => client
+            .into_copy_in(&[before, &[OWN_PATH]].concat(), statement)?
+            .ready()?,
+        Wire::Asked(asked) => asked.ready()?,
         other => {
             *wire = other;
             return Ok(());
         }
     };
-    *wire = Wire::Copying(asked.ready()?, 0);
+    *wire = Wire::Copying(copy, 0);
     buffer.truncate(COPY_HEADER_BYTES);
     encoder.header(buffer);
     Ok(())

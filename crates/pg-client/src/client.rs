@@ -65,6 +65,8 @@ pub struct Client {
     /// See [`Client::is_process`].
     is_other_process: bool,
     repeated: Repeated,
+    /// See [`Client::requests`].
+    requests: u64,
 }
 
 impl Client {
@@ -86,6 +88,7 @@ impl Client {
             max_result_bytes: MAX_RESULT_BYTES,
             is_other_process: false,
             repeated: Repeated::default(),
+            requests: 0,
         }
     }
 
@@ -139,6 +142,23 @@ impl Client {
         let answers = self.query_each(&format!("{statements}{}", questions.join("; ")), count);
         self.repeated.answered(answers.is_ok());
         answers
+    }
+
+    /// The statements that execute `sql`, one statement with the parameters `$1`, `$2` and so on, which a load sends again
+    /// and again with other arguments (SQL literals). `None` where the arguments have to stand in the statement: the first
+    /// time, and behind a pooler. When the request is answered, [`Client::has_prepared`] must follow.
+    pub fn prepared(&mut self, sql: &str, arguments: &[String]) -> Option<String> {
+        match self.is_pgbouncer() {
+            true => None,
+            false => self
+                .repeated
+                .prepared(sql, &format!("({})", arguments.join(", "))),
+        }
+    }
+
+    /// A request with [`Client::prepared`] was answered. `is_ok`: without an error.
+    pub fn has_prepared(&mut self, is_ok: bool) {
+        self.repeated.answered(is_ok);
     }
 
     /// Sends ROLLBACK and does not wait for the answer. The next request does not wait either: it reads the
@@ -264,6 +284,11 @@ impl Client {
         &self.host
     }
 
+    /// The requests so far, each of which costs the way to the server and back.
+    pub fn requests(&self) -> u64 {
+        self.requests
+    }
+
     /// As of the last request that was answered.
     pub fn transaction_status(&self) -> TransactionStatus {
         self.status
@@ -320,6 +345,7 @@ impl Client {
             ));
         }
         self.state = State::Unusable;
+        self.requests += 1;
         self.is_heard = false;
         self.last_command.clear();
         self.error_position = None;

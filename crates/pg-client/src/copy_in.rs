@@ -28,11 +28,22 @@ const GIVEN_UP: &str = "pg_57014";
 #[derive(Debug)]
 pub struct CopyIn<C: BorrowMut<Client>> {
     client: C,
-    is_binary: bool,
+    begun: Begun,
     /// A message that is not full: room for its header, then payload.
     message: Vec<u8>,
     /// The server has ended the copy with an error, or takes no more of it.
     has_ended: bool,
+}
+
+/// How far a copy has begun.
+#[derive(Debug)]
+enum Begun {
+    /// The statements that ask for it, and how many of them come before the COPY, go with the first bytes.
+    Later(String, usize),
+    /// It was asked for. This many answers come before that to the COPY.
+    Asked(usize),
+    /// The server takes data.
+    Ready { is_binary: bool },
 }
 
 /// A copy that the server was asked for, and whose answer was not waited for. Dropped it leaves a
@@ -48,6 +59,14 @@ impl Client {
     /// Begins `COPY … FROM STDIN`; the client is borrowed until the copy is dropped.
     pub fn copy_in(&mut self, sql: &str) -> Result<CopyIn<&mut Self>> {
         CopyAsked::send(self, &[], sql)?.ready()
+    }
+
+    /// As [`Client::copy_in`], for a writer that owns its connection and has a few rows: the request goes with the first
+    /// bytes, and if they are all, nobody waits in between. Statements that give no rows may go `before` the COPY. Errors
+    /// of the request come with the bytes. They come at once if the client cannot be used.
+    pub fn into_copy_of_few(self, before: &[&str], sql: &str) -> CopyIn<Self> {
+        let statements = [before, &[sql]].concat().join("; ");
+        CopyIn::new(self, Begun::Later(statements, before.len()))
     }
 
     /// As [`Client::copy_in`], for a writer that owns its connection and does not wait yet. Statements
@@ -71,34 +90,42 @@ impl<C: BorrowMut<Client>> CopyAsked<C> {
     /// Waits until the server is ready for data. Errors: the server's; `internal` for a statement that
     /// is no such COPY.
     pub fn ready(mut self) -> Result<CopyIn<C>> {
-        let session = self.client.borrow_mut();
-        let mut left = self.before;
-        let is_binary = loop {
-            match session.next()? {
-                Message::CommandComplete(_) if left > 0 => left -= 1,
-                Message::CopyInResponse(body) if left == 0 => break body.format() == 1,
-                Message::ErrorResponse(body) => {
-                    let error = server_error(&body);
-                    // Later messages say less than the error.
-                    let _ = session.answer(|_| Ok(()));
-                    return Err(error);
-                }
-                _ => return Err(not_a_copy("FROM STDIN")),
+        let is_binary = ready(self.client.borrow_mut(), self.before)?;
+        Ok(CopyIn::new(self.client, Begun::Ready { is_binary }))
+    }
+}
+
+/// Waits until the server is ready for data, behind the answers to statements `before` the COPY.
+fn ready(session: &mut Client, before: usize) -> Result<bool> {
+    let mut left = before;
+    loop {
+        match session.next()? {
+            Message::CommandComplete(_) if left > 0 => left -= 1,
+            Message::CopyInResponse(body) if left == 0 => return Ok(body.format() == 1),
+            Message::ErrorResponse(body) => {
+                let error = server_error(&body);
+                // Later messages say less than the error.
+                let _ = session.answer(|_| Ok(()));
+                return Err(error);
             }
-        };
-        Ok(CopyIn {
-            client: self.client,
-            is_binary,
-            message: vec![0; HEADER_BYTES],
-            has_ended: false,
-        })
+            _ => return Err(not_a_copy("FROM STDIN")),
+        }
     }
 }
 
 impl<C: BorrowMut<Client>> CopyIn<C> {
-    /// Whether the server takes COPY's binary format.
+    fn new(client: C, begun: Begun) -> Self {
+        Self {
+            client,
+            begun,
+            message: vec![0; HEADER_BYTES],
+            has_ended: false,
+        }
+    }
+
+    /// Whether the server takes COPY's binary format. False before it has said so.
     pub fn is_binary(&self) -> bool {
-        self.is_binary
+        matches!(self.begun, Begun::Ready { is_binary: true })
     }
 
     /// Sends bytes of the stream, cut anywhere, collected into messages of 128 KiB. Errors: the
@@ -133,12 +160,11 @@ impl<C: BorrowMut<Client>> CopyIn<C> {
             false => frame(&mut message)?,
         }
         message.extend_from_slice(&COPY_DONE);
-        let listened = self.listen();
+        let written = self.write_framed(&message);
         self.has_ended = true;
-        listened?;
-        let session = self.client.borrow_mut();
-        session.wire.write(&message, session.deadline())?;
-        session.receive()
+        written?;
+        self.wait_ready()?;
+        self.client.borrow_mut().receive()
     }
 
     /// Gives the copy up: the server keeps nothing of it. A copy that has ended by an error is left
@@ -149,6 +175,18 @@ impl<C: BorrowMut<Client>> CopyIn<C> {
         }
         self.has_ended = true;
         self.message.truncate(HEADER_BYTES);
+        match self.begun {
+            // The server knows nothing of it.
+            Begun::Later(..) => return Ok(()),
+            Begun::Asked(_) => {
+                if let Err(error) = self.wait_ready() {
+                    // The server's error leaves the session as the end of a copy does.
+                    let is_usable = self.client.borrow_mut().is_usable();
+                    return if is_usable { Ok(()) } else { Err(error) };
+                }
+            }
+            Begun::Ready { .. } => {}
+        }
         let session = self.client.borrow_mut();
         let reason = reason.replace('\0', " ");
         frontend::copy_fail(&reason, &mut session.wire.output).map_err(unsendable)?;
@@ -180,13 +218,39 @@ impl<C: BorrowMut<Client>> CopyIn<C> {
     fn write(&mut self, message: &mut [u8]) -> Result<()> {
         self.check_open()?;
         frame(message)?;
-        let written = self.listen().and_then(|()| {
-            let session = self.client.borrow_mut();
-            session.wire.write(message, session.deadline())
-        });
+        let written = self.write_framed(message);
         // A message may be cut off: what came behind it would be taken for rows.
         self.has_ended |= written.is_err();
         written
+    }
+
+    /// Writes messages that are framed, behind the request if that was not sent yet.
+    fn write_framed(&mut self, messages: &[u8]) -> Result<()> {
+        if let Begun::Later(statements, before) = &mut self.begun {
+            let (statements, before) = (std::mem::take(statements), *before);
+            self.begun = Begun::Asked(before);
+            let session = self.client.borrow_mut();
+            session.begin()?;
+            if let Err(error) = frontend::query(&statements, &mut session.wire.output) {
+                session.take_back();
+                return Err(unsendable(error));
+            }
+            session.wire.output.extend_from_slice(messages);
+            return session.wire.send(session.deadline());
+        }
+        self.wait_ready()?;
+        self.listen()?;
+        let session = self.client.borrow_mut();
+        session.wire.write(messages, session.deadline())
+    }
+
+    /// Waits until the server takes data, if nobody has done so yet.
+    fn wait_ready(&mut self) -> Result<()> {
+        if let Begun::Asked(before) = self.begun {
+            let is_binary = ready(self.client.borrow_mut(), before)?;
+            self.begun = Begun::Ready { is_binary };
+        }
+        Ok(())
     }
 
     /// Takes notice of an error that the server has sent in the middle.

@@ -28,22 +28,28 @@ impl Repeated {
         if !sql.starts_with("SELECT") || sql.contains(';') {
             return sql.to_owned();
         }
+        self.prepared(sql, "").unwrap_or_else(|| sql.to_owned())
+    }
+
+    /// The statements that execute one statement with these arguments, in parentheses if there are any. `None` the first
+    /// time, and while the server prepares it.
+    pub(crate) fn prepared(&mut self, sql: &str, arguments: &str) -> Option<String> {
         let found = self.known.iter_mut().find(|(known, _)| known == sql);
         let Some((_, step)) = found else {
             if self.known.len() < MAX_KNOWN {
                 self.known.push((sql.to_owned(), Step::Asked));
             }
-            return sql.to_owned();
+            return None;
         };
         match step {
-            Step::Prepared(name) => format!("EXECUTE {name}"),
-            Step::Preparing(_) => sql.to_owned(),
+            Step::Prepared(name) => Some(format!("EXECUTE {name}{arguments}")),
+            Step::Preparing(_) => None,
             Step::Asked => {
                 let name = format!("rapidbyte_again_{}", self.next);
                 self.next = self.next.wrapping_add(1);
-                let statements = format!("PREPARE {name} AS {sql}; EXECUTE {name}");
+                let statements = format!("PREPARE {name} AS {sql}; EXECUTE {name}{arguments}");
                 *step = Step::Preparing(name);
-                statements
+                Some(statements)
             }
         }
     }

@@ -27,7 +27,7 @@ pub struct Column {
 }
 
 /// The answer to one statement.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rows {
     /// Empty for a statement that gives no rows.
     pub columns: Vec<Column>,
@@ -38,7 +38,7 @@ pub struct Rows {
 }
 
 /// One row of an answer.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     body: Bytes,
     values: Vec<Option<Range<usize>>>,

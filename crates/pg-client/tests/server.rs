@@ -500,6 +500,59 @@ fn a_copy_goes_out_and_in_and_is_the_same() {
 }
 
 #[test]
+fn a_copy_of_few_rows_goes_in_one_send() {
+    let database = shared().database();
+    let mut client = client(&database);
+    client
+        .execute("CREATE TABLE few (n int CHECK (n < 9))")
+        .unwrap();
+    let requests = client.requests();
+    let mut copy = client.into_copy_of_few(&["SET lock_timeout = 7"], "COPY few FROM STDIN");
+    assert!(!copy.is_binary());
+    copy.send(b"1\n2\n").unwrap();
+    assert_eq!(copy.finish().unwrap(), 2);
+    let mut client = copy.into_client();
+    assert_eq!(client.requests(), requests + 1);
+    let set = client.simple_query("SHOW lock_timeout").unwrap();
+    assert_eq!(set[0].single().unwrap(), "7ms");
+    // More than one message: the server is waited for before the second.
+    let mut copy = client.into_copy_of_few(&[], "COPY few FROM STDIN");
+    (0..300_000).for_each(|_| copy.send(b"3\n").unwrap());
+    assert_eq!(copy.finish().unwrap(), 300_000);
+    // Rows, statements and copies that the server refuses, and one that is given up before anything is sent.
+    let mut client = copy.into_client();
+    for (before, sql, rows, code) in [
+        (&[][..], "COPY few FROM STDIN", 2, "pg_23514"),
+        (&[], "COPY none FROM STDIN", 2, "pg_42P01"),
+        (&[], "COPY none FROM STDIN", 300_000, "pg_42P01"),
+        (&["SELECT 1 / 0"], "COPY few FROM STDIN", 2, "pg_22012"),
+        (&[], "COPY few FROM \0 STDIN", 2, "unsendable"),
+        (&[], "COPY few FROM STDIN", 0, "given up"),
+    ] {
+        let mut copy = client.into_copy_of_few(before, sql);
+        let ended = match rows {
+            0 => {
+                copy.send(b"4\n").unwrap();
+                copy.fail("given up").map(|()| "given up".to_owned())
+            }
+            _ => (0..rows)
+                .try_for_each(|_| copy.send(b"9\n"))
+                .and_then(|()| copy.finish())
+                .map(|rows| rows.to_string()),
+        };
+        let ended = ended.unwrap_or_else(|error| error.code);
+        assert_eq!(ended, code, "{sql}");
+        copy.fail("again").unwrap();
+        client = copy.into_client();
+        assert!(client.is_usable(), "{sql}");
+        let left = client
+            .simple_query("SELECT count(*) FROM few WHERE n > 3")
+            .unwrap();
+        assert_eq!(left[0].single().unwrap(), "0", "{sql}");
+    }
+}
+
+#[test]
 fn a_short_wait_leaves_the_copy_as_it_was() {
     let database = shared().database();
     let mut slow = client(&database);

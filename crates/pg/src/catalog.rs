@@ -49,6 +49,7 @@ pub fn columns_query_of(relations: &str) -> String {
     sql.replace("$DEFAULT", DEFAULT)
         .replace("$OLDER", "NULL::text")
         .replace("$SYSTEM", "NULL::text")
+        .replace("$XID", "0")
 }
 
 /// As [`columns_query`], with the [`Origin`] of the columns and [`Table::older`], but without defaults and generating
@@ -64,6 +65,7 @@ pub fn shapes_query_of(relations: &str) -> String {
     sql.replace("$DEFAULT", "NULL::text")
         .replace("$OLDER", OLDER)
         .replace("$SYSTEM", SYSTEM)
+        .replace("$XID", XID)
 }
 
 /// A column of a query, as the server describes it.
@@ -128,7 +130,7 @@ SELECT pg_catalog.json_build_object(
             WHERE d.datname = pg_catalog.current_database()) || '/' || c.oid,
     'origin', $SYSTEM || '/' || (SELECT d.oid FROM pg_catalog.pg_database d
             WHERE d.datname = pg_catalog.current_database()) || '/' || c.oid,
-    'xid', pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot()),
+    'xid', $XID,
     'primary_key', (
         SELECT pg_catalog.json_agg(k.attname ORDER BY o.place)
         FROM pg_catalog.pg_index i
@@ -183,6 +185,9 @@ const SYSTEM: &str = "(SELECT CASE
     WHEN pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')
     THEN pg_catalog.substring(pg_catalog.query_to_xml('SELECT s.system_identifier AS id FROM
         pg_catalog.pg_control_system() AS s', false, true, '')::text, '<id>([0-9]+)</id>') END)";
+
+/// The first transaction that the answer does not see.
+const XID: &str = "pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot())";
 
 const DEFAULT: &str = "(
     SELECT pg_catalog.pg_get_expr(d.adbin, d.adrelid) FROM pg_catalog.pg_attrdef d

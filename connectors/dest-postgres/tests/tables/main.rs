@@ -11,6 +11,7 @@ mod common;
 mod deletes;
 mod described;
 mod drift;
+mod goes_on;
 mod json_strings;
 mod model;
 mod pooler;

@@ -7,7 +7,7 @@ use serde_json::json;
 use std::path::Path;
 
 /// A server that logs each request as one line.
-fn server() -> Server {
+pub fn server() -> Server {
     let conf = ["log_statement = all", "log_line_prefix = '%d '"];
     let options = Options {
         conf: conf.map(str::to_owned).to_vec(),
@@ -17,14 +17,14 @@ fn server() -> Server {
 }
 
 /// The whole log.
-fn log(client: &mut rapidbyte_testkit::postgres::Client) -> String {
+pub fn log(client: &mut rapidbyte_testkit::postgres::Client) -> String {
     let data = one(client, "current_setting('data_directory')");
     let log = Path::new(&data).with_file_name("log");
     std::fs::read_to_string(log).unwrap()
 }
 
 /// The requests of the destination's sessions in the log, each with its first words.
-fn requests(log: &str, database: &str) -> Vec<String> {
+pub fn requests(log: &str, database: &str) -> Vec<String> {
     let prefix = format!("{database} LOG:  ");
     let request = |line: &str| {
         let said = line.strip_prefix(&prefix)?;
