@@ -75,6 +75,9 @@ impl Ingest {
     }
 }
 
+/// Changes whenever jobs of a stream have ended.
+pub(crate) type Ends = watch::Receiver<()>;
+
 /// The parts that all handlers share.
 #[derive(Clone)]
 pub(crate) struct Shared {
@@ -133,6 +136,12 @@ pub(crate) async fn ingest(
     headers: HeaderMap,
     mut body: Body,
 ) -> Response {
+    // Before there is a job: no end of it can be missed.
+    let ends = shared
+        .notice
+        .as_ref()
+        .filter(|_| asked.wait)
+        .map(|notice| notice.ended(&pipeline, &stream));
     let wanted = Wanted {
         pipeline,
         stream,
@@ -151,13 +160,13 @@ pub(crate) async fn ingest(
     match taken {
         Ok(Taken::Body(admitted)) => {
             shared.metrics.admitted(&admitted);
-            answer_of(&shared, *admitted, asked.wait).await
+            answer_of(&shared, *admitted, asked.wait, ends).await
         }
         Ok(Taken::Parts(admitted)) => {
             for one in &admitted {
                 shared.metrics.admitted(one);
             }
-            multipart::answer_of(&shared, admitted, asked.wait).await
+            multipart::answer_of(&shared, admitted, asked.wait, ends).await
         }
         Err(refusal) => {
             tokio::spawn(linger(body));
@@ -349,10 +358,15 @@ pub(crate) fn refusal_of(refused: Refused) -> Refusal {
     }
 }
 
-async fn answer_of(shared: &Shared, admitted: Admitted, waits: bool) -> Response {
+async fn answer_of(
+    shared: &Shared,
+    admitted: Admitted,
+    waits: bool,
+    ends: Option<Ends>,
+) -> Response {
     match admitted {
         Admitted::New(job) | Admitted::Known(job) if waits => {
-            let mut jobs = shared.ends_of(vec![job.clone()]).await;
+            let mut jobs = shared.ends_of(vec![job.clone()], ends).await;
             let job = jobs.pop().unwrap_or(job);
             answer(of_ended(job.state), &job)
         }
@@ -378,30 +392,32 @@ pub(crate) fn of_ended(state: JobState) -> StatusCode {
 }
 
 impl Shared {
-    /// Waits until all jobs are done, dead or cancelled, or for a time. Returns them as they are then, in their order.
-    pub(crate) async fn ends_of(&self, jobs: Vec<Job>) -> Vec<Job> {
+    /// Waits until all jobs, of one stream, are done, dead or cancelled, or for a time. Returns them as they are then, in
+    /// their order. `ends` has changed if jobs of the stream have ended since these were admitted. `None` if nobody runs
+    /// pipelines.
+    pub(crate) async fn ends_of(&self, jobs: Vec<Job>, ends: Option<Ends>) -> Vec<Job> {
         let mut jobs = jobs;
-        let Some(notice) = &self.notice else {
+        let Some(mut ends) = ends else {
             return jobs;
         };
         let mut is_finished = self.is_finished.clone();
         let all = timeout(self.wait, async {
+            // Until then they are as they were admitted.
+            let mut has_changed = false;
             for job in &mut jobs {
-                // Before the look: a change after it is seen by the next one.
-                let mut ended = notice.ended(&job.pipeline, &job.stream);
                 loop {
-                    if let Some(found) = self.store.job(job.id).await? {
+                    if has_changed && let Some(found) = self.store.job(job.id).await? {
                         *job = found;
                     }
                     if job.state != JobState::Pending {
                         break;
                     }
-                    let changed = tokio::select! {
-                        changed = ended.changed() => changed.is_ok(),
+                    has_changed = tokio::select! {
+                        changed = ends.changed() => changed.is_ok(),
                         // No run begins any more.
                         _ = is_finished.wait_for(|is_finished| *is_finished) => false,
                     };
-                    if !changed {
+                    if !has_changed {
                         return Err(StoreError::Closed);
                     }
                 }

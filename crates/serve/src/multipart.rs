@@ -17,8 +17,8 @@ use tokio::time::timeout;
 
 use crate::answer::{Json, Refusal};
 use crate::ingest::{
-    Arrived, Form, Shared, Wanted, admit, coding, encoding, format, key, media_type_of, of_ended,
-    of_state, refusal_of,
+    Arrived, Ends, Form, Shared, Wanted, admit, coding, encoding, format, key, media_type_of,
+    of_ended, of_state, refusal_of,
 };
 use crate::store::Admitted;
 
@@ -173,7 +173,12 @@ fn by_ending(name: &str) -> Result<&'static str, Refusal> {
 
 /// The answer about all parts: 422 if one of their jobs is known as dead or cancelled, or 202 if one is new, or 200. If
 /// the request waits: 422 if one is dead or cancelled, or 202 if one is still pending, or 200.
-pub(crate) async fn answer_of(shared: &Shared, admitted: Vec<Admitted>, waits: bool) -> Response {
+pub(crate) async fn answer_of(
+    shared: &Shared,
+    admitted: Vec<Admitted>,
+    waits: bool,
+    ends: Option<Ends>,
+) -> Response {
     let is_new = admitted.iter().any(|one| matches!(one, Admitted::New(_)));
     let jobs = admitted.into_iter().map(|one| match one {
         Admitted::New(job) | Admitted::Known(job) => job,
@@ -182,7 +187,7 @@ pub(crate) async fn answer_of(shared: &Shared, admitted: Vec<Admitted>, waits: b
     let of_job = match waits {
         false => of_state,
         true => {
-            jobs = shared.ends_of(jobs).await;
+            jobs = shared.ends_of(jobs, ends).await;
             of_ended
         }
     };
