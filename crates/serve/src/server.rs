@@ -56,7 +56,10 @@ pub struct Settings {
     pub retention: Retention,
     /// The longest wait of a request with `wait=true`.
     pub wait: Duration,
-    /// Runs at a time. Streams beyond wait.
+    /// Streams of bodies whose jobs are moved at a time. Others wait. A stream keeps its run for some seconds after its last
+    /// job, which takes about 3 MB and a connection to the destination.
+    pub streams: usize,
+    /// Runs of pipelines with other sources at a time. Others wait.
     pub runs: usize,
     /// Connections at a time. Further ones wait.
     pub connections: usize,
@@ -97,6 +100,7 @@ impl Settings {
                 rows: 10_000_000,
             },
             wait: Duration::from_secs(60),
+            streams: 16,
             runs: 4,
             connections: 10_000,
             drain: Duration::from_secs(30),
@@ -244,7 +248,7 @@ impl Server {
                     log: log.clone(),
                     folder: settings.folder.join(SEGMENTS),
                     retention: settings.retention,
-                    runs: settings.runs,
+                    runs: settings.streams,
                     metrics: metrics.clone(),
                     messages: Arc::clone(&runs),
                 };

@@ -42,9 +42,10 @@ pub struct Serve {
     /// Serve without a certificate on any address: a proxy in front of the server has TLS.
     #[arg(long)]
     pub behind_proxy: bool,
-    /// Run at most this many streams at a time.
-    #[arg(long, value_name = "RUNS", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub runs: u32,
+    /// Move the bodies of at most this many streams at a time, and run at most this many pipelines with other sources
+    /// (default: 16 and 4).
+    #[arg(long, value_name = "RUNS", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: Option<u32>,
     /// Let all runs together have at most this much memory (default: no limit but that of each pipeline).
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub memory: Option<u64>,
@@ -163,7 +164,10 @@ fn settings(arguments: &Serve, folder: &Path) -> Settings {
     let mut settings = Settings {
         listen: arguments.listen,
         keep_free: arguments.keep_free,
-        runs: arguments.runs as usize,
+        streams: arguments
+            .runs
+            .map_or(defaults.streams, |runs| runs as usize),
+        runs: arguments.runs.map_or(defaults.runs, |runs| runs as usize),
         drain: Duration::from_secs(arguments.drain_seconds.into()),
         tls: arguments
             .tls_cert

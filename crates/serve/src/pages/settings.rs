@@ -37,6 +37,7 @@ pub(super) fn content(settings: &Settings, needs_token: bool) -> String {
         keep_free,
         retention,
         wait,
+        streams,
         runs,
         connections,
         drain,
@@ -117,7 +118,8 @@ pub(super) fn content(settings: &Settings, needs_token: bool) -> String {
         (
             "Runs",
             vec![
-                ("at the same time at most", number(*runs)),
+                ("streams of bodies at a time", number(*streams)),
+                ("other pipelines at a time", number(*runs)),
                 ("time to end after a signal", exact(*drain)),
             ],
         ),

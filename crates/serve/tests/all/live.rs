@@ -32,7 +32,7 @@ fn start_with(
     let pipeline = Pipeline::from_str(&text, folder, &environment).expect("a pipeline");
     let pipelines = Pipelines::new([pipeline]).expect("a pipeline of the queue");
     let settings = Settings {
-        runs: threads,
+        streams: threads,
         ..Settings::new(&folder.join("server"))
     };
     let engine = Engine::builder().cache(rapidbyte::user_cache().ok());
