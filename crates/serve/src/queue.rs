@@ -434,6 +434,8 @@ impl SourceSession for Queue {
                     if !matches!(event, Event::End) {
                         return Ok(event);
                     }
+                    let sent = self.shared.feed.ensure_sent();
+                    sent.map_err(|error| failed("reader.next", error))?;
                     (self.phase, self.since) = (Step::Waits, Instant::now());
                     return Ok(Event::Checkpoint(Position {
                         stream: 0,

@@ -10,6 +10,7 @@ mod ends;
 mod live;
 mod problem;
 mod split;
+mod spooled;
 mod turn;
 
 use std::collections::HashMap;
@@ -36,6 +37,7 @@ use crate::store::{Retention, Store};
 use ends::Ends;
 use live::Live;
 use problem::Problem;
+pub use spooled::broken;
 
 /// Jobs that are committed together.
 const MAX_JOBS: u32 = 1000;

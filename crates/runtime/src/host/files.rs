@@ -22,6 +22,7 @@ use crate::Phase;
 use crate::bindings::files::{Entry, Host, HostInput, HostOutput};
 use crate::bindings::log::Level;
 use crate::bindings::types::{Error, ErrorKind};
+use crate::digested::Digested;
 use crate::ended;
 use crate::grants::Granted;
 use crate::host::apart::Abandoned;
@@ -48,7 +49,8 @@ pub struct Input {
 /// Where its bytes are.
 #[derive(Clone)]
 enum Content {
-    Disk(Arc<std::fs::File>),
+    /// With what hashes the bytes, if the program wants to know whether they are the right ones.
+    Disk(Arc<std::fs::File>, Option<Arc<Digested>>),
     Memory(Arc<[u8]>),
 }
 
@@ -280,18 +282,19 @@ impl State {
         let given = folder.and_then(|folder| folder.get(&granted));
         let on_disk = match given {
             Some(Some(VirtualFile::Bytes(bytes))) => return Ok(Ok(Content::Memory(bytes))),
-            Some(Some(VirtualFile::OnDisk { path, .. })) => Some(path),
+            Some(Some(VirtualFile::OnDisk { path, digested, .. })) => Some((path, digested)),
             Some(None) => return Ok(Err(Io::NotFound.into())),
             None => None,
         };
         let clock = self.sandbox.clock.clone();
+        let (on_disk, digested) = on_disk.unzip();
         let opened = clock.outside(Phase::Query, || {
             self.apart(path, move |_| match on_disk {
                 Some(path) => std::fs::File::open(path),
                 None => open(&granted),
             })
         })?;
-        Ok(opened.map(|file| Content::Disk(Arc::new(file))))
+        Ok(opened.map(|file| Content::Disk(Arc::new(file), digested)))
     }
 
     /// Size and times of a file of the disk.
@@ -699,14 +702,14 @@ impl HostInput for State {
     fn size(&mut self, this: Resource<Input>) -> wasmtime::Result<u64> {
         match self.table.get(&this)?.content {
             Content::Memory(ref bytes) => Ok(bytes.len() as u64),
-            Content::Disk(ref file) => Ok(self.metadata(&this, Arc::clone(file))??.len()),
+            Content::Disk(ref file, _) => Ok(self.metadata(&this, Arc::clone(file))??.len()),
         }
     }
 
     fn modified(&mut self, this: Resource<Input>) -> wasmtime::Result<u64> {
         let modified = match self.table.get(&this)?.content {
             Content::Memory(_) => return Ok(0),
-            Content::Disk(ref file) => self.metadata(&this, Arc::clone(file))?,
+            Content::Disk(ref file, _) => self.metadata(&this, Arc::clone(file))?,
         };
         let since = modified
             .and_then(|metadata| metadata.modified())
@@ -727,7 +730,13 @@ impl HostInput for State {
             let (content, shown) = (content.clone(), shown.clone());
             let read = match content {
                 Content::Memory(bytes) => Ok(part_of(&bytes, offset, most).to_vec()),
-                Content::Disk(file) => self.apart(&shown, move |_| read_at(&file, offset, most))?,
+                Content::Disk(file, digested) => self.apart(&shown, move |_| {
+                    let read = read_at(&file, offset, most)?;
+                    if let Some(digested) = digested {
+                        digested.has_read(offset, &read);
+                    }
+                    Ok(read)
+                })?,
             };
             let result = read.map_err(|error| failed(&shown, &error));
             // Reading past the end is not progress.

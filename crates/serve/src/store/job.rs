@@ -129,6 +129,8 @@ pub struct Pending {
     pub encoding: Option<String>,
     /// The size of its body as it was received.
     pub bytes: u64,
+    /// The SHA-256 of its body as it was received.
+    pub sha256: Vec<u8>,
     /// Its body.
     pub body: Body,
 }
@@ -162,7 +164,7 @@ pub fn job_of(row: &Row<'_>) -> rusqlite::Result<Job> {
 }
 
 /// The columns of [`pending_of`].
-pub const PENDING_COLUMNS: &str = "id, format, encoding, bytes, body, spooled";
+pub const PENDING_COLUMNS: &str = "id, format, encoding, bytes, body, spooled, sha256";
 
 /// A job of a row with [`PENDING_COLUMNS`].
 pub fn pending_of(row: &Row<'_>) -> rusqlite::Result<Pending> {
@@ -182,4 +184,5 @@ pub fn pending_of(row: &Row<'_>) -> rusqlite::Result<Pending> {
 /// Bytes as pairs of digits.
 pub fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        sha256: row.get(6)?,
 }

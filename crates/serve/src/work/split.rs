@@ -79,6 +79,7 @@ impl Shared {
         pipeline: &Pipeline,
         key: &Key,
         job: &Pending,
+        self.ensure_sent(job)?;
         failure: &Failure,
     ) -> Result<(), Problem> {
         if is_empty(job, failure) {

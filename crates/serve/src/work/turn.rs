@@ -199,7 +199,8 @@ impl Shared {
         };
         let left = live.left();
         self.metrics.ran((&key.0, &key.1), ended, left.at.elapsed());
-        Err((failure.into(), left))
+        // A body that is not the one that was sent ends the run, and blames nobody.
+        Err((live.problem().unwrap_or_else(|| failure.into()), left))
     }
 
     fn move_rows(

@@ -1,0 +1,101 @@
+//! Bodies on the disk, and tables that are not as the queue left them.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use crate::runs::{JSON_LINES, ROWS, ROWS_AND_WAIT, ids, problem, start, start_text, text};
+use crate::support::{Answer, Client};
+use rapidbyte_testkit::postgres::shared;
+
+const RETRY: &str = "/v1/pipelines/orders/streams/orders/retry";
+
+/// The only file of the spool.
+fn spooled(folder: &Path) -> PathBuf {
+    let files = std::fs::read_dir(folder.join("server/spool")).expect("a folder");
+    let files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+    let [file] = files.as_slice() else {
+        panic!("{files:?}");
+    };
+    file.clone()
+}
+
+fn code(answer: &Answer) -> (u16, &str) {
+    let code = answer.body["error"]["code"].as_str();
+    (answer.status, code.unwrap_or_default())
+}
+
+/// A message that has this part.
+fn told(messages: &Receiver<String>, part: &str) -> String {
+    loop {
+        let message = messages.recv_timeout(Duration::from_secs(60));
+        let message = message.expect("a message");
+        if message.contains(part) {
+            return message;
+        }
+    }
+}
+
+#[test]
+fn a_large_body_with_other_bytes_than_were_sent_is_never_committed() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path(), &database.url());
+    let mut client = Client::new(server.address());
+    let mut holder = database.client();
+    let first = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}");
+    assert_eq!(first.status, 200, "{}", first.body);
+    let rows: String = (0..20_000).map(|_| "{\"id\":3}\n").collect();
+    // As rows that nobody has sent, and as what is no JSON, for which the client must not be blamed. At the begin, which
+    // is also sampled, and at the end.
+    for (number, (at, byte)) in [(6, b'4'), (0, b'?'), (179_997, b'9')]
+        .into_iter()
+        .enumerate()
+    {
+        // The first body waits for the table, so that the file is not read yet.
+        holder
+            .batch_execute("BEGIN; LOCK TABLE public.orders")
+            .expect("a lock");
+        let last = 5 * number as i64 + 3;
+        for body in ["{\"id\":2}", &rows, "{\"id\":5}"] {
+            assert_eq!(client.post(ROWS, JSON_LINES, body.as_bytes()).status, 202);
+        }
+        let file = spooled(folder.path());
+        let sent = std::fs::read(&file).expect("the body");
+        let mut damaged = sent.clone();
+        damaged[at] = byte;
+        std::fs::write(&file, damaged).expect("written");
+        holder.batch_execute("COMMIT").expect("released");
+        assert_eq!(problem(&mut client), "spool_failed");
+        let stream = client.get("/v1/pipelines/orders").body["pipeline"]["streams"][0].clone();
+        let message = stream["problem"]["message"].to_string();
+        assert!(
+            message.contains(&format!("the job {last},")) && message.contains("SHA-256"),
+            "{message}"
+        );
+        let job = client.get(&format!("/v1/jobs/{last}"));
+        assert_eq!(job.body["job"]["state"], "pending", "{}", job.body);
+        assert!(!ids(&database).contains(&3) && !ids(&database).contains(&4));
+        // The right bytes are back.
+        std::fs::write(&file, sent).expect("written");
+        assert_eq!(client.post(RETRY, "", b"").status, 202);
+        let after = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":6}");
+        assert_eq!(after.status, 200, "{}", after.body);
+        let moved = ids(&database);
+        assert_eq!(moved.iter().filter(|id| **id == 3).count(), 20_000);
+        assert_eq!(moved.len(), 20_004);
+        let discard = format!("/v1/jobs/{last}/discard");
+        assert_eq!(client.post(&discard, "", b"").status, 200);
+        holder
+            .batch_execute(
+                "DELETE FROM public.orders WHERE id > 1; UPDATE public.orders SET id = 0",
+            )
+            .expect("deleted");
+        let next = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}");
+        assert_eq!(next.status, 200, "{}", next.body);
+        holder
+            .batch_execute("DELETE FROM public.orders WHERE id = 0")
+            .expect("deleted");
+    }
+    server.stop();
+}
