@@ -18,6 +18,7 @@ use crate::ingest::{Shared, answer, media_type};
 use crate::request::{Asked, Kind, LIMIT, MAX_NUMBER, PAGE, Parameters, Place};
 use crate::store::{Body as Kept, Job, JobFilter, JobState, Touched};
 use crate::tokens::Action;
+use crate::work::broken;
 
 /// The longest time in which a destination says whether it has the rows of a job.
 const CANCEL_LIMIT: Duration = Duration::from_secs(60);
@@ -108,6 +109,7 @@ pub(crate) async fn body(
             let opened = spawn_blocking(move || std::fs::File::open(path)).await;
             let opened = opened.map_err(|_| Refusal::spool_failed("the reader panicked"))?;
             stream(opened.map_err(|error| Refusal::spool_failed(&error.to_string()))?)
+            ensure_there(&shared, &job, &name).await?;
         }
     };
     let mut response = body.into_response();
@@ -138,6 +140,25 @@ fn stream(file: std::fs::File) -> Body {
 pub(crate) async fn cancel(
     State(shared): State<Shared>,
     Place(id): Place<String>,
+/// Refuses a job whose body the disk has lost.
+async fn ensure_there(shared: &Shared, job: &Job, name: &str) -> Result<(), Refusal> {
+    let (path, bytes) = (shared.receiver.spool().path(name), job.bytes);
+    let looked = {
+        let path = path.clone();
+        spawn_blocking(move || broken(&path, bytes)).await
+    };
+    let looked = looked.map_err(|_| Refusal::spool_failed("the look at the disk panicked"))?;
+    let Some(why) = looked else {
+        return Ok(());
+    };
+    Err(Refusal::new(
+        StatusCode::GONE,
+        "body_missing",
+        format!("the body of the job {}, {}, {why}", job.id, path.display()),
+        "bring the file back, such as from a backup, or send the body again",
+    ))
+}
+
     granted: Granted,
 ) -> Result<Response, Problem> {
     let job = find(&shared, &id, &granted, Action::Operate).await?;
@@ -167,6 +188,11 @@ pub(crate) async fn replay(
     let touched = shared.store.replay(job.id).await?;
     if let (Touched::Done(job), Some(notice)) = (&touched, &shared.notice) {
         notice.tell(&job.pipeline, &job.stream);
+    }
+    if job.state != JobState::Pending
+        && let Some((job, Some(Kept::Spooled(name)))) = shared.store.body(job.id).await?
+    {
+        ensure_there(&shared, &job, &name).await?;
     }
     outcome(touched, &id, StatusCode::ACCEPTED)
 }

@@ -99,3 +99,43 @@ fn a_large_body_with_other_bytes_than_were_sent_is_never_committed() {
     }
     server.stop();
 }
+
+#[test]
+fn a_replay_of_a_body_that_the_disk_has_lost_is_refused() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path(), &database.url());
+    let mut client = Client::new(server.address());
+    let large = format!(
+        "{{\"id\":1,\"name\":\"{}\"}}\n{{\"id\":\"x\"}}",
+        "n".repeat(100_000)
+    );
+    assert_eq!(
+        client
+            .post(ROWS_AND_WAIT, JSON_LINES, large.as_bytes())
+            .status,
+        422
+    );
+    let file = spooled(folder.path());
+    let away = folder.path().join("away");
+    std::fs::rename(&file, &away).expect("moved away");
+    let refused = client.post("/v1/jobs/1/replay", "", b"");
+    assert_eq!(code(&refused), (410, "body_missing"), "{}", refused.body);
+    let message = refused.body["error"]["message"].to_string();
+    let name = file.file_name().and_then(|name| name.to_str());
+    assert!(
+        message.contains("the job 1,") && message.contains(name.expect("a name")),
+        "{message}"
+    );
+    let body = client.get("/v1/jobs/1/body");
+    assert_eq!(code(&body), (410, "body_missing"), "{}", body.body);
+    std::fs::write(&file, &large[..large.len() - 1]).expect("a file");
+    let cut_off = client.post("/v1/jobs/1/replay", "", b"");
+    assert_eq!(code(&cut_off), (410, "body_missing"), "{}", cut_off.body);
+    // No job was made.
+    let jobs = client.get("/v1/jobs").body["jobs"].clone();
+    assert_eq!(jobs.as_array().map(Vec::len), Some(1), "{jobs}");
+    std::fs::rename(&away, &file).expect("brought back");
+    assert_eq!(client.post("/v1/jobs/1/replay", "", b"").status, 202);
+    server.stop();
+}
