@@ -35,6 +35,8 @@ pub(crate) struct Query {
     stream: Option<String>,
     /// Only jobs in this state.
     state: Option<JobState>,
+    /// Only dead jobs whose body was discarded, or only all others.
+    discarded: Option<bool>,
     /// Only jobs behind the one with this id: the `next` of the page before.
     #[serde(default)]
     after: i64,
@@ -46,6 +48,7 @@ impl Parameters for Query {
         ("pipeline", Kind::Text),
         ("stream", Kind::Text),
         ("state", Kind::OneOf(&JobState::NAMES)),
+        ("discarded", Kind::Flag),
         ("after", Kind::Number(0, MAX_NUMBER)),
         LIMIT,
     ];
@@ -73,6 +76,7 @@ pub(crate) async fn list(
         pipeline: asked.pipeline,
         stream: asked.stream,
         state: asked.state,
+        discarded: asked.discarded,
         after: asked.after,
     };
     let jobs = shared.store.jobs(filter, limit).await?;
@@ -105,11 +109,11 @@ pub(crate) async fn body(
     let body = match body {
         Kept::Inline(bytes) => Body::from(bytes),
         Kept::Spooled(name) => {
+            ensure_there(&shared, &job, &name).await?;
             let path = shared.receiver.spool().path(&name);
             let opened = spawn_blocking(move || std::fs::File::open(path)).await;
             let opened = opened.map_err(|_| Refusal::spool_failed("the reader panicked"))?;
             stream(opened.map_err(|error| Refusal::spool_failed(&error.to_string()))?)
-            ensure_there(&shared, &job, &name).await?;
         }
     };
     let mut response = body.into_response();
@@ -136,10 +140,6 @@ fn stream(file: std::fs::File) -> Body {
     Body::from_stream(pieces)
 }
 
-/// Cancels a job. If a run has had it, the destination is asked whether it has the rows.
-pub(crate) async fn cancel(
-    State(shared): State<Shared>,
-    Place(id): Place<String>,
 /// Refuses a job whose body the disk has lost.
 async fn ensure_there(shared: &Shared, job: &Job, name: &str) -> Result<(), Refusal> {
     let (path, bytes) = (shared.receiver.spool().path(name), job.bytes);
@@ -159,6 +159,10 @@ async fn ensure_there(shared: &Shared, job: &Job, name: &str) -> Result<(), Refu
     ))
 }
 
+/// Cancels a job. If a run has had it, the destination is asked whether it has the rows.
+pub(crate) async fn cancel(
+    State(shared): State<Shared>,
+    Place(id): Place<String>,
     granted: Granted,
 ) -> Result<Response, Problem> {
     let job = find(&shared, &id, &granted, Action::Operate).await?;
@@ -185,14 +189,14 @@ pub(crate) async fn replay(
     granted: Granted,
 ) -> Result<Response, Refusal> {
     let job = find(&shared, &id, &granted, Action::Operate).await?;
-    let touched = shared.store.replay(job.id).await?;
-    if let (Touched::Done(job), Some(notice)) = (&touched, &shared.notice) {
-        notice.tell(&job.pipeline, &job.stream);
-    }
     if job.state != JobState::Pending
         && let Some((job, Some(Kept::Spooled(name)))) = shared.store.body(job.id).await?
     {
         ensure_there(&shared, &job, &name).await?;
+    }
+    let touched = shared.store.replay(job.id).await?;
+    if let (Touched::Done(job), Some(notice)) = (&touched, &shared.notice) {
+        notice.tell(&job.pipeline, &job.stream);
     }
     outcome(touched, &id, StatusCode::ACCEPTED)
 }

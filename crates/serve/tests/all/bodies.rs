@@ -139,3 +139,52 @@ fn a_replay_of_a_body_that_the_disk_has_lost_is_refused() {
     assert_eq!(client.post("/v1/jobs/1/replay", "", b"").status, 202);
     server.stop();
 }
+
+#[test]
+fn discarded_jobs_are_listed_apart_from_other_dead_ones() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path(), &database.url());
+    let mut client = Client::new(server.address());
+    for (body, status) in [("?", 422), ("??", 422), ("{\"id\":1}", 200)] {
+        let sent = client.post(ROWS_AND_WAIT, JSON_LINES, body.as_bytes());
+        assert_eq!(sent.status, status, "{}", sent.body);
+    }
+    assert_eq!(client.post("/v1/jobs/1/discard", "", b"").status, 200);
+    // The body of a job that is done, which retention forgets, too.
+    assert_eq!(client.post("/v1/jobs/3/discard", "", b"").status, 200);
+    for (query, expected) in [
+        ("", &[1, 2, 3][..]),
+        ("state=dead", &[1, 2]),
+        ("discarded=true", &[1]),
+        ("discarded=false", &[2, 3]),
+        ("state=dead&discarded=false", &[2]),
+        ("state=done&discarded=true", &[]),
+        ("pipeline=orders&stream=orders&discarded=true", &[1]),
+    ] {
+        let jobs = client.get(&format!("/v1/jobs?{query}")).body["jobs"].clone();
+        let jobs = jobs.as_array().expect("jobs");
+        let found: Vec<_> = jobs.iter().filter_map(|job| job["id"].as_i64()).collect();
+        assert_eq!(found, expected, "{query}");
+    }
+    assert_eq!(
+        code(&client.get("/v1/jobs?discarded=1")),
+        (400, "invalid_query")
+    );
+    let page = |query: &str| {
+        let request = format!("GET /jobs?{query} HTTP/1.0\r\nHost: localhost\r\n\r\n");
+        Client::new(server.address()).rest(request.as_bytes())
+    };
+    for (query, expected) in [
+        ("state=dead", [true, true, false]),
+        ("state=discarded", [true, false, false]),
+        ("state=discarded&pipeline=orders", [true, false, false]),
+        ("state=&pipeline=", [true, true, true]),
+    ] {
+        let html = page(query);
+        let found = [1, 2, 3].map(|job| html.contains(&format!("href=\"/jobs/{job}\"")));
+        assert_eq!(found, expected, "{query}: {html}");
+    }
+    assert!(page("state=discarded").contains("<option value=\"discarded\" selected>"));
+    server.stop();
+}
