@@ -8,6 +8,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
+use tokio::task::spawn_blocking;
 
 use crate::access::{Access, check};
 use crate::answer::Refusal;
@@ -18,6 +19,9 @@ use crate::{cursors, jobs, metrics, notify, openapi, pages, pipelines, rejects};
 
 /// Bytes of the body of a request that moves a cursor.
 const MAX_CURSOR: usize = 1 << 20;
+
+/// The answer about a server whose folder of large bodies cannot be used. Anybody may read it: the log has the place.
+const SMALL_ONLY: &str = "ok, but large bodies are refused: the folder spool/ cannot be used\n";
 
 /// All paths. Each request is checked first.
 pub fn routes(shared: Shared, access: Access) -> Router {
@@ -92,9 +96,15 @@ fn without_parameters() -> Router<Shared> {
 }
 
 async fn ready(State(shared): State<Shared>) -> Response {
-    match shared.is_ready.load(Ordering::Relaxed) {
-        true => "ok\n".into_response(),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "the server ends\n").into_response(),
+    if !shared.is_ready.load(Ordering::Relaxed) {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the server ends\n").into_response();
+    }
+    let spool = shared.receiver.spool().clone();
+    let usable = spawn_blocking(move || spool.ensure_usable()).await;
+    // It still takes small bodies, so that a load balancer has to send them.
+    match usable {
+        Ok(Err(_)) => SMALL_ONLY.into_response(),
+        Ok(Ok(())) | Err(_) => "ok\n".into_response(),
     }
 }
 

@@ -188,3 +188,38 @@ fn discarded_jobs_are_listed_apart_from_other_dead_ones() {
     assert!(page("state=discarded").contains("<option value=\"discarded\" selected>"));
     server.stop();
 }
+
+#[test]
+fn small_bodies_are_taken_while_the_folder_of_large_ones_is_away() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (server, messages) = start_text(folder.path(), &text(&database.url()));
+    let mut client = Client::new(server.address());
+    let ready = || {
+        let request = b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n";
+        Client::new(server.address()).rest(request)
+    };
+    assert_eq!(ready(), "ok\n");
+    let (spool, away) = (
+        folder.path().join("server/spool"),
+        folder.path().join("away"),
+    );
+    std::fs::rename(&spool, &away).expect("moved away");
+    let small = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}");
+    assert_eq!(small.status, 200, "{}", small.body);
+    let large = format!("{{\"id\":2,\"name\":\"{}\"}}", "n".repeat(100_000));
+    let refused = client.post(ROWS, JSON_LINES, large.as_bytes());
+    assert_eq!(code(&refused), (500, "spool_failed"), "{}", refused.body);
+    assert!(ready().contains("spool/"), "{}", ready());
+    let message = told(&messages, "above 64 KiB are refused");
+    assert!(
+        message.contains(spool.to_str().expect("UTF-8")),
+        "{message}"
+    );
+    std::fs::rename(&away, &spool).expect("brought back");
+    let large = client.post(ROWS_AND_WAIT, JSON_LINES, large.as_bytes());
+    assert_eq!(large.status, 200, "{}", large.body);
+    assert_eq!(ready(), "ok\n");
+    assert_eq!(ids(&database), [1, 2]);
+    server.stop();
+}
