@@ -334,7 +334,11 @@ impl Shared {
             let turn = turn.unwrap_or_else(|problem| {
                 let told = problem.told();
                 if !self.cancel.is_cancelled() {
-                    let text = format!("{}.{}: {problem}", key.0, key.1);
+                    let hint = match told["hint"].as_str() {
+                        Some(hint) => format!("; {}", hint.replace('\n', " ")),
+                        None => String::new(),
+                    };
+                    let text = format!("{}.{}: {problem}{hint}", key.0, key.1);
                     let facts = json!({ "pipeline": key.0, "stream": key.1, "error": told });
                     self.log.warn(text, facts);
                     self.tell_failure(&key, &told);

@@ -223,3 +223,40 @@ fn small_bodies_are_taken_while_the_folder_of_large_ones_is_away() {
     assert_eq!(ids(&database), [1, 2]);
     server.stop();
 }
+
+#[test]
+fn a_table_that_was_emptied_or_dropped_goes_on_as_the_hint_says() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (server, messages) = start_text(folder.path(), &text(&database.url()));
+    let mut client = Client::new(server.address());
+    let send = |client: &mut Client, path: &str, id: i64| {
+        let body = format!("{{\"id\":{id}}}");
+        client.post(path, JSON_LINES, body.as_bytes())
+    };
+    assert_eq!(send(&mut client, ROWS_AND_WAIT, 1).status, 200);
+    for (id, change, expected, verb) in [
+        (2, "TRUNCATE public.orders", "target_lost_rows", "rebind"),
+        (3, "DROP TABLE public.orders", "target_missing", "clear"),
+    ] {
+        database.client().batch_execute(change).expect("changed");
+        assert_eq!(send(&mut client, ROWS, id).status, 202);
+        assert_eq!(problem(&mut client), expected);
+        let hint = format!("rapidbyte state {verb} PIPELINE STREAM --server URL");
+        let message = told(&messages, expected);
+        assert!(message.contains(&hint), "{message}");
+        let path = format!("/v1/pipelines/orders/cursors/{verb}");
+        let all = client.post(&path, "", b"{\"all\":true}");
+        assert_eq!(code(&all), (409, "reads_queue"), "{}", all.body);
+        let unknown = client.post(&path, "", b"{\"stream\":\"nothing\"}");
+        assert_eq!(code(&unknown), (404, "unknown_stream"), "{}", unknown.body);
+        let moved = client.post(&path, "", b"{\"stream\":\"orders\"}");
+        assert_eq!(moved.status, 200, "{}", moved.body);
+        assert_eq!(moved.body["streams"][0]["name"], "orders", "{}", moved.body);
+        let next = send(&mut client, ROWS_AND_WAIT, 10 * id);
+        assert_eq!(next.status, 200, "{}", next.body);
+        // Each pending job once, and none that was done before.
+        assert_eq!(ids(&database), [id, 10 * id]);
+    }
+    server.stop();
+}
