@@ -120,7 +120,8 @@ impl Pipeline {
                 ..changes
             });
         }
-        document.source.streams = vec![one];
+        // Their targets keep their names.
+        document.beside = std::mem::replace(&mut document.source.streams, vec![one]);
         Some(Self { document })
     }
 
