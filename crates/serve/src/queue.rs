@@ -67,7 +67,7 @@ impl Dedup {
     }
 }
 
-/// Whether a pipeline that reads the queue declares its columns. Otherwise they are those of the bodies that are read together.
+/// Whether a pipeline that reads the queue declares its columns. Otherwise each body has those that are inferred from it alone.
 pub fn declares_columns(pipeline: &Pipeline) -> bool {
     pipeline.source_config().contains_key(SCHEMA)
 }

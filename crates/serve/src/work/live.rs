@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rapidbyte::batches::{ConnectorError, ErrorKind};
+use rapidbyte::batches::ConnectorError;
 use rapidbyte::{Event, Plan, WriteMode};
-use rapidbyte_runtime::{VirtualFile, VirtualFolder};
+use rapidbyte_runtime::{VirtualFile, VirtualFolder, broken};
 
 use super::blame::file_name;
 use super::spooled::{Spooled, ensure_whole};
@@ -384,7 +384,8 @@ impl Feed for Live {
         let Some(problem) = sent.find_map(Result::err) else {
             return Ok(());
         };
-        let error = ConnectorError::new(ErrorKind::Internal, "spool_failed", &problem);
+        // The problem takes the place of this error.
+        let error = broken(&problem);
         let mut state = self.state();
         (state.problem, state.goes_on) = (Some(problem), false);
         Err(error)

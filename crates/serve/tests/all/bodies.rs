@@ -260,3 +260,51 @@ fn a_table_that_was_emptied_or_dropped_goes_on_as_the_hint_says() {
     }
     server.stop();
 }
+
+/// Alone, `-0.0` is the number -0, which a numeric column does not have. Beside `007`, it would be a text.
+#[test]
+fn a_body_without_schema_is_what_it_is_alone_whatever_comes_beside_it() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut holder = database.client();
+    holder
+        .batch_execute("CREATE TABLE public.orders (id numeric, name text)")
+        .expect("a table");
+    let declared = "config: { schema: { id: int64, name: string } }, ";
+    let text = text(&database.url()).replace(declared, "");
+    let (server, _messages) = start_text(folder.path(), &text);
+    let mut client = Client::new(server.address());
+    let mut send = |path: &str, id: &str, name: &str| {
+        let body = format!("id,name\n{id},{name}\n");
+        let headers = "Content-Type: text/csv\r\n";
+        client.post(path, headers, body.as_bytes()).status
+    };
+    let bodies = [("-0.0", "a"), ("007", "b"), ("-0.0", "c"), ("8.50", "1.50")];
+    // One after the other, and then all at once: the first one waits for the table.
+    for (id, name) in bodies {
+        let status = send(ROWS_AND_WAIT, id, name);
+        assert_eq!(status, if id == "-0.0" { 422 } else { 200 }, "{id}");
+    }
+    assert_eq!(send(ROWS_AND_WAIT, "1", "x"), 200);
+    holder
+        .batch_execute("BEGIN; LOCK TABLE public.orders")
+        .expect("a lock");
+    assert_eq!(send(ROWS, "2", "x"), 202);
+    for (id, name) in bodies {
+        assert_eq!(send(ROWS, id, name), 202);
+    }
+    holder.batch_execute("COMMIT").expect("released");
+    assert_eq!(send(ROWS_AND_WAIT, "3", "x"), 200);
+    let sql = "SELECT concat_ws(' ', id, name) FROM public.orders ORDER BY ctid";
+    let rows = database.client().query(sql, &[]).expect("rows");
+    let rows: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    assert_eq!(
+        rows,
+        ["7 b", "8.50 1.50", "1 x", "2 x", "7 b", "8.50 1.50", "3 x"]
+    );
+    let dead = client.get("/v1/jobs?state=dead").body["jobs"].clone();
+    let dead = dead.as_array().expect("jobs").iter();
+    let dead: Vec<_> = dead.map(|job| job["reason"]["code"].clone()).collect();
+    assert_eq!(dead, ["value_does_not_fit"; 4]);
+    server.stop();
+}
