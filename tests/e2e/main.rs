@@ -40,6 +40,7 @@ mod init;
 mod installed;
 mod interrupt;
 mod kept_documents;
+mod left_statements;
 mod limits;
 mod locks;
 mod mongodb;

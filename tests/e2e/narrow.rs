@@ -243,3 +243,43 @@ fn the_pipeline_excludes_streams_of_its_wildcards() {
     let parts = ["exclude leaves out all streams", "p.yaml:9:"];
     folder.refuses(&excluding("\"?.*\""), "wildcard_matches_nothing", 2, &parts);
 }
+
+/// `plan` has seen the texts: it says what the run would say.
+#[test]
+fn plan_refuses_texts_that_no_integer_column_reads_as_the_run_does() {
+    let database = shared().database();
+    let sql = "CREATE TABLE public.t (id int)";
+    database.client().batch_execute(sql).expect("a table");
+    for (texts, is_refused) in [
+        ("007\n8", false),
+        ("+7\n 8", false),
+        ("-0\n007", false),
+        ("x1\n2", true),
+        ("007\n-0.0", true),
+        ("007\n1e3", true),
+        ("007\n1.0", true),
+        ("007\n00000000099999999999", true),
+    ] {
+        let folder = Folder::new();
+        folder.write("t.csv", format!("id\n{texts}\n"));
+        let pipeline = format!(
+            "version: 1\npipeline: t\n\
+             source: {{ use: source-file, config: {{ path: '{{stream}}.csv' }}, streams: [t] }}\n\
+             destination: {{ use: dest-postgres, config: {{ url: \"{}\", schema: public }}, write_mode: append }}\n",
+            database.url()
+        );
+        folder.write("p.yaml", pipeline);
+        for command in ["plan", "run"] {
+            let ended = folder.rapidbyte(&[command, "p.yaml"]);
+            let expected = if is_refused { 4 } else { 0 };
+            assert_eq!(
+                ended.code,
+                Some(expected),
+                "{command} {texts:?}: {}",
+                ended.stderr
+            );
+            let code = ended.stderr.contains("error[column_refused]");
+            assert_eq!(code, is_refused, "{command} {texts:?}: {}", ended.stderr);
+        }
+    }
+}

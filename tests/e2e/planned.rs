@@ -194,3 +194,29 @@ fn a_column_of_the_target_is_part_of_the_plan() {
     let report: Value = serde_json::from_str(&ended.stdout).expect("a report");
     assert_eq!(report["rows"], 1);
 }
+
+/// A table and a type of a schema cannot have one name, and the run moves the first stream alone.
+#[test]
+fn no_type_takes_the_name_of_a_target_that_the_run_leaves_out() {
+    let (source, target) = (shared().database(), shared().database());
+    let sql = "CREATE SCHEMA app; CREATE TYPE app.orders AS ENUM ('a'); CREATE TABLE public.first (c app.orders); \
+        CREATE TABLE public.second (id int)";
+    source.client().batch_execute(sql).expect("tables");
+    let folder = Folder::new();
+    let pipeline = |name: &str| {
+        let streams = format!(
+            "[public.first, {{ name: public.second, target: {{ schema: app, name: {name} }} }}]"
+        );
+        crate::postgres::copy(&source, &target, &streams, "")
+    };
+    let types = "SELECT count(*) FROM pg_type WHERE typtype = 'e'";
+    for (name, code, made) in [("orders", 4, 0), ("others", 0, 1)] {
+        folder.write("p.yaml", pipeline(name));
+        let ended = folder.rapidbyte(&["run", "p.yaml", "--select", "public.first"]);
+        assert_eq!(ended.code, Some(code), "{}", ended.stderr);
+        let refused = ended.stderr.contains("error[reserved_type_name]");
+        assert_eq!(refused, code == 4, "{}", ended.stderr);
+        let row = target.client().query_one(types, &[]).expect("a count");
+        assert_eq!(row.get::<_, i64>(0), made, "{name}");
+    }
+}

@@ -360,7 +360,7 @@ fn cursors_of_a_server_are_shown_and_moved_as_on_this_machine() {
     for arguments in [
         &["state", "set", "in", "jobs", "{\"queue\":\"x\",\"job\":1}"][..],
         &["state", "clear", "in", "--all"],
-        &["state", "rebind", "in", "jobs"],
+        &["state", "rebind", "in", "--all"],
     ] {
         let refused = of(arguments);
         assert_eq!(refused.code, Some(2), "{arguments:?} {}", refused.stderr);
@@ -369,6 +369,11 @@ fn cursors_of_a_server_are_shown_and_moved_as_on_this_machine() {
             "{}",
             refused.stderr
         );
+    }
+    // The server knows which jobs of a stream are done.
+    for verb in ["rebind", "clear"] {
+        let moved = of(&["state", verb, "in", "jobs"]);
+        assert_eq!(moved.code, Some(0), "{verb} {}", moved.stderr);
     }
     let refused = of(&["state", "list", "p", "--state", "s.db"]);
     assert!(

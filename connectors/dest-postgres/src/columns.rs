@@ -24,6 +24,10 @@ pub(crate) fn column_plan(
     // The host may have the source read JSON as these texts.
     let is_text = there.is_some() && column.ty.is_textual();
     let mut stored_type = is_text.then(|| type_name(&form::field(column, false)));
+    if matches!(fit, PgFit::Checked(_) | PgFit::Cast(_)) {
+        // The host may know texts that the server is certain to refuse.
+        stored_type = stored_type.or_else(|| there.map(|_| held_type(column)));
+    }
     let (fit, note) = match fit {
         PgFit::Direct => (Fit::Exact, None),
         PgFit::Converted(note) => (Fit::Exact, Some(note)),

@@ -188,6 +188,9 @@ impl Destination for Postgres {
     fn progress(&mut self, target: &Target, pipeline: &str) -> Result<Option<Progress>> {
         log::failpoint("dest-postgres.asked")?;
         let key = self.key(target, pipeline)?;
+        // Also of a stream that is not planned.
+        self.refuse_type_in_target(&self.home.settings.name_of(target)?)
+            .map_err(|error| error.in_stream(&target.stream))?;
         let mut client = self.home.client()?;
         let session = client.cancel_token();
         let what = "reading the checkpoint";
@@ -307,6 +310,9 @@ impl Destination for Postgres {
     }
 }
 
+/// Why a type may not have the name of a table.
+const OF_ANOTHER: &str = "a stream writes to a table of that name";
+
 impl Postgres {
     /// Calls `ask` with a target that is there.
     fn digesting<T>(
@@ -333,15 +339,21 @@ impl Postgres {
         }
     }
 
+    /// Refuses a table whose name a planned type has.
+    fn refuse_type_in_target(&mut self, name: &Name) -> Result<()> {
+        self.targets.insert(name.clone());
+        match self.types.contains(name) {
+            true => Err(types::reserved(name, OF_ANOTHER)),
+            false => Ok(()),
+        }
+    }
+
     /// Refuses types under the names of tables that another stream needs.
     fn refuse_types_in_targets(&mut self, decided: &Decision) -> Result<()> {
         self.types.extend(decided.types.iter().cloned());
         let mut tables = self.targets.union(&self.rejects);
         match tables.find(|table| self.types.contains(table)) {
-            Some(both) => Err(types::reserved(
-                both,
-                "a stream writes to a table of that name",
-            )),
+            Some(both) => Err(types::reserved(both, OF_ANOTHER)),
             None => Ok(()),
         }
     }

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rapidbyte_pg::catalog::{self, SESSION_SETTINGS, oid_array};
+use rapidbyte_pg::catalog::{self, ENDS_WITH_CLIENT, SESSION_SETTINGS, oid_array};
 use rapidbyte_pg::ident::quote_literal;
 use rapidbyte_pg_client::{Client, Host, Rows};
 use rapidbyte_sdk::log;
@@ -208,7 +208,7 @@ pub(crate) fn beginning(client: &Client, settings: &Settled, snapshot: Option<&s
         // The server then refuses what policies would filter, below a view too.
         sql += "SET row_security = off; ";
     }
-    sql + SESSION_SETTINGS
+    format!("{sql}{SESSION_SETTINGS}; {ENDS_WITH_CLIENT}")
 }
 
 /// The statement that limits how long locks are waited for; what the operator wrote stays.

@@ -245,7 +245,11 @@ fn incremental(document: &Document, stream: &str) -> Option<usize> {
 
 /// A target without columns, to ask for a cursor or to set it. With `is_incremental` the destination treats it as the
 /// target of a run that resumes.
-fn target(document: &Document, stream: &str, is_incremental: bool) -> Result<Target, Failure> {
+pub(crate) fn target(
+    document: &Document,
+    stream: &str,
+    is_incremental: bool,
+) -> Result<Target, Failure> {
     let chosen = document.target_of(stream).cloned();
     let (name, namespace) = chosen.map_or((None, None), |chosen| (chosen.name, chosen.schema));
     let schema = ipc::encode_schema(&Schema::empty())

@@ -8,6 +8,7 @@ mod delivery;
 mod fences;
 mod modes;
 mod moment;
+mod names;
 mod open;
 mod place;
 mod planned;

@@ -36,7 +36,7 @@ impl Seen {
     /// Adds a value.
     pub(crate) fn add(&mut self, value: Sampled<'_>) {
         // Most texts are no values of these types, and nothing is left to find out then.
-        if self.0 != Some(Narrowest::NONE) {
+        if ![Some(Narrowest::NONE), Some(Narrowest::TEXT)].contains(&self.0) {
             let found = narrowest(value, self.0);
             self.0 = Some(self.0.map_or(found, |before| before.join(found)));
         }
@@ -66,6 +66,7 @@ fn narrowest(value: Sampled<'_>, before: Option<Narrowest>) -> Narrowest {
     let is_number = matches!(value, Sampled::Number(_));
     let is_field = matches!(value, Sampled::Text(_) | Sampled::Listed(_));
     if is_field {
+        all.integer_texts = Some(may_be_integer(text));
         all.boolean = matches!(value, Sampled::Listed(_))
             || (may(|all| all.boolean) && text::parse_bool(text).is_ok());
     }
@@ -96,6 +97,31 @@ fn narrowest(value: Sampled<'_>, before: Option<Narrowest>) -> Narrowest {
         all.timestamptz = unit(|unit| time::parse_timestamp(text, unit, true));
     }
     all
+}
+
+/// Whether a server may read a text as an integer: with blanks around it, a sign, zeros in front, an underscore between
+/// digits, or in another base, as newer versions of PostgreSQL do.
+fn may_be_integer(text: &[u8]) -> bool {
+    // The vertical tab is a blank to PostgreSQL.
+    let is_blank = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
+    let begin = text.iter().position(|byte| !is_blank(byte));
+    let end = text.iter().rposition(|byte| !is_blank(byte));
+    let Some((begin, end)) = begin.zip(end) else {
+        return false;
+    };
+    let text = &text[begin..=end];
+    let digits = text.strip_prefix(b"-").or_else(|| text.strip_prefix(b"+"));
+    match digits.unwrap_or(text) {
+        [b'0', b'x' | b'X' | b'o' | b'O' | b'b' | b'B', more @ ..] => {
+            let is_digit = |byte: &u8| byte.is_ascii_hexdigit() || *byte == b'_';
+            !more.is_empty() && more.iter().all(is_digit)
+        }
+        [b'0'..=b'9', more @ ..] => {
+            let is_digit = |byte: &u8| byte.is_ascii_digit() || *byte == b'_';
+            more.iter().all(is_digit)
+        }
+        _ => false,
+    }
 }
 
 /// The coarsest unit in which a timestamp is read.

@@ -92,15 +92,9 @@ impl Pipeline {
         })
     }
 
-    /// Whether a run changes rows that are there, by their keys: with `write_mode: upsert`.
-    pub fn upserts_rows(&self) -> bool {
-        let mut streams = self.document.source.streams.iter();
-        streams.any(|stream| self.document.write_mode_of(stream) == WriteMode::Upsert)
-    }
-
     /// The same for a source that is a queue: the stream, which has to be one of the pipeline's, is read from the cursor in the
-    /// destination on. `None` for another stream. Without declared columns, the columns are those that the bodies of a
-    /// run happen to have: one that they lack is missing in them, and nobody has dropped it, so `dropped_column: fail`
+    /// destination on. `None` for another stream. Without declared columns, the columns are those that a body happens
+    /// to have: one that it lacks is missing in it, and nobody has dropped it, so `dropped_column: fail`
     /// refuses nothing.
     pub fn of_queue(&self, stream: &str, declares_columns: bool) -> Option<Self> {
         let mut document = self.document.clone();
@@ -120,7 +114,8 @@ impl Pipeline {
                 ..changes
             });
         }
-        document.source.streams = vec![one];
+        // Their targets keep their names.
+        document.beside = std::mem::replace(&mut document.source.streams, vec![one]);
         Some(Self { document })
     }
 

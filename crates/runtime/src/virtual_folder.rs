@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rapidbyte_wire::pattern;
 
+use crate::digested::Digested;
 use crate::grants::Granted;
 
 /// The folder. Its files may change between two runs that read it.
@@ -28,6 +29,8 @@ pub enum VirtualFile {
         path: PathBuf,
         /// Its size.
         bytes: u64,
+        /// Hashes its bytes as connectors read them.
+        digested: Arc<Digested>,
     },
 }
 
@@ -123,6 +126,7 @@ mod tests {
         let on_disk = VirtualFile::OnDisk {
             path: "/elsewhere".into(),
             bytes: 7,
+            digested: Arc::default(),
         };
         folder.replace(BTreeMap::from([
             ("b.csv".into(), VirtualFile::Bytes(Arc::from(*b"id\n1"))),

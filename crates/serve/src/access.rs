@@ -9,14 +9,14 @@ use std::time::Instant;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::header::{AUTHORIZATION, ORIGIN, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use crate::answer::Refusal;
-use crate::head::{of_one_meaning, of_this_machine};
+use crate::head::{host_of, of_one_meaning, of_this_machine};
 use crate::store::TokenLimits;
 use crate::tokens::{Action, Token, TokenFile, sha256};
 
@@ -198,9 +198,9 @@ impl Access {
         Arc::clone(&known)
     }
 
-    fn grant(&self, headers: &HeaderMap) -> Result<Granted, Refusal> {
+    fn grant(&self, uri: &Uri, headers: &HeaderMap) -> Result<Granted, Refusal> {
         if !self.needs_token() {
-            of_this_machine(headers)?;
+            of_this_machine(uri, headers)?;
             return Ok(Granted(None));
         }
         let given = secret(headers).ok_or_else(|| unauthorized("the request has no token"))?;
@@ -220,12 +220,12 @@ impl Access {
 /// Checks a request before its handler sees it.
 pub async fn check(State(access): State<Access>, mut request: Request, next: Next) -> Response {
     let is_open = OPEN.contains(&request.uri().path());
-    let headers = request.headers();
-    let checked = of_one_meaning(request.uri(), request.version(), headers)
-        .and_then(|()| of_no_other_site(request.method(), headers))
+    let (uri, headers) = (request.uri(), request.headers());
+    let checked = of_one_meaning(uri, request.version(), headers)
+        .and_then(|()| of_no_other_site(request.method(), uri, headers))
         .and_then(|()| match is_open {
             true => Ok(Granted(None)),
-            false => access.grant(headers),
+            false => access.grant(uri, headers),
         });
     let mut response = match checked {
         Ok(granted) => {
@@ -281,7 +281,7 @@ fn secret(headers: &HeaderMap) -> Option<String> {
 }
 
 /// A request of a web page of another site, with which a browser would send the password of this one.
-fn of_no_other_site(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
+fn of_no_other_site(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
     if method == Method::GET || method == Method::HEAD {
         return Ok(());
     }
@@ -293,7 +293,7 @@ fn of_no_other_site(method: &Method, headers: &HeaderMap) -> Result<(), Refusal>
         .map(|origin| origin.to_str().unwrap_or(""));
     let is_other = origin.is_some_and(|origin| {
         let authority = origin.split_once("://").map(|(_, authority)| authority);
-        authority.is_none() || authority != text("host")
+        authority.is_none() || authority != host_of(uri, headers)
     });
     if !is_told && !is_other {
         return Ok(());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use rapidbyte::{CheckedCursor, Cursors, Failure, ShownCursor};
+use rapidbyte::{CheckedCursor, Cursors, Failure, Pipeline, ShownCursor};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -12,13 +12,16 @@ use crate::access::Granted;
 use crate::answer::{Json, Refusal};
 use crate::call::{Problem, call, known, known_without_queue};
 use crate::ingest::Shared;
+use crate::pipelines::unknown_stream;
+use crate::queue;
 use crate::request::{Given, Place, body_of};
 use crate::tokens::Action;
+use crate::work::Notice;
 
 /// The longest time for which a destination is asked.
 const LIMIT: Duration = Duration::from_secs(60);
-const HINT_OF_QUEUE: &str = "the jobs move its cursors; POST /v1/pipelines/PIPELINE/streams/STREAM/rebind moves all \
-    pending jobs";
+const HINT_OF_QUEUE: &str = "the jobs move its cursors; name a stream to rebind or clear it, and \
+    POST /v1/pipelines/PIPELINE/streams/STREAM/rebind moves all pending jobs";
 const HINT_OF_PUT: &str = "send JSON such as {\"cursor\": \"{\\\"id\\\": 7}\", \"force\": false}";
 const HINT_OF_MOVE: &str = "send JSON such as {\"stream\": \"orders\"} or {\"all\": true}";
 
@@ -144,6 +147,13 @@ struct Moved {
     of_server: Vec<String>,
 }
 
+impl Moved {
+    /// The answer. `fences` is the run that was fenced.
+    fn answer(self, fences: Option<String>) -> Value {
+        json!({ "status": "ok", "streams": self.streams, "of_server": self.of_server, "fences": fences })
+    }
+}
+
 /// Lets the next run accept another source or target.
 pub(crate) async fn rebind(
     State(shared): State<Shared>,
@@ -189,8 +199,14 @@ async fn moves(
     work: Move,
 ) -> Result<Json<Value>, Problem> {
     granted.may(Action::Operate, Some(name))?;
-    let (engine, pipeline) = known_without_queue(shared, name, HINT_OF_QUEUE)?;
+    let (_, known) = known(shared, name)?;
     let Moves { stream, force, .. } = Moves::of(body)?;
+    if let (queue::NAME, Some(stream), Some(notice)) =
+        (known.source(), &stream, shared.notice.clone())
+    {
+        return moves_of_queue(&notice, name, &known, stream, work).await;
+    }
+    let (engine, pipeline) = known_without_queue(shared, name, HINT_OF_QUEUE)?;
     let moved = call(pipeline, LIMIT, move |pipeline, control| {
         let mut cursors = engine.cursors(pipeline, None, true, control)?;
         let fences = cursors.begin_move(force)?;
@@ -202,10 +218,33 @@ async fn moves(
             failure.streams.committed.extend(names);
             failure
         })?;
-        Ok(json!({
-            "status": "ok", "streams": moved.streams, "of_server": moved.of_server, "fences": fences,
-        }))
+        Ok(moved.answer(fences))
     })
     .await?;
+    Ok(Json(moved))
+}
+
+/// The same for a stream of the queue, between two of its runs: other streams of the pipeline may run meanwhile.
+async fn moves_of_queue(
+    notice: &Notice,
+    name: &str,
+    known: &Pipeline,
+    stream: &str,
+    work: Move,
+) -> Result<Json<Value>, Problem> {
+    // The destination is asked for a cursor alone.
+    let of_queue = known.of_queue(stream, true);
+    let of_queue = of_queue.ok_or_else(|| unknown_stream(name, stream))?;
+    let (key, mover) = ((name.to_owned(), stream.to_owned()), notice.clone());
+    let moved = call(of_queue, LIMIT, move |pipeline, control| {
+        mover.move_cursor(pipeline, &key, control, |cursors| {
+            let mut moved = Moved::default();
+            work(cursors, Some(&key.1), &mut moved)?;
+            Ok(moved.answer(None))
+        })
+    })
+    .await?;
+    notice.distrust(name, stream);
+    notice.retry(name, Some(stream));
     Ok(Json(moved))
 }

@@ -5,6 +5,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, ORIGIN};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode, Uri, Version};
 
 use crate::answer::Refusal;
@@ -41,7 +42,7 @@ fn of_single_values(headers: &HeaderMap) -> Result<(), Refusal> {
     ))
 }
 
-/// RFC 9112, section 3.2: one `Host`, and no other authority in the request line.
+/// RFC 9112, section 3.2: one host, which the request line and `Host` agree on.
 fn of_one_host(uri: &Uri, version: Version, headers: &HeaderMap) -> Result<(), Refusal> {
     let refuse = |text: String| {
         let hint =
@@ -53,11 +54,13 @@ fn of_one_host(uri: &Uri, version: Version, headers: &HeaderMap) -> Result<(), R
             hint,
         ))
     };
-    let host = match headers.get(HOST) {
-        Some(host) => host.to_str().unwrap_or(""),
-        // HTTP/1.0 does not have the header, and neither do the checks of some load balancers.
-        None if version < Version::HTTP_11 && uri.authority().is_none() => return Ok(()),
-        None => return refuse("the request has no Host".into()),
+    // HTTP/1.0 does not have the header, and neither do the checks of some load balancers. The request line may name the
+    // host (section 3.2.2).
+    if version >= Version::HTTP_11 && !headers.contains_key(HOST) {
+        return refuse("the request has no Host".into());
+    }
+    let Some(host) = host_of(uri, headers) else {
+        return Ok(());
     };
     if name_of(host).is_none() {
         return refuse(format!(
@@ -70,6 +73,14 @@ fn of_one_host(uri: &Uri, version: Version, headers: &HeaderMap) -> Result<(), R
             other.as_str()
         )),
         _ => Ok(()),
+    }
+}
+
+/// The host that a request names: in its header, or without one in its request line. `None` if it names none.
+pub fn host_of<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Option<&'r str> {
+    match headers.get(HOST) {
+        Some(host) => Some(host.to_str().unwrap_or("")),
+        None => uri.authority().map(Authority::as_str),
     }
 }
 
@@ -107,11 +118,10 @@ fn name_of(host: &str) -> Option<&str> {
 ///
 /// # Errors
 /// `foreign_host`.
-pub fn of_this_machine(headers: &HeaderMap) -> Result<(), Refusal> {
-    let Some(host) = headers.get(HOST) else {
+pub fn of_this_machine(uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
+    let Some(host) = host_of(uri, headers) else {
         return Ok(());
     };
-    let host = host.to_str().unwrap_or("");
     let is_here = name_of(host).is_some_and(|name| {
         let is_loopback = name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
         is_loopback || name.eq_ignore_ascii_case("localhost")

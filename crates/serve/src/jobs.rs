@@ -18,6 +18,7 @@ use crate::ingest::{Shared, answer, media_type};
 use crate::request::{Asked, Kind, LIMIT, MAX_NUMBER, PAGE, Parameters, Place};
 use crate::store::{Body as Kept, Job, JobFilter, JobState, Touched};
 use crate::tokens::Action;
+use crate::work::broken;
 
 /// The longest time in which a destination says whether it has the rows of a job.
 const CANCEL_LIMIT: Duration = Duration::from_secs(60);
@@ -34,6 +35,8 @@ pub(crate) struct Query {
     stream: Option<String>,
     /// Only jobs in this state.
     state: Option<JobState>,
+    /// Only dead jobs whose body was discarded, or only all others.
+    discarded: Option<bool>,
     /// Only jobs behind the one with this id: the `next` of the page before.
     #[serde(default)]
     after: i64,
@@ -45,6 +48,7 @@ impl Parameters for Query {
         ("pipeline", Kind::Text),
         ("stream", Kind::Text),
         ("state", Kind::OneOf(&JobState::NAMES)),
+        ("discarded", Kind::Flag),
         ("after", Kind::Number(0, MAX_NUMBER)),
         LIMIT,
     ];
@@ -72,6 +76,7 @@ pub(crate) async fn list(
         pipeline: asked.pipeline,
         stream: asked.stream,
         state: asked.state,
+        discarded: asked.discarded,
         after: asked.after,
     };
     let jobs = shared.store.jobs(filter, limit).await?;
@@ -104,6 +109,7 @@ pub(crate) async fn body(
     let body = match body {
         Kept::Inline(bytes) => Body::from(bytes),
         Kept::Spooled(name) => {
+            ensure_there(&shared, &job, &name).await?;
             let path = shared.receiver.spool().path(&name);
             let opened = spawn_blocking(move || std::fs::File::open(path)).await;
             let opened = opened.map_err(|_| Refusal::spool_failed("the reader panicked"))?;
@@ -132,6 +138,25 @@ fn stream(file: std::fs::File) -> Body {
         Ok::<_, std::io::Error>((!piece.is_empty()).then_some((piece, file)))
     });
     Body::from_stream(pieces)
+}
+
+/// Refuses a job whose body the disk has lost.
+async fn ensure_there(shared: &Shared, job: &Job, name: &str) -> Result<(), Refusal> {
+    let (path, bytes) = (shared.receiver.spool().path(name), job.bytes);
+    let looked = {
+        let path = path.clone();
+        spawn_blocking(move || broken(&path, bytes)).await
+    };
+    let looked = looked.map_err(|_| Refusal::spool_failed("the look at the disk panicked"))?;
+    let Some(why) = looked else {
+        return Ok(());
+    };
+    Err(Refusal::new(
+        StatusCode::GONE,
+        "body_missing",
+        format!("the body of the job {}, {}, {why}", job.id, path.display()),
+        "bring the file back, such as from a backup, or send the body again",
+    ))
 }
 
 /// Cancels a job. If a run has had it, the destination is asked whether it has the rows.
@@ -164,6 +189,11 @@ pub(crate) async fn replay(
     granted: Granted,
 ) -> Result<Response, Refusal> {
     let job = find(&shared, &id, &granted, Action::Operate).await?;
+    if job.state != JobState::Pending
+        && let Some((job, Some(Kept::Spooled(name)))) = shared.store.body(job.id).await?
+    {
+        ensure_there(&shared, &job, &name).await?;
+    }
     let touched = shared.store.replay(job.id).await?;
     if let (Touched::Done(job), Some(notice)) = (&touched, &shared.notice) {
         notice.tell(&job.pipeline, &job.stream);

@@ -110,13 +110,18 @@ fn ensure_stream(shared: &Shared, pipeline: &str, stream: &str) -> Result<(), Re
     }
     match shared.catalogue.ingest(pipeline, stream) {
         Some(_) => Ok(()),
-        None => Err(Refusal::new(
-            StatusCode::NOT_FOUND,
-            "unknown_stream",
-            format!("no pipeline {pipeline:?} takes rows for a stream {stream:?}"),
-            "look at the names in the pipeline files of the server",
-        )),
+        None => Err(unknown_stream(pipeline, stream)),
     }
+}
+
+/// The pipeline takes no rows for this stream.
+pub(crate) fn unknown_stream(pipeline: &str, stream: &str) -> Refusal {
+    Refusal::new(
+        StatusCode::NOT_FOUND,
+        "unknown_stream",
+        format!("no pipeline {pipeline:?} takes rows for a stream {stream:?}"),
+        "look at the names in the pipeline files of the server",
+    )
 }
 
 /// The state of streams by pipeline and stream.

@@ -67,7 +67,7 @@ impl Dedup {
     }
 }
 
-/// Whether a pipeline that reads the queue declares its columns. Otherwise they are those of the bodies that are read together.
+/// Whether a pipeline that reads the queue declares its columns. Otherwise each body has those that are inferred from it alone.
 pub fn declares_columns(pipeline: &Pipeline) -> bool {
     pipeline.source_config().contains_key(SCHEMA)
 }
@@ -434,6 +434,8 @@ impl SourceSession for Queue {
                     if !matches!(event, Event::End) {
                         return Ok(event);
                     }
+                    let sent = self.shared.feed.ensure_sent();
+                    sent.map_err(|error| failed("reader.next", error))?;
                     (self.phase, self.since) = (Step::Waits, Instant::now());
                     return Ok(Event::Checkpoint(Position {
                         stream: 0,

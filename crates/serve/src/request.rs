@@ -7,6 +7,8 @@ use axum::extract::rejection::FormRejection;
 use axum::extract::{Form, FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::middleware::Next;
+use axum::response::Response;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
@@ -103,6 +105,20 @@ impl<S: Send + Sync, T: DeserializeOwned + Parameters + Send> FromRequestParts<S
         let found = Query::try_from_uri(&parts.uri);
         let Query(found) = found.map_err(|_| invalid_query("the query cannot be read".into()))?;
         Ok(Self(found))
+    }
+}
+
+/// Refuses the query of a path that has no parameters.
+///
+/// # Errors
+/// `invalid_query`.
+pub async fn no_query(request: Request, next: Next) -> Result<Response, Refusal> {
+    match request.uri().query() {
+        None | Some("") => Ok(next.run(request).await),
+        Some(query) => Err(invalid_query(format!(
+            "this path has no parameters, and the request has the query {}",
+            shown(query)
+        ))),
     }
 }
 

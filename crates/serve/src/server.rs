@@ -280,6 +280,7 @@ impl Server {
             notice: shared.notice.clone(),
             runs: runs.clone(),
             log,
+            spool: shared.receiver.spool().clone(),
             told: HashMap::new(),
         };
         let watch = std::thread::Builder::new()
@@ -417,6 +418,7 @@ struct Watch {
     notice: Option<crate::work::Notice>,
     runs: Option<Arc<Runs>>,
     log: Log,
+    spool: Spool,
     /// Problems that were told, by their codes.
     told: HashMap<&'static str, String>,
 }
@@ -450,6 +452,14 @@ impl Watch {
         let problem = self.tls.as_ref().and_then(|tls| tls.reload().err());
         let problem = problem.map(|error| format!("the certificate stays as it was: {error}"));
         self.tell_once("certificate_unreadable", problem);
+        let problem = self.spool.ensure_usable().err().map(|error| {
+            format!(
+                "bodies above 64 KiB are refused, and jobs with large bodies wait: {}: {error}; bring the folder back, or \
+                 make it writable",
+                self.spool.folder().display()
+            )
+        });
+        self.tell_once("spool_unusable", problem);
         let Some((pipelines, inspect)) = &self.watched else {
             return;
         };

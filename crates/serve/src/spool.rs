@@ -21,6 +21,8 @@ pub struct Spool(Arc<Inner>);
 
 struct Inner {
     folder: PathBuf,
+    /// The folder that has this one. Small bodies are in the store, which is there, too: they need no spool.
+    parent: PathBuf,
     /// Bytes of the disk that stay free.
     keep_free: u64,
     /// When the disk was last asked for small bodies, in milliseconds since `begun`, and its answer in the lowest bit.
@@ -41,6 +43,7 @@ impl Spool {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         Ok(Self(Arc::new(Inner {
             folder: folder.to_owned(),
+            parent: folder.parent().unwrap_or(folder).to_owned(),
             keep_free,
             asked: AtomicU64::new(0),
             begun: Instant::now(),
@@ -81,11 +84,30 @@ impl Spool {
     /// # Errors
     /// The system does not say.
     pub fn free_bytes(&self) -> io::Result<u64> {
-        let found = rustix::fs::statvfs(&self.0.folder)?;
-        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+        free_bytes(&self.0.folder)
     }
 
-    /// Whether the disk has room at all, for small bodies. The answer may be a quarter of a second old.
+    /// Refuses a folder that takes no files: it is missing, or cannot be written.
+    ///
+    /// # Errors
+    /// The reason.
+    pub fn ensure_usable(&self) -> io::Result<()> {
+        let folder = &self.0.folder;
+        if !fs::metadata(folder)?.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        Ok(rustix::fs::access(
+            folder,
+            rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK,
+        )?)
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.0.folder
+    }
+
+    /// Whether the disk of the store has room at all, for small bodies. The answer may be a quarter of a second old.
     ///
     /// # Errors
     /// The system does not say.
@@ -97,7 +119,7 @@ impl Spool {
         if last != 0 && u128::from(now - (last >> 1).min(now)) < ROOM_FOR.as_millis() {
             return Ok(last & 1 == 1);
         }
-        let has_room = self.has_room(0)?;
+        let has_room = free_bytes(&self.0.parent)? >= self.0.keep_free;
         asked.store(now << 1 | u64::from(has_room), Ordering::Relaxed);
         Ok(has_room)
     }
@@ -141,6 +163,11 @@ impl Spool {
             path: Some(path),
         })
     }
+}
+
+fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let found = rustix::fs::statvfs(folder)?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
 /// The mode of files with bodies or tokens: only the user of the server reads them.
@@ -261,6 +288,22 @@ mod tests {
         assert_eq!(names(), [name]);
         assert_eq!(spool.clean(&HashSet::new()).expect("a look"), 1);
         assert!(names().is_empty());
+    }
+
+    #[test]
+    fn a_folder_that_is_away_has_room_for_small_bodies_and_takes_no_files() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (own, away) = (folder.path().join("spool"), folder.path().join("away"));
+        let spool = Spool::open(&own, 0).expect("a spool");
+        spool.ensure_usable().expect("a folder");
+        fs::rename(&own, &away).expect("renamed");
+        assert!(spool.has_room_now().expect("an answer"));
+        assert!(spool.ensure_usable().is_err() && spool.begin().is_err());
+        fs::write(&own, "").expect("a file in its place");
+        assert!(spool.ensure_usable().is_err());
+        fs::remove_file(&own).expect("removed");
+        fs::rename(&away, &own).expect("renamed back");
+        spool.ensure_usable().expect("a folder");
     }
 
     #[test]

@@ -83,6 +83,8 @@ pub struct JobFilter {
     pub stream: Option<String>,
     /// Jobs in this state.
     pub state: Option<JobState>,
+    /// Dead jobs whose body was discarded, or all others.
+    pub discarded: Option<bool>,
     /// Jobs behind this one.
     pub after: i64,
 }
@@ -261,6 +263,7 @@ impl Store {
                 pipeline,
                 stream,
                 state,
+                discarded,
                 after,
             } = filter;
             let mut sql = format!("SELECT {COLUMNS} FROM job WHERE id > ?1");
@@ -275,6 +278,7 @@ impl Store {
             if let Some(state) = state {
                 sql.push_str(&format!(" AND state = '{}'", state.name()));
             }
+            sql.push_str(job::and_discarded(discarded));
             sql.push_str(" ORDER BY id LIMIT ?2");
             let mut statement = connection.prepare(&sql)?;
             let jobs = statement.query_map(wanted.as_slice(), job_of)?;

@@ -10,6 +10,7 @@ mod ends;
 mod live;
 mod problem;
 mod split;
+mod spooled;
 mod turn;
 
 use std::collections::HashMap;
@@ -36,6 +37,7 @@ use crate::store::{Retention, Store};
 use ends::Ends;
 use live::Live;
 use problem::Problem;
+pub use spooled::broken;
 
 /// Jobs that are committed together.
 const MAX_JOBS: u32 = 1000;
@@ -332,7 +334,11 @@ impl Shared {
             let turn = turn.unwrap_or_else(|problem| {
                 let told = problem.told();
                 if !self.cancel.is_cancelled() {
-                    let text = format!("{}.{}: {problem}", key.0, key.1);
+                    let hint = match told["hint"].as_str() {
+                        Some(hint) => format!("; {}", hint.replace('\n', " ")),
+                        None => String::new(),
+                    };
+                    let text = format!("{}.{}: {problem}{hint}", key.0, key.1);
                     let facts = json!({ "pipeline": key.0, "stream": key.1, "error": told });
                     self.log.warn(text, facts);
                     self.tell_failure(&key, &told);

@@ -31,6 +31,9 @@ pub struct Narrowest {
     pub date: bool,
     /// Whether booleans hold the sample.
     pub boolean: bool,
+    /// Of texts: whether a server may read each of them as an integer. Servers read more spellings than connectors do.
+    /// `None`: the source does not say, or not all values are texts.
+    pub integer_texts: Option<bool>,
 }
 
 /// Types of integers.
@@ -89,6 +92,9 @@ const ZONED: [(Unit, &str); 4] = [
 ];
 const DATE: &str = "date";
 const BOOLEAN: &str = "bool";
+/// Texts that a server may read as integers, and texts of which it is certain to refuse one.
+const INTEGER_TEXTS: &str = "texts of integers";
+const TEXTS: &str = "texts";
 
 impl Integer {
     /// The narrowest type that holds a number.
@@ -157,6 +163,13 @@ impl Narrowest {
         timestamptz: None,
         date: false,
         boolean: false,
+        integer_texts: None,
+    };
+
+    /// For a text that is of none of these families, however a server reads it.
+    pub const TEXT: Self = Self {
+        integer_texts: Some(false),
+        ..Self::NONE
     };
 
     /// The same for the values of both.
@@ -171,6 +184,10 @@ impl Narrowest {
             timestamptz: wider(self.timestamptz, other.timestamptz),
             date: self.date && other.date,
             boolean: self.boolean && other.boolean,
+            integer_texts: self
+                .integer_texts
+                .zip(other.integer_texts)
+                .map(|(a, b)| a && b),
         }
     }
 
@@ -188,6 +205,10 @@ impl Narrowest {
             name(&ZONED, self.timestamptz),
             self.date.then(|| DATE.to_owned()),
             self.boolean.then(|| BOOLEAN.to_owned()),
+            self.integer_texts.map(|may_be| {
+                let name = if may_be { INTEGER_TEXTS } else { TEXTS };
+                name.to_owned()
+            }),
         ];
         let names: Vec<String> = names.into_iter().flatten().collect();
         let mut metadata = field.metadata().clone();
@@ -211,6 +232,11 @@ impl Narrowest {
             all.timestamptz = all.timestamptz.or_else(|| named(&ZONED, name));
             all.date |= name == DATE;
             all.boolean |= name == BOOLEAN;
+            all.integer_texts = match name {
+                INTEGER_TEXTS => Some(true),
+                TEXTS => Some(false),
+                _ => all.integer_texts,
+            };
         }
         Some(all)
     }
@@ -255,6 +281,24 @@ pub fn holds_sampled(field: &Field, type_name: &str) -> bool {
     stored.is_ok_and(|stored| narrowest.fits(stored.data_type()))
 }
 
+/// True if the field holds texts, and a server that reads them as integers of the type with this name is certain to refuse
+/// one of the sample.
+pub fn refuses_texts(field: &Field, type_name: &str) -> bool {
+    let (Some(narrowest), Ok(stored)) = (Narrowest::of(field), parse_field("", type_name, true))
+    else {
+        return false;
+    };
+    let Some(may_be_integers) = narrowest.integer_texts else {
+        return false;
+    };
+    let is_text = *field.data_type() == DataType::Utf8;
+    let holds = match narrowest.integer {
+        Some(_) => narrowest.fits(stored.data_type()),
+        None => may_be_integers,
+    };
+    is_text && stored.data_type().is_signed_integer() && !holds
+}
+
 /// The field without its [mark](Narrowest::mark): for people and programs that have no sample.
 #[must_use]
 pub fn unsampled(field: &Field) -> Field {
@@ -282,13 +326,44 @@ mod tests {
             timestamptz: Some(Unit::Nano),
             date: true,
             boolean: true,
+            integer_texts: Some(true),
         };
-        for narrowest in [all, Narrowest::NONE] {
+        for narrowest in [all, Narrowest::NONE, Narrowest::TEXT] {
             let marked = narrowest.mark(field());
             assert_eq!(Narrowest::of(&marked), Some(narrowest));
             assert_eq!(unsampled(&marked), field());
         }
         assert_eq!(Narrowest::of(&field()), None);
+    }
+
+    #[test]
+    fn texts_are_refused_where_no_server_reads_one_of_them_as_an_integer() {
+        let number = |integer| Narrowest {
+            integer: Some(integer),
+            integer_texts: Some(true),
+            ..Narrowest::NONE
+        };
+        let spelled = Narrowest {
+            integer_texts: Some(true),
+            ..Narrowest::NONE
+        };
+        let text = Field::new("t", DataType::Utf8, true);
+        for (narrowest, ty, refuses) in [
+            (number(Integer::Int16), "int16", false),
+            (number(Integer::Int32), "int16", true),
+            (spelled, "int16", false),
+            (Narrowest::TEXT, "int64", true),
+            (Narrowest::TEXT, "string", false),
+            (Narrowest::TEXT, "float64", false),
+            (Narrowest::NONE, "int64", false),
+            (spelled.join(Narrowest::TEXT), "int64", true),
+            (spelled.join(Narrowest::NONE), "int64", false),
+        ] {
+            let found = refuses_texts(&narrowest.mark(text.clone()), ty);
+            assert_eq!(found, refuses, "{narrowest:?} {ty}");
+        }
+        assert!(!refuses_texts(&text, "int64"));
+        assert!(!refuses_texts(&Narrowest::TEXT.mark(field()), "int64"));
     }
 
     #[test]

@@ -92,6 +92,24 @@ fn no_stream_makes_a_type_under_the_name_of_the_table_of_another() {
 }
 
 #[test]
+fn no_type_takes_the_name_of_the_table_of_a_stream_that_is_not_planned() {
+    let database = database();
+    let orders = target("raw.orders", &batch(&[1]).schema(), WriteMode::Append);
+    let ask = |to: &mut Session| to.progress(&orders, "p");
+    let types = |to: &mut Session| plan(to, "raw.b", &row(&of_enum("raw", "orders")));
+    let mut to = open_with(&database.url(), json!({}));
+    ask(&mut to).unwrap();
+    assert_eq!(place(types(&mut to)).0, "reserved_type_name");
+    let mut to = open_with(&database.url(), json!({}));
+    types(&mut to).unwrap();
+    let refused = place(ask(&mut to));
+    assert_eq!(
+        (refused.0.as_str(), refused.1.as_deref()),
+        ("reserved_type_name", Some("raw.orders"))
+    );
+}
+
+#[test]
 fn a_type_that_stands_in_the_way_of_a_table_is_named_with_the_way_out() {
     let sql = "CREATE TYPE raw.orders AS ENUM ('a'); CREATE DOMAIN raw.plain AS text; \
                CREATE TYPE raw.x AS ENUM ('a')";

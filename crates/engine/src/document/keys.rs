@@ -97,6 +97,9 @@ keys! {
         #[serde(skip_serializing_if = "Option::is_none")]
         pub notify: Option<Notify> = mapping().then(has_url).optional(),
         ;
+        /// Streams of the file that this part of the pipeline does not read. Their targets have names, too.
+        #[serde(skip)]
+        pub beside: Vec<Stream>,
         /// The folder of the file, absolute after [`Document::load`]: relative paths in a pipeline
         /// begin there.
         #[serde(skip)]
@@ -259,8 +262,11 @@ impl Document {
 
     /// The target that the operator chose for a stream.
     pub fn target_of(&self, stream: &str) -> Option<&StreamTarget> {
-        let entry = self.source.entry_for(stream)?;
-        self.source.streams[entry].target.as_ref()
+        if let Some(entry) = self.source.entry_for(stream) {
+            return self.source.streams[entry].target.as_ref();
+        }
+        let beside = self.beside.iter().find(|one| one.name == stream)?;
+        beside.target.as_ref()
     }
 }
 

@@ -228,7 +228,7 @@ fn place_as(
         (discovered.estimated_rows, discovered.estimated_bytes) = (None, None);
     }
     placed.notes.extend(hidden_in_rejects(asked, &target));
-    Ok(StreamPlan {
+    let mut planned = StreamPlan {
         name: discovered.name.clone(),
         sync_mode: sync_mode(asked.sync_mode),
         columns: wanted_columns,
@@ -249,7 +249,9 @@ fn place_as(
         placed,
         discovered,
         replay: None,
-    })
+    };
+    planned.refuse_texts();
+    Ok(planned)
 }
 
 /// A note where rejects have values that the target does not have.

@@ -322,6 +322,30 @@ impl StreamPlan {
         is_changed.then_some(discovered)
     }
 
+    /// Refuses columns of texts that the destination would cast, where the source has already seen a text that no server
+    /// reads so: the run would fail at it. Not where records that fail are kept.
+    pub(super) fn refuse_texts(&mut self) {
+        let Ok(read) = ipc::decode_schema(&self.read_schema) else {
+            return;
+        };
+        if !self.transforms.is_empty() || self.target.rejects.is_some() {
+            return;
+        }
+        let columns = self.placed.columns.iter_mut();
+        for (column, field) in columns.zip(read.fields()) {
+            let is_inferred = self.discovered.inferred.contains(field.name());
+            let stored = column.stored_type.as_deref().unwrap_or_default();
+            if column.fit == Fit::Checked && is_inferred && sampled::refuses_texts(field, stored) {
+                column.fit = Fit::Refused;
+                let text = format!(
+                    "{} does not hold all texts that the source has sampled",
+                    column.target_type
+                );
+                column.note = Some(text);
+            }
+        }
+    }
+
     /// Why the destination cannot hold the stream: all columns that it refuses. None if it can.
     pub(super) fn unfit(&self) -> Option<Failure> {
         let columns = self.placed.columns.iter();

@@ -7,6 +7,7 @@ use rapidbyte_runtime::{Destination, Phase, Selection, Source, Spec};
 
 use super::choose::{Chosen, narrow, refuse_unknown_streams, select};
 use super::moment::{Moment, take_readable};
+use super::names::refuse_taken;
 use super::open::{
     Clocks, Opened, Reading, Transforming, Writing, common_forms, open_all, open_source,
 };
@@ -243,6 +244,7 @@ impl Prepared {
             ));
         }
         refuse_shared_targets(&document, &streams)?;
+        refuse_taken(&document, &destination.spec, &found, &streams, &mut writer)?;
         refuse_own_source(&document, &source.grants, &destination.grants, &streams)?;
         clocks.source.enter(Phase::Other);
         clocks.destination.enter(Phase::ChannelWait);

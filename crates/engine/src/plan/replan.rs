@@ -8,6 +8,7 @@ use rapidbyte_runtime::{Clock, MemoryBudget, Stream};
 use rapidbyte_wire::{ipc, types};
 
 use super::choose::Chosen;
+use super::names::refuse_taken;
 use super::open::{Transforming, open_session, planning_sandbox};
 use super::place::place;
 use super::planned::{Plan, StreamPlan};
@@ -62,6 +63,14 @@ pub(crate) fn replan(
         placed.target = verify::staged_target(&placed.target);
         placed.keys = None;
     }
+    let planned = std::slice::from_ref(&placed);
+    refuse_taken(
+        document,
+        &destination.spec,
+        &plan.found,
+        planned,
+        &mut session,
+    )?;
     session.close();
     match placed.unfit() {
         Some(unfit) => Err(unfit),

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::Grants;
+use super::files::{absolute, normal};
 use super::network::Server;
-use super::{Grants, absolute, normal};
 use crate::Limits;
 
 /// `permissions:` of one stage. Empty, it changes nothing.

@@ -20,6 +20,9 @@ const PAGE: usize = 50;
 /// Characters of a message in the list.
 const MAX_MESSAGE: usize = 160;
 
+/// The choice of dead jobs whose body was discarded.
+const DISCARDED: &str = "discarded";
+
 /// What this list is.
 pub(super) const LIST: List = List {
     path: "/jobs",
@@ -32,9 +35,13 @@ pub(super) async fn list(
     Asked(asked): Asked<Query>,
     granted: Granted,
 ) -> Result<Response, Refusal> {
-    let state = match asked.state.as_str() {
-        "" => None,
-        name => Some(JobState::of(name).ok_or_else(|| unknown_state(name))?),
+    let (state, discarded) = match asked.state.as_str() {
+        "" => (None, None),
+        DISCARDED => (Some(JobState::Dead), Some(true)),
+        name => (
+            Some(JobState::of(name).ok_or_else(|| unknown_state(name))?),
+            None,
+        ),
     };
     let all = everything(&shared);
     let choices = choices(&all, &granted);
@@ -42,6 +49,7 @@ pub(super) async fn list(
     let shown = Shown {
         pipelines,
         state,
+        discarded,
         before: asked.before,
     };
     let mut jobs = shared.store.newest(shown, PAGE as u32 + 1).await?;
@@ -54,7 +62,7 @@ pub(super) async fn list(
     body += &LIST.filters(
         &asked,
         &choices,
-        JobState::ALL.iter().map(|state| state.name()),
+        JobState::NAMES.into_iter().chain([DISCARDED]),
     );
     body += &table(&jobs);
     let oldest = jobs.last().filter(|_| has_more).map(|job| job.id);
@@ -138,6 +146,6 @@ fn unknown_state(name: &str) -> Refusal {
         StatusCode::BAD_REQUEST,
         "invalid_query",
         format!("no job is in the state {name:?}"),
-        "ask for pending, done, dead or cancelled",
+        "ask for pending, done, dead, cancelled or discarded",
     )
 }

@@ -22,6 +22,13 @@ pub trait Feed: Send + Sync {
 
     /// The run cannot read the segment that `next` has given: another run does.
     fn put_back(&self);
+
+    /// Whether the bodies of the current segment, which was read to its end, are those that clients have sent. No cursor
+    /// of the segment exists before.
+    ///
+    /// # Errors
+    /// A body on the disk has other bytes, or cannot be read.
+    fn ensure_sent(&self) -> Result<(), ConnectorError>;
 }
 
 /// What a run does next.
@@ -47,6 +54,10 @@ impl Feed for Alone {
     }
 
     fn put_back(&self) {}
+
+    fn ensure_sent(&self) -> Result<(), ConnectorError> {
+        Ok(())
+    }
 }
 
 /// Bodies that are committed together.

@@ -222,7 +222,8 @@ pub(crate) struct Tried {
     url: String,
     /// The events that it is told.
     events: Vec<&'static str>,
-    /// Why it did not take the message. `None` if it did.
+    /// Why it did not take the message. `None` if it did. The answer has it as an error.
+    #[serde(skip)]
     pub(crate) problem: Option<String>,
 }
 

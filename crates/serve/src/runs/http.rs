@@ -8,6 +8,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http_body_util::channel::{Channel, Sender};
@@ -26,7 +27,9 @@ use super::{Cancelled, Runs, RunsError, Shared};
 use crate::access::Granted;
 use crate::answer::{Json, Refusal};
 use crate::queue;
-use crate::request::{Asked, Given, Kind, LIMIT, MAX_NUMBER, PAGE, Parameters, Place, body_of};
+use crate::request::{
+    Asked, Given, Kind, LIMIT, MAX_NUMBER, PAGE, Parameters, Place, body_of, no_query,
+};
 use crate::tokens::Action;
 
 /// Bytes of the body of a request.
@@ -44,10 +47,11 @@ const LAST_EVENT: &str = "last-event-id";
 /// The routes of runs, with their state: `/v1/runs`, `/v1/pipelines/{name}/runs` and `/v1/changes`.
 pub fn routes(runs: Arc<Runs>) -> Router {
     Router::new()
-        .route("/v1/runs", get(list))
         .route("/v1/runs/{id}", get(one))
         .route("/v1/runs/{id}/cancel", post(cancel))
         .route("/v1/runs/{id}/events", get(events))
+        .route_layer(from_fn(no_query))
+        .route("/v1/runs", get(list))
         .route("/v1/pipelines/{name}/runs", post(begin))
         .route("/v1/changes", get(changes::get))
         .layer(DefaultBodyLimit::max(MAX_BODY))

@@ -129,6 +129,8 @@ pub struct Pending {
     pub encoding: Option<String>,
     /// The size of its body as it was received.
     pub bytes: u64,
+    /// The SHA-256 of its body as it was received.
+    pub sha256: Vec<u8>,
     /// Its body.
     pub body: Body,
 }
@@ -161,8 +163,18 @@ pub fn job_of(row: &Row<'_>) -> rusqlite::Result<Job> {
     })
 }
 
+/// The condition for dead jobs whose body was discarded, or for all others. The server itself forgets the bodies of dead
+/// jobs only together with the jobs.
+pub const fn and_discarded(discarded: Option<bool>) -> &'static str {
+    match discarded {
+        None => "",
+        Some(true) => " AND state = 'dead' AND body IS NULL AND spooled IS NULL",
+        Some(false) => " AND NOT (state = 'dead' AND body IS NULL AND spooled IS NULL)",
+    }
+}
+
 /// The columns of [`pending_of`].
-pub const PENDING_COLUMNS: &str = "id, format, encoding, bytes, body, spooled";
+pub const PENDING_COLUMNS: &str = "id, format, encoding, bytes, body, spooled, sha256";
 
 /// A job of a row with [`PENDING_COLUMNS`].
 pub fn pending_of(row: &Row<'_>) -> rusqlite::Result<Pending> {
@@ -172,6 +184,7 @@ pub fn pending_of(row: &Row<'_>) -> rusqlite::Result<Pending> {
         format: row.get(1)?,
         encoding: row.get(2)?,
         bytes: row.get(3)?,
+        sha256: row.get(6)?,
         body: match spooled {
             Some(name) => Body::Spooled(name),
             None => Body::Inline(row.get::<_, Option<Vec<u8>>>(4)?.unwrap_or_default()),

@@ -3,7 +3,7 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::job::{COLUMNS, Job, JobState, job_of};
+use super::job::{COLUMNS, Job, JobState, and_discarded, job_of};
 use super::{Store, StoreError};
 
 /// Streams of one answer.
@@ -35,6 +35,8 @@ pub struct Shown {
     pub pipelines: Option<Vec<String>>,
     /// Jobs in this state.
     pub state: Option<JobState>,
+    /// Dead jobs whose body was discarded, or all others.
+    pub discarded: Option<bool>,
     /// Jobs before this one. `None`: from the newest on.
     pub before: Option<i64>,
 }
@@ -140,7 +142,7 @@ fn condition(state: Option<JobState>) -> String {
 
 fn newest(connection: &Connection, shown: &Shown, limit: u32) -> Result<Vec<Job>, StoreError> {
     let before = shown.before.unwrap_or(i64::MAX);
-    let of_state = condition(shown.state);
+    let of_state = condition(shown.state) + and_discarded(shown.discarded);
     let is_common = matches!(shown.state, None | Some(JobState::Done));
     let keys = match &shown.pipelines {
         // Jobs in any state lie in the order of their ids.
@@ -253,6 +255,7 @@ mod tests {
                 pipelines,
                 state,
                 before,
+                ..Shown::default()
             };
             let jobs = newest(&connection, &shown, 3).expect("jobs");
             jobs.iter().map(|job| job.id).collect()

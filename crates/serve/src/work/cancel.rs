@@ -1,4 +1,5 @@
-//! Cancels a job that a run has had: its rows may be committed, so the destination is asked first.
+//! Cancels a job that a run has had: its rows may be committed, so the destination is asked first. The same before a
+//! cursor of the queue moves.
 //!
 //! No run of the stream begins meanwhile. The destination fences the runs before, so that none of them can still commit,
 //! and then its cursor says for good whether it has the rows.
@@ -6,7 +7,7 @@
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use rapidbyte::{Class, Control, Failure, Pipeline};
+use rapidbyte::{Class, Control, Cursors, Failure, Pipeline};
 
 use super::{Notice, Shared};
 use crate::agenda::Key;
@@ -43,10 +44,6 @@ impl Notice {
         let work = &*self.0;
         let key = (job.pipeline.clone(), job.stream.clone());
         let _hold = work.hold(&key)?;
-        let of_store = |error: StoreError| {
-            let failure = Failure::new(Class::Environment, "store_failed", error);
-            failure.hint("send it again")
-        };
         let tried = work.store.tried(&key.0, &key.1).map_err(of_store)?;
         if let Some(done) = work.fenced(pipeline, &key, &tried, control)? {
             let marked = work.store.done_through(&key.0, &key.1, done);
@@ -57,6 +54,37 @@ impl Notice {
         work.ends.tell(&key);
         Ok(touched)
     }
+}
+
+impl Notice {
+    /// Changes the cursor of a stream in the destination by `change`. Waits until the run of the stream has ended, and asks
+    /// before which jobs the destination has: they are done, whatever becomes of the cursor.
+    ///
+    /// # Errors
+    /// As of [`Notice::cancel`]; those of `change`.
+    pub fn move_cursor<T>(
+        &self,
+        pipeline: &Pipeline,
+        key: &Key,
+        control: &Control,
+        change: impl FnOnce(&mut Cursors) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let work = &*self.0;
+        let _hold = work.hold(key)?;
+        let tried = work.store.tried(&key.0, &key.1).map_err(of_store)?;
+        if let Some(done) = work.fenced(pipeline, key, &tried, control)? {
+            let marked = work.store.done_through(&key.0, &key.1, done);
+            marked.map_err(of_store)?;
+            work.ends.tell(key);
+        }
+        let mut cursors = work.engine.cursors(pipeline, None, true, control)?;
+        change(&mut cursors)
+    }
+}
+
+fn of_store(error: StoreError) -> Failure {
+    let failure = Failure::new(Class::Environment, "store_failed", error);
+    failure.hint("send it again")
 }
 
 impl Shared {

@@ -4,15 +4,15 @@
 //! soon as the last ones are committed, and waits some seconds for new ones.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rapidbyte::batches::ConnectorError;
 use rapidbyte::{Event, Plan, WriteMode};
-use rapidbyte_runtime::{VirtualFile, VirtualFolder};
+use rapidbyte_runtime::{VirtualFile, VirtualFolder, broken};
 
 use super::blame::file_name;
+use super::spooled::{Spooled, ensure_whole};
 use super::{Problem, Shared};
 use crate::agenda::{Key, LastRun};
 use crate::metrics::Ended;
@@ -56,6 +56,8 @@ struct State {
     committed: u64,
     /// Why it takes no more jobs.
     problem: Option<Problem>,
+    /// The bodies on the disk of the current segment.
+    spooled: Vec<Spooled>,
 }
 
 /// Jobs that a run has.
@@ -123,6 +125,7 @@ impl Live {
                 idle_since: None,
                 committed: 0,
                 problem: None,
+                spooled: Vec::new(),
             }),
             bodies,
             changed: Condvar::new(),
@@ -138,20 +141,28 @@ impl Live {
 
     /// Puts the bodies of these jobs in the place of those before.
     fn taken(&self, jobs: &[&Pending]) -> Result<Taken, Problem> {
-        let mut bodies = BTreeMap::new();
+        let (mut bodies, mut spooled) = (BTreeMap::new(), Vec::new());
         for job in jobs {
             let body = match &job.body {
                 Body::Inline(bytes) => VirtualFile::Bytes(Arc::from(bytes.as_slice())),
                 Body::Spooled(name) => {
                     let path = self.work.spool.path(name);
-                    ensure_whole(job, &path)?;
-                    let bytes = job.bytes;
-                    VirtualFile::OnDisk { path, bytes }
+                    ensure_whole(job.id, job.bytes, &path)?;
+                    let body = Spooled::new(job, path);
+                    let (path, bytes) = (body.path.clone(), job.bytes);
+                    let digested = Arc::clone(&body.digested);
+                    spooled.push(body);
+                    VirtualFile::OnDisk {
+                        path,
+                        bytes,
+                        digested,
+                    }
                 }
             };
             bodies.insert(file_name(job), body);
         }
         self.bodies.replace(bodies);
+        self.state().spooled = spooled;
         Ok(Taken {
             jobs: jobs.len() as u64,
             last: jobs.last().map_or(0, |job| job.id),
@@ -258,6 +269,11 @@ impl Live {
         }
     }
 
+    /// Why it failed, if that is not the failure of the run itself.
+    pub(super) fn problem(&self) -> Option<Problem> {
+        self.state().problem.take()
+    }
+
     /// The run has failed.
     pub(super) fn left(&self) -> Left {
         let state = self.state();
@@ -359,17 +375,21 @@ impl Feed for Live {
         let mut state = self.state();
         (state.current, state.goes_on) = (None, false);
     }
-}
 
-/// A file of the spool that is gone or has another size is not the client's fault: the job waits.
-fn ensure_whole(job: &Pending, file: &Path) -> Result<(), Problem> {
-    let why = match fs::metadata(file) {
-        Ok(found) if found.len() == job.bytes => return Ok(()),
-        Ok(found) => format!("has {} bytes of {}", found.len(), job.bytes),
-        Err(error) => format!("cannot be read: {error}"),
-    };
-    let (job, file) = (job.id, file.to_owned());
-    Err(Problem::Body { job, file, why })
+    fn ensure_sent(&self) -> Result<(), ConnectorError> {
+        // A retry of the run reads them again.
+        let spooled = self.state().spooled.clone();
+        let is_over = || self.work.cancel.is_cancelled();
+        let mut sent = spooled.iter().map(|body| body.ensure_sent(&is_over));
+        let Some(problem) = sent.find_map(Result::err) else {
+            return Ok(());
+        };
+        // The problem takes the place of this error.
+        let error = broken(&problem);
+        let mut state = self.state();
+        (state.problem, state.goes_on) = (Some(problem), false);
+        Err(error)
+    }
 }
 
 /// Whether rows of a pipeline are committed while the run goes on. Rows that replace all others are committed at its end.

@@ -43,8 +43,13 @@ pub(super) enum Problem {
 const REBIND_HINT: &str = "cancel the pending jobs whose rows the destination has; then \
     POST /v1/pipelines/PIPELINE/streams/STREAM/rebind moves all others";
 
-const CLEAR_HINT: &str = "if the table is meant to be gone, `rapidbyte state clear FILE STREAM` lets the stream begin \
-    with a new one; then replay the jobs whose rows are needed";
+/// For a table that does not exist any more.
+const CLEAR_HINT: &str = "if the table is meant to be gone, `rapidbyte state clear PIPELINE STREAM --server URL` lets the \
+    stream begin with a new one; then replay the jobs whose rows are needed";
+
+/// For a table whose rows are gone.
+const LOST_ROWS_HINT: &str = "if the rows are meant to be gone, `rapidbyte state rebind PIPELINE STREAM --server URL` lets \
+    the stream go on; otherwise replay the jobs whose rows are needed after it";
 
 impl Problem {
     /// As JSON: the code, what happened, what to do next.
@@ -53,8 +58,11 @@ impl Problem {
         match self {
             Self::Run(failure) => {
                 let mut told = json!(failure);
-                if OF_TARGET.contains(&failure.code.as_str()) {
-                    told["hint"] = CLEAR_HINT.into();
+                // The engine's hints are for sources that can be read again.
+                match failure.code.as_str() {
+                    "target_lost_rows" => told["hint"] = LOST_ROWS_HINT.into(),
+                    code if OF_TARGET.contains(&code) => told["hint"] = CLEAR_HINT.into(),
+                    _ => {}
                 }
                 told
             }

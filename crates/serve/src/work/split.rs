@@ -8,7 +8,7 @@ use serde_json::json;
 use super::blame::{blamed, is_empty, is_of_writer, reason, told};
 use super::{Problem, Shared};
 use crate::agenda::Key;
-use crate::queue::{READER, declares_columns};
+use crate::queue::READER;
 use crate::store::{Pending, Tried};
 
 /// The outcome of some jobs.
@@ -31,8 +31,6 @@ impl Shared {
         mut failure: Option<Box<Failure>>,
         is_patience_over: bool,
     ) -> Result<Moved, Problem> {
-        // Inferred columns are those of all bodies of a run: alone, a body may have others.
-        let is_declared = declares_columns(pipeline);
         let mut parts: Vec<Vec<&Pending>> = vec![jobs.iter().collect()];
         while let Some(mut part) = parts.pop() {
             if part.is_empty() {
@@ -54,16 +52,11 @@ impl Shared {
             let bad = blamed(&part, &stopped);
             match bad {
                 _ if part.len() == 1 => self.bury(pipeline, key, part[0], &stopped)?,
-                Some(bad) if is_declared => {
+                Some(bad) => {
                     self.bury(pipeline, key, part.remove(bad), &stopped)?;
                     parts.push(part);
                 }
                 // The order stays: the cursor of a later job says that those before it are done.
-                Some(bad) => {
-                    parts.push(part.split_off(bad + 1));
-                    parts.push(part.split_off(bad));
-                    parts.push(part);
-                }
                 None => {
                     parts.push(part.split_off(part.len() / 2));
                     parts.push(part);
@@ -86,6 +79,7 @@ impl Shared {
             self.ends.tell(key);
             return Ok(());
         }
+        self.ensure_sent(job)?;
         // A run may fail behind its commit, but not while it reads.
         if failure.connector.as_deref() != Some(READER) {
             self.reconcile(pipeline, key)?;

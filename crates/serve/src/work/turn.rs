@@ -199,7 +199,8 @@ impl Shared {
         };
         let left = live.left();
         self.metrics.ran((&key.0, &key.1), ended, left.at.elapsed());
-        Err((failure.into(), left))
+        // A body that is not the one that was sent ends the run, and blames nobody.
+        Err((live.problem().unwrap_or_else(|| failure.into()), left))
     }
 
     fn move_rows(
@@ -230,13 +231,13 @@ impl Shared {
     }
 }
 
-/// Jobs of a pipeline that a run moves together. Inferred columns are those of all bodies that are read together, and a row
-/// has NULL in a column that only another body has. An upsert would write that over a value that the row does not name. So
-/// each body goes alone.
+/// Jobs of a pipeline that a run moves together. Inferred columns are those of all bodies that are read together: beside a
+/// text, the number -0.0 is a text, too, and a row has NULL in a column that only another body has. Which bodies wait at the
+/// same moment is chance, so each body goes alone.
 fn most_jobs(pipeline: &Pipeline) -> u32 {
-    match !declares_columns(pipeline) && pipeline.upserts_rows() {
-        true => 1,
-        false => MAX_JOBS,
+    match declares_columns(pipeline) {
+        true => MAX_JOBS,
+        false => 1,
     }
 }
 

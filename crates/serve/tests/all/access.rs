@@ -197,6 +197,11 @@ fn a_head_that_can_be_read_in_two_ways_is_refused() {
     }
     for request in [
         line("GET /v1/jobs HTTP/1.0", ""),
+        line("GET http://etl.example:8465/v1/jobs HTTP/1.0", ""),
+        line(
+            "GET http://localhost/v1/jobs HTTP/1.0",
+            "Host: localhost\r\n",
+        ),
         of_target("http://LocalHost:80/v1/jobs"),
     ] {
         let answer = Client::new(server.address()).send(request.as_bytes());
@@ -229,7 +234,18 @@ fn a_head_that_can_be_read_in_two_ways_is_refused() {
         (of_target("http://me@localhost:80/v1/jobs"), "invalid_host"),
         (of_target("evil.example:80"), "invalid_host"),
         (
-            line("GET http://localhost/v1/jobs HTTP/1.0", ""),
+            line("GET http://localhost/v1/jobs HTTP/1.1", ""),
+            "invalid_host",
+        ),
+        (
+            line("GET http://me@localhost/v1/jobs HTTP/1.0", ""),
+            "invalid_host",
+        ),
+        (
+            line(
+                "GET http://localhost/v1/jobs HTTP/1.0",
+                "Host: evil.example\r\n",
+            ),
             "invalid_host",
         ),
     ] {
@@ -306,6 +322,14 @@ fn web_pages_of_other_sites_are_refused() {
         text.replace("Host: localhost", &format!("Host: {host}"))
             .into_bytes()
     };
+    // HTTP/1.0 with the host in its request line.
+    let old = |origin: &str| {
+        let text = String::from_utf8(post("Connection: keep-alive\r\n")).expect("text");
+        text.replace("Host: localhost\r\n", "")
+            .replace("POST ", &format!("POST {origin}"))
+            .replace("HTTP/1.1", "HTTP/1.0")
+            .into_bytes()
+    };
     for (request, status, code) in [
         (post("Origin: http://localhost\r\n"), 202, ""),
         (post("Sec-Fetch-Site: same-origin\r\n"), 202, ""),
@@ -314,6 +338,8 @@ fn web_pages_of_other_sites_are_refused() {
         (post("Sec-Fetch-Site: cross-site\r\n"), 403, "cross_site"),
         (of_host("127.0.0.1:80"), 202, ""),
         (of_host("[::1]:80"), 202, ""),
+        (old("http://localhost:80"), 202, ""),
+        (old("http://evil.example"), 403, "foreign_host"),
         // A name that a page's server points to this machine.
         (of_host("evil.example"), 403, "foreign_host"),
         (of_host("localhost.evil.example"), 403, "foreign_host"),

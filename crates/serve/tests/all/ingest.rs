@@ -180,6 +180,11 @@ fn requests_that_are_wrong_are_told_what_is_wrong() {
             400,
             "invalid_query",
         ),
+        (
+            request("/v1/jobs/1/discard?dry_run=true", json, b""),
+            400,
+            "invalid_query",
+        ),
         (request("/v1/ingest/p/%ff", json, b""), 400, "invalid_path"),
         (
             b"GET /v1/jobs/x HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),

@@ -1,6 +1,7 @@
 //! The server over real connections.
 
 mod access;
+mod bodies;
 mod ingest;
 mod limits;
 mod live;

@@ -397,7 +397,7 @@ fn a_test_reaches_each_url_once_and_says_what_became_of_it() {
     };
     let taken = answers(["200 OK", "204 No Content"]);
     let origin = format!("http://{}", hook.address);
-    let of = |events: Value| json!({ "url": origin, "events": events, "problem": null });
+    let of = |events: Value| json!({ "url": origin, "events": events });
     assert_eq!(taken.status, 200, "{}", taken.body);
     assert_eq!(
         taken.body["receivers"],
@@ -405,6 +405,11 @@ fn a_test_reaches_each_url_once_and_says_what_became_of_it() {
             of(json!(["success"])),
             of(json!(["failure", "schema_change"]))
         ])
+    );
+    let asked = Client::new(server.address()).post(&format!("{TEST}?dry=true"), "", b"");
+    assert_eq!(
+        (asked.status, &asked.body["error"]["code"]),
+        (400, &"invalid_query".into())
     );
     // It is not sent again.
     let refused = answers(["200 OK", "500 Internal Server Error"]);

@@ -12,9 +12,9 @@ use rapidbyte::{Engine, Environment, Pipeline};
 use rapidbyte_serve::{Log, Pipelines, ServeError, Server, Settings};
 use rapidbyte_testkit::postgres::{Database, shared};
 
-const JSON_LINES: &str = "Content-Type: application/x-ndjson\r\n";
-const ROWS: &str = "/v1/ingest/orders/orders";
-const ROWS_AND_WAIT: &str = "/v1/ingest/orders/orders?wait=true";
+pub const JSON_LINES: &str = "Content-Type: application/x-ndjson\r\n";
+pub const ROWS: &str = "/v1/ingest/orders/orders";
+pub const ROWS_AND_WAIT: &str = "/v1/ingest/orders/orders?wait=true";
 
 fn engine() -> Engine {
     let cache = rapidbyte::user_cache().ok();
@@ -22,7 +22,7 @@ fn engine() -> Engine {
 }
 
 /// The pipeline `orders` with the streams `orders` and `others`.
-fn text(url: &str) -> String {
+pub fn text(url: &str) -> String {
     format!(
         "version: 1\npipeline: orders\n\
          source: {{ use: ingest, config: {{ schema: {{ id: int64, name: string }} }}, streams: [orders, others] }}\n\
@@ -30,7 +30,7 @@ fn text(url: &str) -> String {
     )
 }
 
-fn start(folder: &Path, url: &str) -> Server {
+pub fn start(folder: &Path, url: &str) -> Server {
     let environment = Environment::from_fn(|_| None).without_env_file();
     let pipeline = Pipeline::from_str(&text(url), folder, &environment).expect("a pipeline");
     let settings = Settings::new(&folder.join("server"));
@@ -39,7 +39,7 @@ fn start(folder: &Path, url: &str) -> Server {
 }
 
 /// The ids in the table, in order.
-fn ids(database: &Database<'_>) -> Vec<i64> {
+pub fn ids(database: &Database<'_>) -> Vec<i64> {
     let sql = "SELECT id FROM public.orders ORDER BY id";
     let rows = database.client().query(sql, &[]).expect("rows");
     rows.iter().map(|row| row.get(0)).collect()
@@ -226,7 +226,7 @@ fn start_with(
     start_text(folder, &text)
 }
 
-fn start_text(folder: &Path, text: &str) -> (Server, mpsc::Receiver<String>) {
+pub fn start_text(folder: &Path, text: &str) -> (Server, mpsc::Receiver<String>) {
     let environment = Environment::from_fn(|_| None).without_env_file();
     let pipeline = Pipeline::from_str(text, folder, &environment).expect("a pipeline");
     let (told, tells) = mpsc::channel();
@@ -475,7 +475,7 @@ fn a_pipeline_that_deletes_rows_does_not_read_the_queue() {
 }
 
 /// Waits until the stream `orders` has a problem, and returns its code.
-fn problem(client: &mut Client) -> String {
+pub fn problem(client: &mut Client) -> String {
     let until = Instant::now() + Duration::from_secs(60);
     while Instant::now() < until {
         let answer = client.get("/v1/pipelines/orders");

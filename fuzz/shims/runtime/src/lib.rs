@@ -10,6 +10,7 @@ use std::time::Duration;
 
 #[path = "../../../../crates/runtime/src"]
 mod runtime {
+    pub(crate) mod digested;
     pub(crate) mod grants;
     pub mod owner;
     pub mod regular;
@@ -18,7 +19,7 @@ mod runtime {
 
 pub use runtime::grants::Grants;
 pub use runtime::grants::permissions::{Limit, Permissions};
-pub(crate) use runtime::{grants, virtual_folder};
+pub(crate) use runtime::{digested, grants, virtual_folder};
 pub use runtime::{owner, regular};
 
 /// As the runtime has it.

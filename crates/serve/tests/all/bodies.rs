@@ -1,0 +1,310 @@
+//! Bodies on the disk, and tables that are not as the queue left them.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use crate::runs::{JSON_LINES, ROWS, ROWS_AND_WAIT, ids, problem, start, start_text, text};
+use crate::support::{Answer, Client};
+use rapidbyte_testkit::postgres::shared;
+
+const RETRY: &str = "/v1/pipelines/orders/streams/orders/retry";
+
+/// The only file of the spool.
+fn spooled(folder: &Path) -> PathBuf {
+    let files = std::fs::read_dir(folder.join("server/spool")).expect("a folder");
+    let files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+    let [file] = files.as_slice() else {
+        panic!("{files:?}");
+    };
+    file.clone()
+}
+
+fn code(answer: &Answer) -> (u16, &str) {
+    let code = answer.body["error"]["code"].as_str();
+    (answer.status, code.unwrap_or_default())
+}
+
+/// A message that has this part.
+fn told(messages: &Receiver<String>, part: &str) -> String {
+    loop {
+        let message = messages.recv_timeout(Duration::from_secs(60));
+        let message = message.expect("a message");
+        if message.contains(part) {
+            return message;
+        }
+    }
+}
+
+#[test]
+fn a_large_body_with_other_bytes_than_were_sent_is_never_committed() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path(), &database.url());
+    let mut client = Client::new(server.address());
+    let mut holder = database.client();
+    let first = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}");
+    assert_eq!(first.status, 200, "{}", first.body);
+    let rows: String = (0..20_000).map(|_| "{\"id\":3}\n").collect();
+    // As rows that nobody has sent, and as what is no JSON, for which the client must not be blamed. At the begin, which
+    // is also sampled, and at the end.
+    for (number, (at, byte)) in [(6, b'4'), (0, b'?'), (179_997, b'9')]
+        .into_iter()
+        .enumerate()
+    {
+        // The first body waits for the table, so that the file is not read yet.
+        holder
+            .batch_execute("BEGIN; LOCK TABLE public.orders")
+            .expect("a lock");
+        let last = 5 * number as i64 + 3;
+        for body in ["{\"id\":2}", &rows, "{\"id\":5}"] {
+            assert_eq!(client.post(ROWS, JSON_LINES, body.as_bytes()).status, 202);
+        }
+        let file = spooled(folder.path());
+        let sent = std::fs::read(&file).expect("the body");
+        let mut damaged = sent.clone();
+        damaged[at] = byte;
+        std::fs::write(&file, damaged).expect("written");
+        holder.batch_execute("COMMIT").expect("released");
+        assert_eq!(problem(&mut client), "spool_failed");
+        let stream = client.get("/v1/pipelines/orders").body["pipeline"]["streams"][0].clone();
+        let message = stream["problem"]["message"].to_string();
+        assert!(
+            message.contains(&format!("the job {last},")) && message.contains("SHA-256"),
+            "{message}"
+        );
+        let job = client.get(&format!("/v1/jobs/{last}"));
+        assert_eq!(job.body["job"]["state"], "pending", "{}", job.body);
+        assert!(!ids(&database).contains(&3) && !ids(&database).contains(&4));
+        // The right bytes are back.
+        std::fs::write(&file, sent).expect("written");
+        assert_eq!(client.post(RETRY, "", b"").status, 202);
+        let after = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":6}");
+        assert_eq!(after.status, 200, "{}", after.body);
+        let moved = ids(&database);
+        assert_eq!(moved.iter().filter(|id| **id == 3).count(), 20_000);
+        assert_eq!(moved.len(), 20_004);
+        let discard = format!("/v1/jobs/{last}/discard");
+        assert_eq!(client.post(&discard, "", b"").status, 200);
+        holder
+            .batch_execute(
+                "DELETE FROM public.orders WHERE id > 1; UPDATE public.orders SET id = 0",
+            )
+            .expect("deleted");
+        let next = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}");
+        assert_eq!(next.status, 200, "{}", next.body);
+        holder
+            .batch_execute("DELETE FROM public.orders WHERE id = 0")
+            .expect("deleted");
+    }
+    server.stop();
+}
+
+#[test]
+fn a_replay_of_a_body_that_the_disk_has_lost_is_refused() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path(), &database.url());
+    let mut client = Client::new(server.address());
+    let large = format!(
+        "{{\"id\":1,\"name\":\"{}\"}}\n{{\"id\":\"x\"}}",
+        "n".repeat(100_000)
+    );
+    assert_eq!(
+        client
+            .post(ROWS_AND_WAIT, JSON_LINES, large.as_bytes())
+            .status,
+        422
+    );
+    let file = spooled(folder.path());
+    let away = folder.path().join("away");
+    std::fs::rename(&file, &away).expect("moved away");
+    let refused = client.post("/v1/jobs/1/replay", "", b"");
+    assert_eq!(code(&refused), (410, "body_missing"), "{}", refused.body);
+    let message = refused.body["error"]["message"].to_string();
+    let name = file.file_name().and_then(|name| name.to_str());
+    assert!(
+        message.contains("the job 1,") && message.contains(name.expect("a name")),
+        "{message}"
+    );
+    let body = client.get("/v1/jobs/1/body");
+    assert_eq!(code(&body), (410, "body_missing"), "{}", body.body);
+    std::fs::write(&file, &large[..large.len() - 1]).expect("a file");
+    let cut_off = client.post("/v1/jobs/1/replay", "", b"");
+    assert_eq!(code(&cut_off), (410, "body_missing"), "{}", cut_off.body);
+    // No job was made.
+    let jobs = client.get("/v1/jobs").body["jobs"].clone();
+    assert_eq!(jobs.as_array().map(Vec::len), Some(1), "{jobs}");
+    std::fs::rename(&away, &file).expect("brought back");
+    assert_eq!(client.post("/v1/jobs/1/replay", "", b"").status, 202);
+    server.stop();
+}
+
+#[test]
+fn discarded_jobs_are_listed_apart_from_other_dead_ones() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path(), &database.url());
+    let mut client = Client::new(server.address());
+    for (body, status) in [("?", 422), ("??", 422), ("{\"id\":1}", 200)] {
+        let sent = client.post(ROWS_AND_WAIT, JSON_LINES, body.as_bytes());
+        assert_eq!(sent.status, status, "{}", sent.body);
+    }
+    assert_eq!(client.post("/v1/jobs/1/discard", "", b"").status, 200);
+    // The body of a job that is done, which retention forgets, too.
+    assert_eq!(client.post("/v1/jobs/3/discard", "", b"").status, 200);
+    for (query, expected) in [
+        ("", &[1, 2, 3][..]),
+        ("state=dead", &[1, 2]),
+        ("discarded=true", &[1]),
+        ("discarded=false", &[2, 3]),
+        ("state=dead&discarded=false", &[2]),
+        ("state=done&discarded=true", &[]),
+        ("pipeline=orders&stream=orders&discarded=true", &[1]),
+    ] {
+        let jobs = client.get(&format!("/v1/jobs?{query}")).body["jobs"].clone();
+        let jobs = jobs.as_array().expect("jobs");
+        let found: Vec<_> = jobs.iter().filter_map(|job| job["id"].as_i64()).collect();
+        assert_eq!(found, expected, "{query}");
+    }
+    assert_eq!(
+        code(&client.get("/v1/jobs?discarded=1")),
+        (400, "invalid_query")
+    );
+    let page = |query: &str| {
+        let request = format!("GET /jobs?{query} HTTP/1.0\r\nHost: localhost\r\n\r\n");
+        Client::new(server.address()).rest(request.as_bytes())
+    };
+    for (query, expected) in [
+        ("state=dead", [true, true, false]),
+        ("state=discarded", [true, false, false]),
+        ("state=discarded&pipeline=orders", [true, false, false]),
+        ("state=&pipeline=", [true, true, true]),
+    ] {
+        let html = page(query);
+        let found = [1, 2, 3].map(|job| html.contains(&format!("href=\"/jobs/{job}\"")));
+        assert_eq!(found, expected, "{query}: {html}");
+    }
+    assert!(page("state=discarded").contains("<option value=\"discarded\" selected>"));
+    server.stop();
+}
+
+#[test]
+fn small_bodies_are_taken_while_the_folder_of_large_ones_is_away() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (server, messages) = start_text(folder.path(), &text(&database.url()));
+    let mut client = Client::new(server.address());
+    let ready = || {
+        let request = b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n";
+        Client::new(server.address()).rest(request)
+    };
+    assert_eq!(ready(), "ok\n");
+    let (spool, away) = (
+        folder.path().join("server/spool"),
+        folder.path().join("away"),
+    );
+    std::fs::rename(&spool, &away).expect("moved away");
+    let small = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}");
+    assert_eq!(small.status, 200, "{}", small.body);
+    let large = format!("{{\"id\":2,\"name\":\"{}\"}}", "n".repeat(100_000));
+    let refused = client.post(ROWS, JSON_LINES, large.as_bytes());
+    assert_eq!(code(&refused), (500, "spool_failed"), "{}", refused.body);
+    assert!(ready().contains("spool/"), "{}", ready());
+    let message = told(&messages, "above 64 KiB are refused");
+    assert!(
+        message.contains(spool.to_str().expect("UTF-8")),
+        "{message}"
+    );
+    std::fs::rename(&away, &spool).expect("brought back");
+    let large = client.post(ROWS_AND_WAIT, JSON_LINES, large.as_bytes());
+    assert_eq!(large.status, 200, "{}", large.body);
+    assert_eq!(ready(), "ok\n");
+    assert_eq!(ids(&database), [1, 2]);
+    server.stop();
+}
+
+#[test]
+fn a_table_that_was_emptied_or_dropped_goes_on_as_the_hint_says() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (server, messages) = start_text(folder.path(), &text(&database.url()));
+    let mut client = Client::new(server.address());
+    let send = |client: &mut Client, path: &str, id: i64| {
+        let body = format!("{{\"id\":{id}}}");
+        client.post(path, JSON_LINES, body.as_bytes())
+    };
+    assert_eq!(send(&mut client, ROWS_AND_WAIT, 1).status, 200);
+    for (id, change, expected, verb) in [
+        (2, "TRUNCATE public.orders", "target_lost_rows", "rebind"),
+        (3, "DROP TABLE public.orders", "target_missing", "clear"),
+    ] {
+        database.client().batch_execute(change).expect("changed");
+        assert_eq!(send(&mut client, ROWS, id).status, 202);
+        assert_eq!(problem(&mut client), expected);
+        let hint = format!("rapidbyte state {verb} PIPELINE STREAM --server URL");
+        let message = told(&messages, expected);
+        assert!(message.contains(&hint), "{message}");
+        let path = format!("/v1/pipelines/orders/cursors/{verb}");
+        let all = client.post(&path, "", b"{\"all\":true}");
+        assert_eq!(code(&all), (409, "reads_queue"), "{}", all.body);
+        let unknown = client.post(&path, "", b"{\"stream\":\"nothing\"}");
+        assert_eq!(code(&unknown), (404, "unknown_stream"), "{}", unknown.body);
+        let moved = client.post(&path, "", b"{\"stream\":\"orders\"}");
+        assert_eq!(moved.status, 200, "{}", moved.body);
+        assert_eq!(moved.body["streams"][0]["name"], "orders", "{}", moved.body);
+        let next = send(&mut client, ROWS_AND_WAIT, 10 * id);
+        assert_eq!(next.status, 200, "{}", next.body);
+        // Each pending job once, and none that was done before.
+        assert_eq!(ids(&database), [id, 10 * id]);
+    }
+    server.stop();
+}
+
+/// Alone, `-0.0` is the number -0, which a numeric column does not have. Beside `007`, it would be a text.
+#[test]
+fn a_body_without_schema_is_what_it_is_alone_whatever_comes_beside_it() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut holder = database.client();
+    holder
+        .batch_execute("CREATE TABLE public.orders (id numeric, name text)")
+        .expect("a table");
+    let declared = "config: { schema: { id: int64, name: string } }, ";
+    let text = text(&database.url()).replace(declared, "");
+    let (server, _messages) = start_text(folder.path(), &text);
+    let mut client = Client::new(server.address());
+    let mut send = |path: &str, id: &str, name: &str| {
+        let body = format!("id,name\n{id},{name}\n");
+        let headers = "Content-Type: text/csv\r\n";
+        client.post(path, headers, body.as_bytes()).status
+    };
+    let bodies = [("-0.0", "a"), ("007", "b"), ("-0.0", "c"), ("8.50", "1.50")];
+    // One after the other, and then all at once: the first one waits for the table.
+    for (id, name) in bodies {
+        let status = send(ROWS_AND_WAIT, id, name);
+        assert_eq!(status, if id == "-0.0" { 422 } else { 200 }, "{id}");
+    }
+    assert_eq!(send(ROWS_AND_WAIT, "1", "x"), 200);
+    holder
+        .batch_execute("BEGIN; LOCK TABLE public.orders")
+        .expect("a lock");
+    assert_eq!(send(ROWS, "2", "x"), 202);
+    for (id, name) in bodies {
+        assert_eq!(send(ROWS, id, name), 202);
+    }
+    holder.batch_execute("COMMIT").expect("released");
+    assert_eq!(send(ROWS_AND_WAIT, "3", "x"), 200);
+    let sql = "SELECT concat_ws(' ', id, name) FROM public.orders ORDER BY ctid";
+    let rows = database.client().query(sql, &[]).expect("rows");
+    let rows: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    assert_eq!(
+        rows,
+        ["7 b", "8.50 1.50", "1 x", "2 x", "7 b", "8.50 1.50", "3 x"]
+    );
+    let dead = client.get("/v1/jobs?state=dead").body["jobs"].clone();
+    let dead = dead.as_array().expect("jobs").iter();
+    let dead: Vec<_> = dead.map(|job| job["reason"]["code"].clone()).collect();
+    assert_eq!(dead, ["value_does_not_fit"; 4]);
+    server.stop();
+}
