@@ -119,6 +119,12 @@ impl Answer {
     }
 }
 
+/// A request that was sent.
+pub struct Asked {
+    call: Call,
+    started: Result<Started>,
+}
+
 /// Asks one account.
 pub struct Client {
     account: Rc<Account>,
@@ -151,6 +157,28 @@ impl Client {
         answers
             .next()
             .unwrap_or_else(|| Err(Error::internal("a request without an answer")))
+    }
+
+    /// Sends a request, whose answer [`Client::finish`] waits for.
+    pub(crate) fn begin(&self, call: Call) -> Result<Asked> {
+        let started = self.request(&call)?.start();
+        Ok(Asked { call, started })
+    }
+
+    /// The answer to a request that was sent. Repeats it as [`Client::ask`] does.
+    pub(crate) fn finish(&mut self, asked: Asked) -> Result<Answer> {
+        let Asked { call, started } = asked;
+        let error = match self.answer(&call, started) {
+            Err(error) if may_repeat(&call, &error, &mut 0) => error,
+            answer => return answer,
+        };
+        match self.account.retry.after_error(1, &error) {
+            Some(wait) => {
+                std::thread::sleep(wait);
+                self.ask(call)
+            }
+            None => Err(error),
+        }
     }
 
     /// Makes all requests, several at the same time and in no order. The answers are in the order of the requests.

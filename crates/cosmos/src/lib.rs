@@ -17,7 +17,7 @@ mod ranges;
 mod writes;
 
 pub use account::{Account, MAX_IN_FLIGHT, check_name};
-pub use client::{Answer, Call, Client};
+pub use client::{Answer, Asked, Call, Client};
 pub use container::{Container, PartitionKey};
 pub use documents::{MAX_DOCUMENT_BYTES, Operation, Outcome, check_id};
 pub use json::{SYSTEM_FIELDS, find, is_same};

@@ -324,6 +324,33 @@ fn a_busy_server_is_asked_again_after_the_time_that_it_names() {
 }
 
 #[test]
+fn a_page_that_was_asked_for_ahead_is_asked_for_again_if_the_server_is_busy() {
+    let answered = std::sync::atomic::AtomicU32::new(0);
+    let server =
+        Server::start(
+            move |_| match answered.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+                0 => Reply::status(429, "{}").header("x-ms-retry-after-ms", "1"),
+                1 => Reply::status(503, "{}"),
+                _ => {
+                    Reply::json("{\"Documents\":[{\"id\":\"1\"}]}").header("x-ms-continuation", "t")
+                }
+            },
+        );
+    let mut client = client(&server.url("/"), "d");
+    let query = ("SELECT * FROM c", &[][..]);
+    let asked = client.ask_page("c", query, None, 5, Some("s")).unwrap();
+    let page = client.page(asked).unwrap();
+    assert_eq!(
+        (page.documents.len(), page.continuation.as_deref()),
+        (1, Some("t"))
+    );
+    assert_eq!(server.requests().len(), 3);
+    for request in server.requests() {
+        assert_eq!(request.header("x-ms-continuation"), Some("s"));
+    }
+}
+
+#[test]
 fn a_write_that_must_not_be_repeated_is_repeated_only_if_it_was_refused() {
     for (status, asked) in [(429, 10), (503, 1), (408, 1)] {
         let server = Server::start(move |_| {
