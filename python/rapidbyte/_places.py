@@ -197,11 +197,16 @@ def _refuse_pattern(table: Any, hint: str) -> None:
 
 
 def _refuse_other_url(text: str) -> None:
-    scheme = re.match(r"\s*([A-Za-z][A-Za-z0-9+.-]*):/", text)
+    scheme = re.match(r"\s*([A-Za-z][A-Za-z0-9+.-]*):/+", text)
     if scheme:
+        if scheme[1].lower() in ("http", "https"):
+            http = "+http" if scheme[1].lower() == "http" else ""
+            hint = f"for OpenSearch or Elasticsearch, write opensearch{http}://…; for Azure Cosmos DB, its connection string; for other servers, write a pipeline and call rapidbyte.run"
+        else:
+            hint = "write postgres://…, mongodb://…, opensearch://… or the connection string of Azure Cosmos DB; for other connectors, write a pipeline and call rapidbyte.run"
         # Without the rest, which may have a password.
         raise ConfigError(
             f"{scheme[0].lstrip()}… is neither a URL of PostgreSQL, MongoDB or OpenSearch nor the path of a file",
             code="unknown_place",
-            hint="write postgres://…, mongodb://…, opensearch://… or the connection string of Azure Cosmos DB; for other connectors, write a pipeline and call rapidbyte.run",
+            hint=hint,
         )

@@ -108,6 +108,11 @@ class OpenSearch(Folder):
             with self.subTest(to), self.assertRaises(rb.ConfigError) as raised:
                 rb.write([{"id": 1}], to, table=table)
             self.assertEqual(raised.exception.code, code)
+        for scheme, hint in [("http", "opensearch+http://"), ("https", "opensearch://")]:
+            with self.subTest(scheme), self.assertRaises(rb.ConfigError) as raised:
+                rb.write([{"id": 1}], f"{scheme}://127.0.0.1:{self.server.port}", table="t")
+            self.assertEqual(raised.exception.code, "unknown_place")
+            self.assertIn(hint, raised.exception.hint)
         with self.assertRaises(rb.ConfigError) as raised:
             rb.read(self.to, table=self.index)
         self.assertEqual(raised.exception.code, "unknown_place")

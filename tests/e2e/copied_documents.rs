@@ -3,6 +3,8 @@
 use std::io::Read as _;
 use std::ops::Range;
 
+use rapidbyte_testkit::http::{Reply, Request, Server};
+use rapidbyte_testkit::numbers::Numbers;
 use rapidbyte_testkit::postgres::Database;
 use rapidbyte_testkit::proxy::{Break, Fault, Proxy, Way, When};
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,6 +13,7 @@ use serde_json::Value;
 use crate::kept_documents::ran;
 use crate::overlap::Started;
 use crate::support::{Ended, Folder};
+use crate::tls::authority;
 
 /// A pipeline `p.yaml` that copies a table into the collection `t` of a database of its own.
 pub(crate) trait Copies {
@@ -148,8 +151,16 @@ pub(crate) trait Driver: Copies + Sized {
     /// The port of the server.
     fn port(&self) -> u16;
 
+    /// The address of the server, with another port if one is given.
+    fn address(&self, port: Option<u16>) -> String;
+
+    /// The text of the pipeline into the server of an address. `more` are settings of the destination behind a comma.
+    fn pipeline_at(&self, scenario: &Scenario, address: &str, more: &str) -> String;
+
     /// The text of the pipeline, with another port of the server if one is given.
-    fn pipeline(&self, scenario: &Scenario, port: Option<u16>) -> String;
+    fn pipeline(&self, scenario: &Scenario, port: Option<u16>) -> String {
+        self.pipeline_at(scenario, &self.address(port), "")
+    }
 
     /// The scenarios whose runs reach a point.
     fn reaching(point: &str) -> Range<usize> {
@@ -207,6 +218,98 @@ pub(crate) fn a_killed_run_is_made_good<D: Driver>() {
         }
     }
     assert!(unfired.is_empty(), "never killed at {unfired:?}");
+}
+
+/// In the first scenarios: of the others, each run that succeeds adds all rows again.
+pub(crate) fn a_run_that_is_killed_again_and_again_is_made_good<D: Driver>(scenarios: usize) {
+    let mut numbers = Numbers::new(20_261_129);
+    for (at, scenario) in D::SCENARIOS[..scenarios].iter().enumerate() {
+        let Some(copied) = D::new(scenario) else {
+            return;
+        };
+        copied.write(scenario);
+        copied.runs_before(scenario.change);
+        let mut faults = Vec::new();
+        for _ in 0..3 {
+            let (point, _) = D::KILLED[numbers.below(D::KILLED.len())];
+            let fault = format!("{point}=kill@{}", 1 + numbers.below(3));
+            let mut command = copied.folder().command(&["run", "p.yaml", "--quiet"]);
+            let ended = command.env("RAPIDBYTE_FAULTS", &fault).output();
+            let ended: Ended = ended.expect("the program starts").into();
+            assert!(
+                matches!(ended.code, None | Some(0)),
+                "{fault}: {}",
+                ended.stderr
+            );
+            faults.push(fault);
+        }
+        copied.runs();
+        copied.is_right(scenario, &format!("scenario {at}: {faults:?}"));
+    }
+}
+
+/// The second scenario behind a front that speaks TLS and answers some requests itself. Returns the front. `None` if the
+/// server is not on this machine.
+pub(crate) fn is_right_behind<D: Driver>(
+    answer: impl Fn(u16, &Request) -> Reply + Send + Sync + 'static,
+    more: &str,
+) -> Option<Server> {
+    let scenario = &D::SCENARIOS[1];
+    let copied = D::new(scenario)?;
+    copied.folder().write("ca.pem", authority().pem());
+    let port = copied.port();
+    let certificate = authority().issue("localhost", |_| {});
+    let front = Server::start_tls(&certificate, move |request| answer(port, request));
+    let more = format!(", sslrootcert: ca.pem{more}");
+    let pipeline = copied.pipeline_at(scenario, &front.url("/"), &more);
+    copied.folder().write("p.yaml", pipeline);
+    copied.runs();
+    copied.is_right(scenario, "behind a front");
+    assert!(!front.requests().is_empty());
+    Some(front)
+}
+
+/// Settings, each with the code and a part of the message of the error that refuses them. The pipeline asks nobody.
+#[track_caller]
+pub(crate) fn settings_are_refused<S: AsRef<str>>(
+    pipeline: impl Fn(&str) -> String,
+    cases: &[(S, &str, &str)],
+) {
+    let folder = Folder::new();
+    for (config, code, part) in cases {
+        let config = config.as_ref();
+        folder.refuses(&pipeline(config), code, 2, &[part]);
+        let checked = folder.rapidbyte(&["check", "p.yaml"]);
+        let told = format!("{}{}", checked.stdout, checked.stderr);
+        assert!(told.contains(code), "{config}: {told}");
+    }
+}
+
+/// The clauses of the contract that a destination does not keep. `peer` is a source that reads what it has written, and
+/// its config.
+#[track_caller]
+pub(crate) fn broken_clauses(
+    connector: &str,
+    config: &Value,
+    peer: Option<(&str, &Value)>,
+) -> Vec<String> {
+    let config = config.to_string();
+    let mut arguments = vec!["connector", "test", connector, "--config", &config];
+    let peer = peer.map(|(name, config)| (name, config.to_string()));
+    if let Some((name, config)) = &peer {
+        arguments.extend(["--peer", name, "--peer-config", config]);
+    }
+    arguments.extend(["--output", "json"]);
+    let ended = Folder::new().rapidbyte(&arguments);
+    let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
+    let clauses = document["clauses"].as_array().expect("clauses").iter();
+    // Without a peer, some clauses are skipped.
+    let failed = clauses.filter(|clause| match peer {
+        Some(_) => clause["verdict"] != "pass",
+        None => clause["verdict"] == "fail",
+    });
+    let failed = failed.filter_map(|clause| clause["id"].as_str());
+    failed.map(str::to_owned).collect()
 }
 
 pub(crate) fn the_older_run_is_fenced<D: Driver>() {

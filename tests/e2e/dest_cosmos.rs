@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use crate::copied_documents::{self, Copies, Driver, Scenario};
 use crate::kept_documents::{self, Documents, ran};
 use crate::support::Folder;
-use crate::tls::authority;
 
 /// A pipeline into a database of its own.
 struct Copied {
@@ -73,33 +72,15 @@ const SCENARIOS: &[Scenario] = &[
         change: REPLACED,
         expected: "SELECT k, v FROM t",
     },
-    // The first run fails: nothing was there before.
+    // The first run fails: nothing was there before. Each document is a partition.
     Scenario {
         stream: "public.t",
-        target: "/p",
+        target: "/id",
         write: "write_mode: append",
         change: "",
         expected: "SELECT k, v FROM t",
     },
 ];
-
-impl Copied {
-    fn pipeline_at(&self, scenario: &Scenario, endpoint: &str, more: &str) -> String {
-        format!(
-            "version: 1\npipeline: p\n\
-             source:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n  streams: [{}]\n\
-             destination:\n  use: dest-cosmos\n  config: {{ endpoint: \"{endpoint}\", key: \"{KEY}\", database: {}, \
-             partition_key: {}{more} }}\n  {}\n\
-             resources: {{ batch_bytes: 4kb, memory: 64mb }}\ncheckpoint: {{ every_rows: 150 }}\n\
-             retry: {{ max_attempts: 3, backoff_seconds: 1, max_backoff_seconds: 1 }}\n",
-            self.source.url(),
-            scenario.stream,
-            self.target.name(),
-            scenario.target,
-            scenario.write
-        )
-    }
-}
 
 impl Driver for Copied {
     const SCENARIOS: &'static [Scenario] = SCENARIOS;
@@ -145,12 +126,25 @@ impl Driver for Copied {
         cosmosdb::shared().expect("the server").port()
     }
 
-    fn pipeline(&self, scenario: &Scenario, port: Option<u16>) -> String {
-        let endpoint = match port {
-            Some(port) => format!("http://127.0.0.1:{port}/"),
-            None => self.target.endpoint(),
-        };
-        self.pipeline_at(scenario, &endpoint, "")
+    fn address(&self, port: Option<u16>) -> String {
+        let at = |port| format!("http://127.0.0.1:{port}/");
+        port.map_or_else(|| self.target.endpoint(), at)
+    }
+
+    fn pipeline_at(&self, scenario: &Scenario, endpoint: &str, more: &str) -> String {
+        format!(
+            "version: 1\npipeline: p\n\
+             source:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n  streams: [{}]\n\
+             destination:\n  use: dest-cosmos\n  config: {{ endpoint: \"{endpoint}\", key: \"{KEY}\", database: {}, \
+             partition_key: {}{more} }}\n  {}\n\
+             resources: {{ batch_bytes: 4kb, memory: 64mb }}\ncheckpoint: {{ every_rows: 150 }}\n\
+             retry: {{ max_attempts: 3, backoff_seconds: 1, max_backoff_seconds: 1 }}\n",
+            self.source.url(),
+            scenario.stream,
+            self.target.name(),
+            scenario.target,
+            scenario.write
+        )
     }
 
     fn reaching(point: &str) -> Range<usize> {
@@ -231,30 +225,23 @@ fn a_commit_without_an_answer_counts_once() {
 }
 
 #[test]
+fn a_run_that_is_killed_again_and_again_is_made_good() {
+    copied_documents::a_run_that_is_killed_again_and_again_is_made_good::<Copied>(4);
+}
+
+#[test]
 fn a_throttled_account_is_asked_again_when_it_says_over_tls() {
-    let Some(server) = cosmosdb::shared() else {
-        return;
-    };
-    let scenario = &SCENARIOS[1];
-    let copied = Copied::new(scenario).expect("the server is there");
-    copied.folder.write("ca.pem", authority().pem());
-    let (port, asked) = (server.port(), AtomicU32::new(0));
-    let front =
-        Server::start_tls(
-            &authority().issue("localhost", |_| {}),
-            move |request| match asked.fetch_add(1, Ordering::Relaxed) % 3 {
-                1 => Reply::status(429, "{\"message\":\"Request rate is large\"}")
-                    .header("x-ms-retry-after-ms", "7"),
-                2 => Reply::status(449, "{}"),
-                _ => cosmosdb::forward(port, request),
-            },
-        );
-    let more = ", sslrootcert: ca.pem, requests_in_flight: 2";
-    let pipeline = copied.pipeline_at(scenario, &front.url("/"), more);
-    copied.folder.write("p.yaml", pipeline);
-    copied.runs();
-    copied.is_right(scenario, "throttled");
-    for request in front.requests() {
+    let asked = AtomicU32::new(0);
+    let front = copied_documents::is_right_behind::<Copied>(
+        move |port, request| match asked.fetch_add(1, Ordering::Relaxed) % 3 {
+            1 => Reply::status(429, "{\"message\":\"Request rate is large\"}")
+                .header("x-ms-retry-after-ms", "7"),
+            2 => Reply::status(449, "{}"),
+            _ => cosmosdb::forward(port, request),
+        },
+        ", requests_in_flight: 2",
+    );
+    for request in front.iter().flat_map(Server::requests) {
         let signed = request.header("authorization").expect("a signature");
         assert!(signed.starts_with("type%3Dmaster%26ver%3D1.0%26sig%3D"));
         assert!(!request.text().contains(KEY));
@@ -429,7 +416,6 @@ fn no_value_changes_silently() {
 
 #[test]
 fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
-    let folder = Folder::new();
     let pipeline = |config: &str| {
         format!(
             "version: 1\npipeline: p\nsource:\n  use: source-generate\n  config: {{ rows: 1, preset: narrow }}\n  \
@@ -437,7 +423,7 @@ fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
         )
     };
     let good = format!("key: \"{KEY}\", database: d");
-    for (config, code, parts) in [
+    let cases = [
         (
             "key: \"no key\", database: d".to_owned(),
             "invalid_setting",
@@ -493,13 +479,8 @@ fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
             "unknown_placeholder",
             "{strem} is not",
         ),
-    ] {
-        folder.refuses(&pipeline(&config), code, 2, &[parts]);
-        // Nobody is asked.
-        let checked = folder.rapidbyte(&["check", "p.yaml"]);
-        let told = format!("{}{}", checked.stdout, checked.stderr);
-        assert!(told.contains(code), "{config}: {told}");
-    }
+    ];
+    copied_documents::settings_are_refused(pipeline, &cases);
 }
 
 /// A stream's name that its placeholder makes a name of a container.
@@ -533,7 +514,7 @@ fn the_destination_keeps_the_contract() {
     let Some(server) = cosmosdb::shared() else {
         return;
     };
-    let (folder, target) = (Folder::new(), server.database());
+    let target = server.database();
     let config = json!({
         "endpoint": target.endpoint(), "key": KEY, "database": target.name(),
         "integers": "text", "decimals": "text",
@@ -541,15 +522,8 @@ fn the_destination_keeps_the_contract() {
     let peer = json!({
         "endpoint": target.endpoint(), "key": KEY, "database": target.name(),
     });
-    let (config, peer) = (config.to_string(), peer.to_string());
-    let arguments = ["connector", "test", "dest-cosmos", "--config", &config];
-    let peer = ["--peer", "source-cosmos", "--peer-config", &peer];
-    let more = ["--output", "json"];
-    let ended = folder.rapidbyte(&[&arguments[..], &peer, &more].concat());
-    let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
-    let clauses = document["clauses"].as_array().expect("clauses").iter();
-    let failed = clauses.filter(|clause| clause["verdict"] != "pass");
-    let failed: Vec<&str> = failed.filter_map(|clause| clause["id"].as_str()).collect();
+    let peer = Some(("source-cosmos", &peer));
+    let broken = copied_documents::broken_clauses("dest-cosmos", &config, peer);
     // Cosmos DB does not have transactions over partitions, and does not rename containers.
-    assert_eq!(failed, ["staged"], "{document:#}");
+    assert_eq!(broken, ["staged"]);
 }

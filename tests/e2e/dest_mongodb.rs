@@ -110,12 +110,15 @@ impl Driver for Copied {
         mongodb::shared().expect("the server").port()
     }
 
-    fn pipeline(&self, scenario: &Scenario, port: Option<u16>) -> String {
-        let target = port.map_or(self.target.url(), |port| self.target.url_at(port));
+    fn address(&self, port: Option<u16>) -> String {
+        port.map_or_else(|| self.target.url(), |port| self.target.url_at(port))
+    }
+
+    fn pipeline_at(&self, scenario: &Scenario, address: &str, more: &str) -> String {
         format!(
             "version: 1\npipeline: p\n\
              source:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n  streams: [{}]\n\
-             destination:\n  use: dest-mongodb\n  config: {{ url: \"{target}\", bulk_rows: 70 }}\n  {}\n\
+             destination:\n  use: dest-mongodb\n  config: {{ url: \"{address}\", bulk_rows: 70{more} }}\n  {}\n\
              resources: {{ batch_bytes: 4kb, memory: 64mb }}\ncheckpoint: {{ every_rows: 300 }}\n\
              retry: {{ max_attempts: 3, backoff_seconds: 1, max_backoff_seconds: 1 }}\n",
             self.source.url(),
@@ -498,14 +501,13 @@ fn rows_come_back_from_mongodb_as_they_went() {
 
 #[test]
 fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
-    let folder = Folder::new();
     let pipeline = |config: &str| {
         format!(
             "version: 1\npipeline: p\nsource:\n  use: source-generate\n  config: {{ rows: 1, preset: narrow }}\n  \
              streams: [rows]\ndestination:\n  use: dest-mongodb\n  config: {{ {config} }}\n  write_mode: append\n"
         )
     };
-    for (config, code, parts) in [
+    let cases = [
         (
             "url: \"mongodb+srv://c.example.com/d\"",
             "invalid_url",
@@ -556,13 +558,8 @@ fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
             "unknown_placeholder",
             "{strem} is not",
         ),
-    ] {
-        folder.refuses(&pipeline(config), code, 2, &[parts]);
-        // Nobody is asked.
-        let checked = folder.rapidbyte(&["check", "p.yaml"]);
-        let told = format!("{}{}", checked.stdout, checked.stderr);
-        assert!(told.contains(code), "{config}: {told}");
-    }
+    ];
+    copied_documents::settings_are_refused(pipeline, &cases);
 }
 
 #[test]

@@ -5,14 +5,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rapidbyte_testkit::http::{Reply, Server};
-use rapidbyte_testkit::numbers::Numbers;
 use rapidbyte_testkit::opensearch::{self, OpenSearchSpace};
 use rapidbyte_testkit::postgres::{self, Database};
 use serde_json::{Map, Value, json};
 
 use crate::copied_documents::{self, Copies, Driver, Scenario};
-use crate::support::{Ended, Folder};
-use crate::tls::authority;
+use crate::support::Folder;
 
 /// A pipeline into indices of its own.
 struct Copied {
@@ -92,23 +90,6 @@ const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-impl Copied {
-    fn pipeline_at(&self, scenario: &Scenario, url: &str, more: &str) -> String {
-        let prefix = self.target.name("");
-        format!(
-            "version: 1\npipeline: p\n\
-             source:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n  streams: [{}]\n\
-             destination:\n  use: dest-opensearch\n  config: {{ url: \"{url}\", index: \"{prefix}{{stream}}\", \
-             checkpoint_index: {prefix}checkpoint, bulk_rows: 50{more} }}\n  {}\n\
-             resources: {{ batch_bytes: 4kb, memory: 64mb }}\ncheckpoint: {{ every_rows: 150 }}\n\
-             retry: {{ max_attempts: 3, backoff_seconds: 1, max_backoff_seconds: 1 }}\n",
-            self.source.url(),
-            scenario.stream.replace("PREFIX", &prefix),
-            scenario.write
-        )
-    }
-}
-
 impl Driver for Copied {
     const SCENARIOS: &'static [Scenario] = SCENARIOS;
     const KILLED: &'static [(&'static str, &'static [u32])] = &[
@@ -159,12 +140,24 @@ impl Driver for Copied {
         opensearch::shared().expect("the server").port()
     }
 
-    fn pipeline(&self, scenario: &Scenario, port: Option<u16>) -> String {
-        let url = match port {
-            Some(port) => format!("http://127.0.0.1:{port}"),
-            None => self.target.url(),
-        };
-        self.pipeline_at(scenario, &url, "")
+    fn address(&self, port: Option<u16>) -> String {
+        let at = |port| format!("http://127.0.0.1:{port}");
+        port.map_or_else(|| self.target.url(), at)
+    }
+
+    fn pipeline_at(&self, scenario: &Scenario, url: &str, more: &str) -> String {
+        let prefix = self.target.name("");
+        format!(
+            "version: 1\npipeline: p\n\
+             source:\n  use: source-postgres\n  config: {{ url: \"{}\" }}\n  streams: [{}]\n\
+             destination:\n  use: dest-opensearch\n  config: {{ url: \"{url}\", index: \"{prefix}{{stream}}\", \
+             checkpoint_index: {prefix}checkpoint, bulk_rows: 50{more} }}\n  {}\n\
+             resources: {{ batch_bytes: 4kb, memory: 64mb }}\ncheckpoint: {{ every_rows: 150 }}\n\
+             retry: {{ max_attempts: 3, backoff_seconds: 1, max_backoff_seconds: 1 }}\n",
+            self.source.url(),
+            scenario.stream.replace("PREFIX", &prefix),
+            scenario.write
+        )
     }
 
     fn reaching(point: &str) -> Range<usize> {
@@ -246,32 +239,8 @@ fn a_run_that_is_killed_anywhere_is_made_good_by_the_next() {
 
 #[test]
 fn a_run_that_is_killed_again_and_again_is_made_good() {
-    if opensearch::shared().is_none() {
-        return;
-    }
-    let mut numbers = Numbers::new(20_261_129);
     // Of the last one, each run that succeeds adds all rows again.
-    for (at, scenario) in SCENARIOS[..5].iter().enumerate() {
-        let copied = Copied::new(scenario).expect("the server is there");
-        copied.write(scenario);
-        copied.runs_before(scenario.change);
-        let mut faults = Vec::new();
-        for _ in 0..3 {
-            let (point, _) = Copied::KILLED[numbers.below(Copied::KILLED.len())];
-            let fault = format!("{point}=kill@{}", 1 + numbers.below(3));
-            let mut command = copied.folder.command(&["run", "p.yaml", "--quiet"]);
-            let ended = command.env("RAPIDBYTE_FAULTS", &fault).output();
-            let ended: Ended = ended.expect("the program starts").into();
-            assert!(
-                matches!(ended.code, None | Some(0)),
-                "{fault}: {}",
-                ended.stderr
-            );
-            faults.push(fault);
-        }
-        copied.runs();
-        copied.is_right(scenario, &format!("scenario {at}: {faults:?}"));
-    }
+    copied_documents::a_run_that_is_killed_again_and_again_is_made_good::<Copied>(5);
 }
 
 #[test]
@@ -286,32 +255,22 @@ fn a_commit_without_an_answer_counts_once() {
 
 #[test]
 fn a_cluster_that_is_busy_is_asked_again_over_tls_with_a_login() {
-    let Some(server) = opensearch::shared() else {
-        return;
-    };
-    let scenario = &SCENARIOS[1];
-    let copied = Copied::new(scenario).expect("the server is there");
-    copied.folder.write("ca.pem", authority().pem());
-    let (port, asked) = (server.port(), AtomicU32::new(0));
-    let front = Server::start_tls(&authority().issue("localhost", |_| {}), move |request| {
-        let is_write = request.path.ends_with("/_bulk");
-        match asked.fetch_add(u32::from(is_write), Ordering::Relaxed) % 3 {
-            1 if is_write => Reply::status(
-                429,
-                "{\"error\":{\"type\":\"es_rejected_execution_exception\"}}",
-            )
-            .header("retry-after", "0"),
-            _ => opensearch::forward(port, request),
-        }
-    });
-    let more = ", sslrootcert: ca.pem, username: u, password: s3cret";
-    let pipeline = copied.pipeline_at(scenario, &front.url("/"), more);
-    copied.folder.write("p.yaml", pipeline);
-    copied.runs();
-    copied.is_right(scenario, "busy");
-    let requests = front.requests();
-    assert!(!requests.is_empty());
-    for request in requests {
+    let asked = AtomicU32::new(0);
+    let front = copied_documents::is_right_behind::<Copied>(
+        move |port, request| {
+            let is_write = request.path.ends_with("/_bulk");
+            match asked.fetch_add(u32::from(is_write), Ordering::Relaxed) % 3 {
+                1 if is_write => Reply::status(
+                    429,
+                    "{\"error\":{\"type\":\"es_rejected_execution_exception\"}}",
+                )
+                .header("retry-after", "0"),
+                _ => opensearch::forward(port, request),
+            }
+        },
+        ", username: u, password: s3cret",
+    );
+    for request in front.iter().flat_map(Server::requests) {
         assert_eq!(request.header("authorization"), Some("Basic dTpzM2NyZXQ="));
     }
 }
@@ -416,9 +375,8 @@ fn check_gives_up_on_a_busy_cluster_and_a_run_says_that_it_waits() {
 
 #[test]
 fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
-    let folder = Folder::new();
     let pipeline = |config: &str| one_row("http://127.0.0.1:1/", &format!("    {config}\n"));
-    for (config, code, parts) in [
+    let cases = [
         ("username: u", "invalid_setting", "without a password"),
         ("password: p", "invalid_setting", "without a username"),
         (
@@ -438,9 +396,8 @@ fn a_configuration_that_cannot_be_meant_is_refused_by_name() {
             "unknown_placeholder",
             "{strem} is not",
         ),
-    ] {
-        folder.refuses(&pipeline(config), code, 2, &[parts]);
-    }
+    ];
+    copied_documents::settings_are_refused(pipeline, &cases);
 }
 
 #[test]
@@ -448,24 +405,11 @@ fn the_destination_keeps_the_contract() {
     let Some(server) = opensearch::shared() else {
         return;
     };
-    let (folder, target) = (Folder::new(), server.space());
+    let target = server.space();
     let config = json!({
         "url": target.url(), "index": target.name("{stream}"), "checkpoint_index": target.name("checkpoint"),
     });
-    let arguments = [
-        "connector",
-        "test",
-        "dest-opensearch",
-        "--config",
-        &config.to_string(),
-        "--output",
-        "json",
-    ];
-    let ended = folder.rapidbyte(&arguments);
-    let document: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
-    let clauses = document["clauses"].as_array().expect("clauses").iter();
-    let failed = clauses.filter(|clause| clause["verdict"] == "fail");
-    let failed: Vec<&str> = failed.filter_map(|clause| clause["id"].as_str()).collect();
+    let broken = copied_documents::broken_clauses("dest-opensearch", &config, None);
     // OpenSearch does not have transactions.
-    assert_eq!(failed, ["staged"], "{document:#}");
+    assert_eq!(broken, ["staged"]);
 }

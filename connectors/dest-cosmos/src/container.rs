@@ -85,7 +85,7 @@ impl ContainerWriter {
         )?;
         Ok(Self {
             container: opening.collection.to_owned(),
-            requests: Requests::new(opening.collection),
+            requests: Requests::new(&layout.container),
             is_upsert: *layout.ids.id_of() != IdOf::Made && target.write_mode != WriteMode::Append,
             layout: Rc::new(layout),
             // A replay adds to the rows that are there.

@@ -23,7 +23,7 @@ pub(crate) struct Layout {
     field_columns: Vec<usize>,
     /// The column that says that a row is deleted.
     deleted: Option<usize>,
-    container: Container,
+    pub container: Container,
     /// The value of the field [`MARK`].
     mark: Option<String>,
 }

@@ -15,9 +15,10 @@ use crate::server::Server;
 const PAGE_ITEMS: u32 = 200;
 
 /// The container of rejects, made if it does not exist. Errors: `rejects_differ`.
-pub(crate) fn make(server: &mut Server, to: &str) -> Result<()> {
+pub(crate) fn make(server: &mut Server, to: &str) -> Result<Container> {
     let container = server.make(to, &PartitionKey::parse(PARTITION)?, None)?;
-    ensure_ours(&container)
+    ensure_ours(&container)?;
+    Ok(container)
 }
 
 /// The rejects of a pipeline are one partition, so that their order holds. Errors: `rejects_differ`.
@@ -58,16 +59,15 @@ pub(crate) fn encode(record: &Record<'_>) -> Result<Vec<u8>> {
 
 /// Adds documents of rejects. Makes their container if it does not exist.
 pub(crate) fn add(server: &mut Server, to: &ReplayKey, documents: Vec<Vec<u8>>) -> Result<()> {
-    make(server, &to.to)?;
+    let container = make(server, &to.to)?;
     let partition = ledger::partition_of(&to.pipeline)?;
-    let mut calls = Vec::with_capacity(documents.len());
+    let mut operations = Vec::with_capacity(documents.len());
     for document in documents {
         let document = String::from_utf8(document).map_err(Error::internal)?;
-        let operation = Operation::Create { document };
-        calls.push(server.client.single(&to.to, &partition, &operation));
+        operations.push((partition.clone(), Operation::Create { document }));
     }
-    for answer in server.client.ask_all(&calls)? {
-        match answer?.outcome() {
+    for outcome in server.write(&container, &operations)? {
+        match outcome {
             // 409: the answer to an earlier attempt was lost, and no other document has its id.
             Outcome::Done | Outcome::Refused { status: 409, .. } => {}
             Outcome::Refused { error, .. } => return Err(not_of_row(error).at("rejects.to")),
@@ -78,17 +78,19 @@ pub(crate) fn add(server: &mut Server, to: &ReplayKey, documents: Vec<Vec<u8>>) 
 
 /// Deletes rejects that a committed replay has replayed.
 pub(crate) fn remove(server: &mut Server, from: &ReplayKey, ids: &[Vec<u8>]) -> Result<()> {
+    let Some(container) = server.container(&from.to)? else {
+        return Ok(());
+    };
     let partition = ledger::partition_of(&from.pipeline)?;
-    let mut calls = Vec::with_capacity(ids.len());
-    for id in ids {
+    let operations = ids.iter().map(|id| {
         let operation = Operation::Delete {
             id: hex::encode(id),
             if_match: None,
         };
-        calls.push(server.client.single(&from.to, &partition, &operation));
-    }
-    for answer in server.client.ask_all(&calls)? {
-        match answer?.outcome() {
+        (partition.clone(), operation)
+    });
+    for outcome in server.write(&container, &operations.collect::<Vec<_>>())? {
+        match outcome {
             Outcome::Done | Outcome::Refused { status: 404, .. } => {}
             Outcome::Refused { error, .. } => return Err(error),
         }

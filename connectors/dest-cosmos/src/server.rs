@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use rapidbyte_cosmos::{Call, Client, Container, Operation, Outcome, Param, PartitionKey};
+use rapidbyte_cosmos::{Client, Container, Operation, Outcome, Param, PartitionKey, Write};
 use rapidbyte_document_store::{
     Checkpoint, IdRange, Key, Opening, Place, Record, Replay, ReplayChange, ReplayKey, Store,
 };
@@ -76,6 +76,19 @@ impl Server {
         })
     }
 
+    /// Writes documents: their partitions and what to do.
+    pub(crate) fn write(
+        &mut self,
+        container: &Container,
+        operations: &[(String, Operation)],
+    ) -> Result<Vec<Outcome>> {
+        let writes = operations.iter().map(|(partition, operation)| Write {
+            partition,
+            operation,
+        });
+        self.client.write(container, &writes.collect::<Vec<_>>())
+    }
+
     /// Whether a container is empty.
     pub(crate) fn is_empty(&mut self, name: &str) -> Result<bool> {
         let _phase = phase::enter(Kind::Query);
@@ -120,7 +133,7 @@ impl Server {
                 PAGE_ITEMS,
                 continuation.as_deref(),
             )?;
-            let mut calls: Vec<Call> = Vec::new();
+            let mut deletes: Vec<(String, Operation)> = Vec::new();
             for document in &page.documents {
                 let doomed: Doomed =
                     serde_json::from_str(document.get()).map_err(Error::internal)?;
@@ -130,10 +143,10 @@ impl Server {
                     id: doomed.id,
                     if_match: Some(doomed.etag),
                 };
-                calls.push(self.client.single(name, &partition, &operation));
+                deletes.push((partition, operation));
             }
-            for answer in self.client.ask_all(&calls)? {
-                match answer?.outcome() {
+            for outcome in self.write(&container, &deletes)? {
+                match outcome {
                     Outcome::Done => deleted += 1,
                     // Somebody has deleted or written it meanwhile.
                     Outcome::Refused {

@@ -1,11 +1,8 @@
-//! Documents on their way to a container. Documents of one partition travel together in a transactional batch. Several
-//! requests travel at the same time.
+//! Documents on their way to a container: they are held until there are many, and go out together.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
-use rapidbyte_cosmos::{
-    Call, Client, MAX_BATCH_BYTES, MAX_BATCH_OPERATIONS, Operation, Outcome, is_same,
-};
+use rapidbyte_cosmos::{Client, Container, Operation, Outcome, Write, is_same};
 use rapidbyte_document_store::{RefusedRow, Source};
 use rapidbyte_sdk::log::failpoint;
 use rapidbyte_sdk::phase::{self, Kind};
@@ -24,7 +21,7 @@ struct Held {
 
 /// Writes to one container. Rows with the same id go out in their order.
 pub(crate) struct Writer {
-    container: String,
+    container: Container,
     held: Vec<Held>,
     bytes: usize,
     /// The partitions and ids that are held.
@@ -33,9 +30,9 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub fn new(container: &str) -> Self {
+    pub fn new(container: &Container) -> Self {
         Self {
-            container: container.to_owned(),
+            container: container.clone(),
             held: Vec::new(),
             bytes: 0,
             ids: HashSet::new(),
@@ -70,50 +67,22 @@ impl Writer {
         }
         failpoint("dest-cosmos.writing")?;
         let _phase = phase::enter(Kind::Flush);
-        let requests = divide(&held);
-        let calls: Vec<Call> = requests
+        let writes: Vec<Write<'_>> = held
             .iter()
-            .map(|places| self.call(client, &held, places))
+            .map(|Held { written, .. }| Write {
+                partition: &written.partition,
+                operation: &written.operation,
+            })
             .collect();
-        let answers = client.ask_all(&calls)?;
+        let outcomes = client.write(&self.container, &writes)?;
         failpoint("dest-cosmos.write_sent")?;
-        // Of a batch that is not done, each row is sent alone: the server takes a batch as a whole or not at all.
-        let mut alone: Vec<usize> = Vec::new();
-        for (places, answer) in requests.iter().zip(answers) {
-            let answer = answer?;
-            match places.as_slice() {
-                [place] => self.judge(client, &held[*place], answer.outcome())?,
-                places if answer.is_batch_done(places.len())? => {}
-                places => alone.extend(places),
-            }
-        }
-        let calls: Vec<Call> = alone
-            .iter()
-            .map(|place| self.call(client, &held, std::slice::from_ref(place)))
-            .collect();
-        for (place, answer) in alone.iter().zip(client.ask_all(&calls)?) {
-            self.judge(client, &held[*place], answer?.outcome())?;
+        for (held, outcome) in held.iter().zip(outcomes) {
+            self.judge(client, held, outcome)?;
         }
         Ok(())
     }
 
-    fn call(&self, client: &Client, held: &[Held], places: &[usize]) -> Call {
-        let partition = places
-            .first()
-            .map_or("[{}]", |place| held[*place].written.partition.as_str());
-        match places {
-            [place] => client.single(&self.container, partition, &held[*place].written.operation),
-            _ => {
-                let operations: Vec<Operation> = places
-                    .iter()
-                    .map(|place| held[*place].written.operation.clone())
-                    .collect();
-                client.batch(&self.container, partition, &operations)
-            }
-        }
-    }
-
-    /// Judges the answer to a row that was sent alone.
+    /// Judges what became of a row.
     fn judge(&mut self, client: &mut Client, held: &Held, outcome: Outcome) -> Result<()> {
         let Outcome::Refused { status, error } = outcome else {
             return Ok(());
@@ -122,7 +91,7 @@ impl Writer {
             // An earlier attempt of the run wrote it, if it is the same.
             (Operation::Create { document }, 409) => {
                 let Written { id, partition, .. } = &held.written;
-                let stored = client.find(&self.container, partition, id)?;
+                let stored = client.find(&self.container.name, partition, id)?;
                 stored.is_some_and(|stored| is_same(document, stored.get()))
             }
             (Operation::Delete { .. }, 404) => true,
@@ -144,75 +113,5 @@ impl Writer {
     /// The rows that the server refused since the last call.
     pub fn take_refused(&mut self) -> Vec<RefusedRow> {
         std::mem::take(&mut self.refused)
-    }
-}
-
-/// The rows of each request: one, or several of one partition.
-fn divide(held: &[Held]) -> Vec<Vec<usize>> {
-    let mut partitions: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (place, one) in held.iter().enumerate() {
-        let of = partitions
-            .entry(one.written.partition.as_str())
-            .or_default();
-        of.push(place);
-    }
-    let mut requests = Vec::new();
-    for places in partitions.into_values() {
-        let (mut request, mut bytes) = (Vec::new(), 0);
-        for place in places {
-            let written = &held[place].written;
-            let more = written.operation.bytes(&written.partition);
-            let is_full = request.len() >= MAX_BATCH_OPERATIONS || bytes + more > MAX_BATCH_BYTES;
-            if is_full && !request.is_empty() {
-                requests.push(std::mem::take(&mut request));
-                bytes = 0;
-            }
-            request.push(place);
-            bytes += more;
-        }
-        requests.push(request);
-    }
-    requests
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    fn held(partition: &str, bytes: usize) -> Held {
-        let batch = RecordBatch::new_empty(std::sync::Arc::new(Schema::empty()));
-        Held {
-            written: Written {
-                id: "1".into(),
-                partition: partition.into(),
-                operation: Operation::Create {
-                    document: "x".repeat(bytes),
-                },
-            },
-            source: Source {
-                batch: std::rc::Rc::new(batch),
-                row: 0,
-                number: 1,
-            },
-        }
-    }
-
-    #[test]
-    fn a_request_has_one_partition_and_keeps_to_the_limits() {
-        let mut all: Vec<Held> = (0..250).map(|_| held("[\"a\"]", 10)).collect();
-        all.insert(1, held("[\"b\"]", 10));
-        all.extend([
-            held("[\"c\"]", 1 << 20),
-            held("[\"c\"]", 1 << 20),
-            held("[\"c\"]", 10),
-        ]);
-        let requests = divide(&all);
-        let sizes: Vec<usize> = requests.iter().map(Vec::len).collect();
-        assert_eq!(sizes, [100, 100, 50, 1, 1, 2]);
-        assert_eq!(requests[3], [1]);
-        let mut places: Vec<usize> = requests.concat();
-        places.sort_unstable();
-        assert!(places.into_iter().eq(0..all.len()));
     }
 }

@@ -226,7 +226,7 @@ impl Config {
         let index = index
             .transpose()
             .map_err(|error| error.at("config.index"))?;
-        Ok(Settings {
+        let settings = Settings {
             cluster: Rc::new(Cluster {
                 url,
                 login,
@@ -248,7 +248,9 @@ impl Config {
             },
             refresh: self.refresh,
             checkpoint_index,
-        })
+        };
+        settings.check_pattern()?;
+        Ok(settings)
     }
 }
 

@@ -33,7 +33,7 @@ use sha2::{Digest, Sha256};
 
 use lag::Lag;
 use mark::{Mark, initial_value};
-use saved::{Saved, VERSION, parse};
+use saved::{FORM, Saved, parse};
 
 /// The field with the second in which the server wrote a document.
 pub(crate) const WRITTEN: &str = "_ts";
@@ -239,7 +239,7 @@ impl Tracker {
             .collect();
         seen.sort();
         let saved = Saved {
-            version: VERSION,
+            version: FORM.version,
             field: self.field.clone(),
             from: from.json(),
             seen,

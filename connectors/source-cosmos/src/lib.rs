@@ -159,6 +159,10 @@ impl Source for Cosmos {
             true => decoder.keep_rejects(),
             false => decoder,
         };
+        let pages = match request.records.is_some() {
+            true => pages,
+            false => pages.reading_ahead(),
+        };
         Ok(Rows::new(stream, pages, decoder, request.records.clone()))
     }
 }

@@ -5,10 +5,11 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use rapidbyte_cosmos::{Client, Param, SYSTEM_FIELDS};
+use rapidbyte_cosmos::{Asked, Client, Param, SYSTEM_FIELDS};
 use rapidbyte_formats::write_string;
 use rapidbyte_sdk::phase::{self, Kind};
 use rapidbyte_sdk::prelude::*;
+use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -37,6 +38,9 @@ pub(crate) struct Pages {
     /// Where the next page begins.
     continuation: Option<String>,
     has_ended: bool,
+    /// The next page is asked for while somebody uses the last one.
+    reads_ahead: bool,
+    ahead: Option<Asked>,
     /// Of the page that was read last, from 1.
     number: u64,
     /// Whether it keeps the pages that it reads.
@@ -93,6 +97,8 @@ impl Pages {
             system_fields,
             continuation: None,
             has_ended: false,
+            reads_ahead: false,
+            ahead: None,
             number: 0,
             keeps: false,
             kept: VecDeque::new(),
@@ -106,6 +112,15 @@ impl Pages {
     pub fn keeping(self) -> Self {
         Self {
             keeps: true,
+            ..self
+        }
+    }
+
+    /// The same, which ask for the next page while the last one is used. Only for a read of all pages: each costs request
+    /// units.
+    pub fn reading_ahead(self) -> Self {
+        Self {
+            reads_ahead: true,
             ..self
         }
     }
@@ -143,6 +158,9 @@ impl Pages {
     pub fn next_page(&mut self) -> Result<Option<Vec<u8>>> {
         if let Some(lines) = self.again.pop_front() {
             self.number += 1;
+            if self.again.is_empty() {
+                self.look_ahead()?;
+            }
             return Ok(Some(lines));
         }
         if self.has_ended {
@@ -150,18 +168,17 @@ impl Pages {
         }
         let page = {
             let _phase = phase::enter(Kind::Query);
-            let page = self.client.query(
-                &self.container,
-                (&self.query, &self.params),
-                None,
-                self.page_items,
-                self.continuation.as_deref(),
-            );
+            let asked = match self.ahead.take() {
+                Some(asked) => asked,
+                None => self.ask()?,
+            };
+            let page = self.client.page(asked);
             page.map_err(|error| self.refused(error))?
         };
         self.number += 1;
         self.has_ended = page.continuation.is_none();
         self.continuation = page.continuation;
+        self.look_ahead()?;
         let _phase = phase::enter(Kind::Decode);
         let mut lines = Vec::new();
         for document in &page.documents {
@@ -180,6 +197,24 @@ impl Pages {
             self.keep(&lines);
         }
         Ok(Some(lines))
+    }
+
+    fn ask(&self) -> Result<Asked> {
+        self.client.ask_page(
+            &self.container,
+            (&self.query, &self.params),
+            None,
+            self.page_items,
+            self.continuation.as_deref(),
+        )
+    }
+
+    fn look_ahead(&mut self) -> Result<()> {
+        if self.reads_ahead && !self.has_ended {
+            let _phase = phase::enter(Kind::Query);
+            self.ahead = Some(self.ask()?);
+        }
+        Ok(())
     }
 
     /// The first answer alone, to find out whether the server accepts the query. Errors: `invalid_query`, also if the first
@@ -289,6 +324,9 @@ const OF_DESTINATION: &str = "_rapidbyte";
 
 /// Appends a document without the fields that the server and dest-cosmos set. What is not an object stays as it is.
 fn push_own(document: &RawValue, lines: &mut Vec<u8>) -> serde_json::Result<()> {
+    /// Without a copy, unless it is escaped.
+    #[derive(Deserialize)]
+    struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
     struct Own<'a>(&'a mut Vec<u8>);
     impl<'de> Visitor<'de> for Own<'_> {
         type Value = ();
@@ -297,8 +335,11 @@ fn push_own(document: &RawValue, lines: &mut Vec<u8>) -> serde_json::Result<()> 
         }
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<(), A::Error> {
             let mut is_first = true;
-            while let Some((key, value)) = map.next_entry::<Cow<'_, str>, &RawValue>()? {
-                if SYSTEM_FIELDS.contains(&key.as_ref()) || key == OF_DESTINATION {
+            while let Some((Name(key), value)) = map.next_entry::<Name<'_>, &RawValue>()? {
+                // All of them begin with it.
+                let is_set = key.starts_with('_')
+                    && (SYSTEM_FIELDS.contains(&key.as_ref()) || key == OF_DESTINATION);
+                if is_set {
                     continue;
                 }
                 if !std::mem::take(&mut is_first) {

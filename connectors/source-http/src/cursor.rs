@@ -11,6 +11,7 @@ use std::collections::HashSet;
 use arrow_schema::TimeUnit;
 use rapidbyte_formats::text::{number, time};
 use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::saved;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -333,11 +334,7 @@ fn parse(text: &str, field: &str) -> Result<(Mark, HashSet<u64>)> {
             shown.push('…');
         }
         let text = format!("the cursor {shown} is not a cursor of this source");
-        Error::config("cursor_unreadable", text).hint(
-            "set the cursor where the stream resumes with `rapidbyte state set PIPELINE STREAM CURSOR`; or read the \
-             stream from its first row: `rapidbyte run PIPELINE --full-refresh --select STREAM` replaces the rows of \
-             the target, `rapidbyte state clear PIPELINE STREAM` keeps them",
-        )
+        saved::unreadable(text)
     };
     let saved: Saved = serde_json::from_str(text).map_err(|_| unreadable())?;
     if saved.field != field {

@@ -19,12 +19,16 @@ use rapidbyte_formats::text::time;
 use rapidbyte_mongo::extjson::{self, Style};
 use rapidbyte_mongo::form::{self, ID};
 use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::saved::{Form, unreadable};
 use rapidbyte_sdk::types::{is_json, type_name};
 use serde::{Deserialize, Serialize};
 
 use crate::error::malformed;
 
-const VERSION: u32 = 1;
+const FORM: Form = Form {
+    source: "source-mongodb",
+    version: 1,
+};
 
 /// The types of values in the order in which MongoDB sorts them, each with those that compare as one type.
 const ORDER: [&[Kind]; 13] = [
@@ -233,7 +237,7 @@ impl Tracker {
             serde_json::from_str(&text_of(&value)?).map_err(Error::internal)
         };
         let saved = Saved {
-            version: VERSION,
+            version: FORM.version,
             field: self.field.clone(),
             value: match last.has_value {
                 true => json(last.value()?)?,
@@ -305,32 +309,9 @@ fn of_json(json: &str) -> std::result::Result<Vec<u8>, impl Display> {
     extjson::parse_document(&format!("{{\"v\":{json}}}"), &mut document).map(|()| document)
 }
 
-fn unreadable(text: impl Display) -> Error {
-    Error::config("cursor_unreadable", text).hint(
-        "somebody edited it, or another version wrote it: print it with `rapidbyte state get PIPELINE STREAM`, or read \
-         the stream from its first row: `rapidbyte run PIPELINE --full-refresh --select STREAM` replaces the rows of the \
-         target",
-    )
-}
-
 /// Errors: `cursor_unreadable`, `cursor_changed`.
 fn parse(json: &str, field: &str) -> Result<Position> {
-    let saved: Saved = serde_json::from_str(json)
-        .map_err(|_| unreadable("the stored cursor is not one of source-mongodb"))?;
-    if saved.version != VERSION {
-        let version = saved.version;
-        let text = format!(
-            "the stored cursor has version {version}, and this source reads version {VERSION}"
-        );
-        return Err(unreadable(text));
-    }
-    if saved.field != field {
-        let was = &saved.field;
-        let text = format!("the cursor was written with {was}, but the stream is read by {field}");
-        return Err(Error::config("cursor_changed", text).hint(
-            "set cursor_field back, or start over with `rapidbyte run PIPELINE --full-refresh --select STREAM`",
-        ));
-    }
+    let saved: Saved = FORM.parse(json, field)?;
     let has_value = !saved.value.is_null();
     let mut bytes = Vec::new();
     let text = format!("{{\"v\":{},\"id\":{}}}", saved.value, saved.id);

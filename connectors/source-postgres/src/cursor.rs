@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 
 use rapidbyte_sdk::log;
 use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::saved::unreadable;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -201,15 +202,6 @@ impl Cursor {
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self).map_err(Error::internal)
     }
-}
-
-/// The error for a cursor that no run of this version wrote.
-pub(crate) fn unreadable(text: impl std::fmt::Display) -> Error {
-    Error::config("cursor_unreadable", text).hint(
-        "somebody edited it, or another version wrote it: print it with `rapidbyte state get PIPELINE STREAM`, and \
-         set a correct one with `rapidbyte state set PIPELINE STREAM CURSOR`; or read the stream from its first row: `rapidbyte run PIPELINE --full-refresh \
-         --select STREAM` replaces the rows of the target, `rapidbyte state clear PIPELINE STREAM` keeps them",
-    )
 }
 
 /// A cursor, or a value in it, cut to the length that a message shows.

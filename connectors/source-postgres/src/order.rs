@@ -10,10 +10,11 @@ use rapidbyte_pg::catalog::oid_array;
 use rapidbyte_pg::ident::{qualified, quote_ident, quote_literal};
 use rapidbyte_pg_client::{Client, Rows};
 use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::saved::unreadable;
 use serde::Deserialize;
 
 use crate::ask::query;
-use crate::cursor::{Field, shown, unreadable};
+use crate::cursor::{Field, shown};
 use crate::relation::{self, Relation};
 
 /// Names of columns in a hint.

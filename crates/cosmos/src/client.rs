@@ -8,6 +8,8 @@ use rapidbyte_sdk::http::{Request, Response, Retry, Started};
 use rapidbyte_sdk::{Error, ErrorKind, Result, log};
 
 use crate::account::{Account, MAX_IN_FLIGHT};
+use crate::container::Container;
+use crate::ranges::Ranges;
 use crate::{date, error};
 
 /// The version of the protocol that the documents of this crate describe.
@@ -69,6 +71,8 @@ pub struct Call {
     /// Its session tokens are sent and kept.
     pub(crate) container: Option<String>,
     pub(crate) repeat: Repeat,
+    /// It names a range of partitions, which may be gone.
+    pub(crate) is_of_range: bool,
     /// For messages.
     pub(crate) what: String,
 }
@@ -115,11 +119,19 @@ impl Answer {
     }
 }
 
+/// A request that was sent.
+pub struct Asked {
+    call: Call,
+    started: Result<Started>,
+}
+
 /// Asks one account.
 pub struct Client {
     account: Rc<Account>,
     /// By container, and by the range of its partitions: how far this client has seen them.
     sessions: BTreeMap<String, BTreeMap<String, String>>,
+    /// By container. `None`: it takes no bulk requests.
+    ranges: BTreeMap<String, Option<Rc<Ranges>>>,
 }
 
 impl Client {
@@ -128,6 +140,7 @@ impl Client {
         Self {
             account: account.clone(),
             sessions: BTreeMap::new(),
+            ranges: BTreeMap::new(),
         }
     }
 
@@ -144,6 +157,28 @@ impl Client {
         answers
             .next()
             .unwrap_or_else(|| Err(Error::internal("a request without an answer")))
+    }
+
+    /// Sends a request, whose answer [`Client::finish`] waits for.
+    pub(crate) fn begin(&self, call: Call) -> Result<Asked> {
+        let started = self.request(&call)?.start();
+        Ok(Asked { call, started })
+    }
+
+    /// The answer to a request that was sent. Repeats it as [`Client::ask`] does.
+    pub(crate) fn finish(&mut self, asked: Asked) -> Result<Answer> {
+        let Asked { call, started } = asked;
+        let error = match self.answer(&call, started) {
+            Err(error) if may_repeat(&call, &error, &mut 0) => error,
+            answer => return answer,
+        };
+        match self.account.retry.after_error(1, &error) {
+            Some(wait) => {
+                std::thread::sleep(wait);
+                self.ask(call)
+            }
+            None => Err(error),
+        }
     }
 
     /// Makes all requests, several at the same time and in no order. The answers are in the order of the requests.
@@ -255,7 +290,8 @@ impl Client {
         if let (Some(container), Some(tokens)) = (&call.container, &head.session) {
             self.keep_session(container, tokens);
         }
-        if matches!(head.status, 408 | 410 | 429 | 449 | 500..) {
+        let is_gone = head.status == 410 && call.is_of_range;
+        if matches!(head.status, 408 | 410 | 429 | 449 | 500..) && !is_gone {
             let error = error::of(
                 head.status,
                 head.substatus.as_deref(),
@@ -274,6 +310,26 @@ impl Client {
             substatus: head.substatus,
             what: call.what.clone(),
         })
+    }
+
+    /// The ranges of a container, which are asked for once. `None`: it takes no bulk requests.
+    pub(crate) fn ranges(&mut self, container: &Container) -> Result<Option<Rc<Ranges>>> {
+        if let Some(known) = self.ranges.get(&container.name) {
+            return Ok(known.clone());
+        }
+        let found = self.read_ranges(container)?.map(Rc::new);
+        self.ranges.insert(container.name.clone(), found.clone());
+        Ok(found)
+    }
+
+    /// The next write asks for the ranges again.
+    pub(crate) fn forget_ranges(&mut self, container: &Container) {
+        self.ranges.remove(&container.name);
+    }
+
+    /// The server refuses bulk requests for this container.
+    pub(crate) fn refuse_ranges(&mut self, container: &Container) {
+        self.ranges.insert(container.name.clone(), None);
     }
 
     /// `0:-1#12` or several with commas between: the range, and how far it is.

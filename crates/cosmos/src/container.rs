@@ -18,6 +18,8 @@ pub struct Container {
     pub name: String,
     /// Where its documents have the value of their partition.
     pub partition: PartitionKey,
+    /// The version of its hashes.
+    pub(crate) key_version: u32,
     /// Documents may end by themselves.
     pub has_ttl: bool,
 }
@@ -135,6 +137,8 @@ struct Described {
 #[derive(Deserialize)]
 struct DescribedKey {
     paths: Vec<String>,
+    /// Older containers do not have it.
+    version: Option<u32>,
 }
 
 impl Client {
@@ -162,8 +166,23 @@ impl Client {
             body: Vec::new(),
             container: None,
             repeat: Repeat::Always,
+            is_of_range: false,
             what,
         }
+    }
+
+    /// A call about what a container has, but its documents.
+    pub(crate) fn of_container(
+        &self,
+        verb: Verb,
+        kind: &'static str,
+        container: &str,
+        what: &str,
+    ) -> Call {
+        let database = self.account().database.clone();
+        let namespace = self.account().namespace(container);
+        let parts = ["dbs", &database, "colls", container];
+        self.resource(verb, kind, &parts, format!("{what} {namespace}"))
     }
 
     /// A call about the documents of a container, or one of them.
@@ -314,6 +333,7 @@ fn of_database(error: Error, database: &str) -> Error {
 }
 
 fn understand(described: Described) -> Result<Container> {
+    let key_version = described.partition_key.as_ref().and_then(|key| key.version);
     let paths = described.partition_key.map(|key| key.paths);
     let unsupported = |what: &str| {
         let text = format!("the container {} has {what}", described.id);
@@ -328,6 +348,7 @@ fn understand(described: Described) -> Result<Container> {
     Ok(Container {
         name: described.id,
         partition,
+        key_version: key_version.unwrap_or(1),
         has_ttl: described.default_ttl.is_some(),
     })
 }

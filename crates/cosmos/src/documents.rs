@@ -5,11 +5,14 @@ use serde::Deserialize;
 
 use crate::client::{Answer, Call, Client, Verb};
 use crate::error;
+use crate::writes::Write;
 
-/// Operations of a transactional batch ("Azure Cosmos DB service quotas").
-pub const MAX_BATCH_OPERATIONS: usize = 100;
+/// Operations of a transactional batch ("Azure Cosmos DB service quotas"), and of a bulk request of Microsoft's clients.
+pub(crate) const MAX_BATCH_OPERATIONS: usize = 100;
 /// Bytes of a request, with room for its head.
-pub const MAX_BATCH_BYTES: usize = (2 << 20) - (64 << 10);
+pub(crate) const MAX_BATCH_BYTES: usize = (2 << 20) - (64 << 10);
+/// Bytes of a bulk request. Microsoft's clients send no more: the server has a few seconds for all of it.
+pub(crate) const MAX_BULK_BYTES: usize = 220_000;
 /// Bytes of a document as JSON.
 pub const MAX_DOCUMENT_BYTES: usize = 2 << 20;
 /// Bytes of an id.
@@ -66,12 +69,19 @@ impl Operation {
         own + 2 * partition.len() + OPERATION_BYTES
     }
 
-    fn add_to(&self, partition: &str, out: &mut String) {
-        // The operations beside `Create` name the partition once more, as in bulk requests of Microsoft's clients.
+    /// As a batch or a bulk request has it.
+    fn add_to(&self, partition: &str, is_bulk: bool, out: &mut String) {
+        // In a batch, the operations beside `Create` name the partition once more, as those of Microsoft's clients.
         let partition = serde_json::Value::from(partition);
         match self {
             Self::Create { document } => {
-                out.push_str(r#"{"operationType":"Create","resourceBody":"#);
+                out.push_str(r#"{"operationType":"Create","#);
+                if is_bulk {
+                    out.push_str(r#""partitionKey":"#);
+                    out.push_str(&partition.to_string());
+                    out.push(',');
+                }
+                out.push_str(r#""resourceBody":"#);
                 out.push_str(document);
             }
             Self::Upsert { document, .. } => {
@@ -171,20 +181,41 @@ impl Client {
     }
 
     /// A request for several operations of one partition, all of them or none.
-    pub fn batch(&self, container: &str, partition: &str, operations: &[Operation]) -> Call {
-        let mut call = self.of_documents(Verb::Post, container, None, "write documents to");
+    pub(crate) fn batch(&self, container: &str, writes: &[Write<'_>]) -> Call {
+        let partition = writes.first().map_or("[{}]", |write| write.partition);
+        let mut call = self.several(container, writes, false);
         call.headers = Self::partition_headers(partition);
         call.headers.extend([
             ("x-ms-cosmos-is-batch-request", "True".to_owned()),
             ("x-ms-cosmos-batch-atomic", "True".to_owned()),
             ("x-ms-cosmos-batch-continue-on-error", "False".to_owned()),
         ]);
+        call
+    }
+
+    /// A request for several operations of one range of partitions, each of which the server does or refuses by itself.
+    pub(crate) fn bulk(&self, container: &str, range: &str, writes: &[Write<'_>]) -> Call {
+        let mut call = self.several(container, writes, true);
+        call.headers = vec![
+            ("content-type", "application/json".to_owned()),
+            ("x-ms-documentdb-partitionkeyrangeid", range.to_owned()),
+            ("x-ms-cosmos-is-batch-request", "True".to_owned()),
+            ("x-ms-cosmos-batch-atomic", "False".to_owned()),
+            ("x-ms-cosmos-batch-continue-on-error", "True".to_owned()),
+            ("prefer", "return=minimal".to_owned()),
+        ];
+        call.is_of_range = true;
+        call
+    }
+
+    fn several(&self, container: &str, writes: &[Write<'_>], is_bulk: bool) -> Call {
+        let mut call = self.of_documents(Verb::Post, container, None, "write documents to");
         let mut body = String::from("[");
-        for (at, operation) in operations.iter().enumerate() {
+        for (at, write) in writes.iter().enumerate() {
             if at > 0 {
                 body.push(',');
             }
-            operation.add_to(partition, &mut body);
+            write.operation.add_to(write.partition, is_bulk, &mut body);
         }
         body.push(']');
         call.body = body.into_bytes();
@@ -193,15 +224,16 @@ impl Client {
 }
 
 impl Answer {
-    /// Whether all operations of a batch are done. Errors: `protocol_violation`.
-    pub fn is_batch_done(&self, operations: usize) -> Result<bool> {
+    /// Whether each operation of a batch or a bulk request is done. `None`: the server refuses the request as a whole.
+    /// Errors: `protocol_violation`.
+    pub(crate) fn are_done(&self, operations: usize) -> Result<Option<Vec<bool>>> {
         #[derive(Deserialize)]
         struct Done {
             #[serde(rename = "statusCode")]
             status: u16,
         }
         if !(200..300).contains(&self.status) {
-            return Ok(false);
+            return Ok(None);
         }
         let done: Vec<Done> = serde_json::from_slice(&self.body)
             .map_err(|error| error::violation(&error.to_string()))?;
@@ -209,7 +241,14 @@ impl Answer {
             let text = format!("{} answers to {operations} operations", done.len());
             return Err(error::violation(&text));
         }
-        Ok(done.iter().all(|one| (200..300).contains(&one.status)))
+        let done = done.iter().map(|one| (200..300).contains(&one.status));
+        Ok(Some(done.collect()))
+    }
+
+    /// Whether all operations of a batch are done. Errors: `protocol_violation`.
+    pub(crate) fn is_batch_done(&self, operations: usize) -> Result<bool> {
+        let done = self.are_done(operations)?;
+        Ok(done.is_some_and(|done| done.into_iter().all(|is_done| is_done)))
     }
 
     /// What became of a single operation.
@@ -249,7 +288,12 @@ mod tests {
                 if_match: Some("\"e\"".into()),
             },
         ];
-        let call = client.batch("c x", r#"["p"]"#, &operations);
+        let partition = r#"["p"]"#;
+        let writes = operations.each_ref().map(|operation| Write {
+            partition,
+            operation,
+        });
+        let call = client.batch("c x", &writes);
         assert_eq!(
             (call.path.as_str(), call.link.as_str()),
             ("dbs/d/colls/c%20x/docs", "dbs/d/colls/c x")
@@ -261,8 +305,20 @@ mod tests {
             { "operationType": "Delete", "partitionKey": "[\"p\"]", "id": "3\"", "ifMatch": "\"e\"" },
         ]);
         assert_eq!(body, expected);
-        let bytes: usize = operations.iter().map(|one| one.bytes(r#"["p"]"#)).sum();
+        let bytes: usize = operations.iter().map(|one| one.bytes(partition)).sum();
         assert!(call.body.len() <= bytes);
+        let call = client.bulk("c x", "7", &writes);
+        let body: serde_json::Value = serde_json::from_slice(&call.body).unwrap();
+        assert_eq!(body[0]["partitionKey"], "[\"p\"]");
+        assert_eq!(
+            body.as_array().unwrap()[1..],
+            expected.as_array().unwrap()[1..]
+        );
+        assert!(call.body.len() <= bytes);
+        let named = |name| call.headers.iter().find(|(known, _)| *known == name);
+        assert_eq!(named("x-ms-documentdb-partitionkeyrangeid").unwrap().1, "7");
+        assert_eq!(named("x-ms-cosmos-batch-atomic").unwrap().1, "False");
+        assert_eq!(named("x-ms-documentdb-partitionkey"), None);
         let single = client.single("c", "[1]", &operations[2]);
         assert_eq!(single.path, "dbs/d/colls/c/docs/3%22");
     }

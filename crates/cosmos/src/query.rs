@@ -6,7 +6,7 @@ use serde_json::Value;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::client::{Client, Verb};
+use crate::client::{Asked, Client, Verb};
 use crate::error;
 
 /// A parameter of a query, such as `@from`.
@@ -40,16 +40,24 @@ impl Client {
     pub fn query(
         &mut self,
         container: &str,
-        (query, params): (&str, &[Param]),
+        query: (&str, &[Param]),
         partition: Option<&str>,
         page_items: u32,
         continuation: Option<&str>,
     ) -> Result<Page> {
-        #[derive(Deserialize)]
-        struct Answered {
-            #[serde(rename = "Documents")]
-            documents: Vec<Box<RawValue>>,
-        }
+        let asked = self.ask_page(container, query, partition, page_items, continuation)?;
+        self.page(asked)
+    }
+
+    /// Asks for a page, as [`Client::query`] does, and does not wait for it.
+    pub fn ask_page(
+        &self,
+        container: &str,
+        (query, params): (&str, &[Param]),
+        partition: Option<&str>,
+        page_items: u32,
+        continuation: Option<&str>,
+    ) -> Result<Asked> {
         let mut call = self.of_documents(Verb::Post, container, None, "query");
         call.body = json!({ "query": query, "parameters": params })
             .to_string()
@@ -68,7 +76,17 @@ impl Client {
         if let Some(token) = continuation {
             call.headers.push(("x-ms-continuation", token.to_owned()));
         }
-        let answer = self.ask(call)?.expect_success()?;
+        self.begin(call)
+    }
+
+    /// The page that was asked for.
+    pub fn page(&mut self, asked: Asked) -> Result<Page> {
+        #[derive(Deserialize)]
+        struct Answered {
+            #[serde(rename = "Documents")]
+            documents: Vec<Box<RawValue>>,
+        }
+        let answer = self.finish(asked)?.expect_success()?;
         let answered: Answered = serde_json::from_slice(&answer.body)
             .map_err(|error| error::violation(&error.to_string()))?;
         Ok(Page {

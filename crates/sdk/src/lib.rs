@@ -71,6 +71,7 @@ pub mod log;
 mod messages;
 pub mod phase;
 pub mod pieces;
+pub mod saved;
 pub mod source;
 pub mod transform;
 

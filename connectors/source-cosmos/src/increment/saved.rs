@@ -1,14 +1,17 @@
 //! The cursor as the destination keeps it, in JSON.
 
 use std::collections::HashSet;
-use std::fmt::Display;
 
 use rapidbyte_sdk::prelude::*;
+use rapidbyte_sdk::saved::{Form, unreadable};
 use serde::{Deserialize, Serialize};
 
 use super::mark::Mark;
 
-pub(super) const VERSION: u32 = 1;
+pub(super) const FORM: Form = Form {
+    source: "source-cosmos",
+    version: 1,
+};
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,32 +23,9 @@ pub(super) struct Saved {
     pub(super) seen: Vec<String>,
 }
 
-fn unreadable(text: impl Display) -> Error {
-    Error::config("cursor_unreadable", text).hint(
-        "somebody edited it, or another version wrote it: print it with `rapidbyte state get PIPELINE STREAM`, or read \
-         the stream from its first row: `rapidbyte run PIPELINE --full-refresh --select STREAM` replaces the rows of the \
-         target",
-    )
-}
-
 /// Errors: `cursor_unreadable`, `cursor_changed`.
 pub(super) fn parse(json: &str, field: &str) -> Result<(Mark, HashSet<u64>)> {
-    let saved: Saved = serde_json::from_str(json)
-        .map_err(|_| unreadable("the stored cursor is not one of source-cosmos"))?;
-    if saved.version != VERSION {
-        let version = saved.version;
-        let text = format!(
-            "the stored cursor has version {version}, and this source reads version {VERSION}"
-        );
-        return Err(unreadable(text));
-    }
-    if saved.field != field {
-        let was = &saved.field;
-        let text = format!("the cursor was written with {was}, but the stream is read by {field}");
-        return Err(Error::config("cursor_changed", text).hint(
-            "set cursor_field back, or start over with `rapidbyte run PIPELINE --full-refresh --select STREAM`",
-        ));
-    }
+    let saved: Saved = FORM.parse(json, field)?;
     let mark = Mark::of_json(&saved.from);
     let mark =
         mark.ok_or_else(|| unreadable("the stored cursor: from is not a number or a string"))?;

@@ -229,6 +229,20 @@ fn a_server_that_was_promised_tls_is_not_asked_without() {
 }
 
 #[test]
+fn a_server_without_tls_is_named_as_one() {
+    let url = server(GOOD, false).replace("http://", "https://");
+    let said = ask(
+        &mut http(&url, &Cancel::new()),
+        "GET",
+        &url,
+        RequestOptions::default(),
+    );
+    let said = said.expect_err("plaintext");
+    assert!(said.starts_with("tls_handshake: "), "{said}");
+    assert!(said.contains("\nthe server answers without TLS"), "{said}");
+}
+
+#[test]
 fn waiting_ends_with_the_time_that_was_asked_for() {
     for (answer, part) in [
         ("", "no response within 50 ms"),

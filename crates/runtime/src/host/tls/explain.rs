@@ -1,6 +1,6 @@
 //! Says what went wrong with TLS, for the person who set it up.
 
-use rustls::{AlertDescription, CertificateError, Error as Tls};
+use rustls::{AlertDescription, CertificateError, Error as Tls, InvalidMessage};
 
 use super::Broken;
 use super::opening::Blocked;
@@ -33,6 +33,12 @@ impl Broken {
                 }
             }
             Self::Tls(Tls::AlertReceived(alert)) => alerted(*alert, peer, policy),
+            // Its first byte is no record of TLS.
+            Self::Tls(error @ Tls::InvalidMessage(InvalidMessage::InvalidContentType)) => {
+                handshake(peer, error).hint(
+                    "the server answers without TLS: check the port, or connect without TLS, such as by http://",
+                )
+            }
             Self::Tls(error) => handshake(peer, error),
         }
     }
