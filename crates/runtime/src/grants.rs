@@ -24,7 +24,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rapidbyte_wire::pattern;
 use serde_json::{Map, Value};
@@ -52,9 +52,10 @@ pub struct Grants {
     base_dir: PathBuf,
     /// The owner of that folder: links of this user on the way to a granted folder are the operator's.
     owner: Option<u32>,
-    /// Files of the operator's that nothing grants for writing, named as the disk has them; of a
-    /// folder all of it.
+    /// Files of the operator's that nothing grants for writing; of a folder all of it.
     own: Vec<String>,
+    /// The same, named as the disk has them, once a connector has asked.
+    own_on_disk: OnceLock<Vec<String>>,
     /// The stage is only planned: it may not change the disk yet.
     looks_only: bool,
     /// The connector describes itself: neither time nor chance may change the description.
@@ -129,7 +130,7 @@ impl Grants {
             owner: std::fs::metadata(base_dir).ok().map(|found| found.uid()),
             own: OWN_FILES
                 .iter()
-                .map(|name| on_disk(&absolute(base_dir, name)))
+                .map(|name| absolute(base_dir, name))
                 .collect(),
             ..Self::default()
         };
@@ -152,7 +153,8 @@ impl Grants {
     #[must_use]
     pub fn protecting(mut self, file: &Path) -> Self {
         self.own
-            .push(on_disk(&absolute(&self.base_dir, &file.to_string_lossy())));
+            .push(absolute(&self.base_dir, &file.to_string_lossy()));
+        self.own_on_disk = OnceLock::new();
         self
     }
 
@@ -457,7 +459,14 @@ impl Grants {
             return false;
         }
         let path = on_disk(&absolute(&self.base_dir, path));
-        self.own.iter().any(|own| is_within(&path, own))
+        self.own_on_disk().iter().any(|own| is_within(&path, own))
+    }
+
+    /// The files that may not be written, without links. Only a connector that writes files asks, so a short run does not
+    /// wait for the disk.
+    fn own_on_disk(&self) -> &[String] {
+        let own = || self.own.iter().map(|file| on_disk(file)).collect();
+        self.own_on_disk.get_or_init(own)
     }
 
     /// A folder that may be replaced as a whole: the pattern is below it, and all files of the pattern
@@ -478,7 +487,7 @@ impl Grants {
         // The whole folder is replaced, and what is in it goes.
         let there = on_disk(&format!("{folder}/"));
         let there = there.trim_end_matches('/');
-        let reaches_out = reaches_out || self.own.iter().any(|own| is_within(own, there));
+        let reaches_out = reaches_out || self.own_on_disk().iter().any(|own| is_within(own, there));
         (is_below && !reaches_out && !pattern::is_pattern(&folder)).then_some(GrantedFolder {
             folder,
             pattern: path,
