@@ -411,7 +411,10 @@ def _parts(
 
 
 def _result(maker: str, made: str) -> Any:
-    return getattr(importlib.import_module("._results", __name__), maker)(made)
+    # As a statement, a module that is there already is found at once.
+    from . import _results
+
+    return getattr(_results, maker)(made)
 
 
 def _columns(schema: Any) -> Any:

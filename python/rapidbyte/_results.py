@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import json
 from dataclasses import dataclass, field, fields
@@ -10,9 +11,14 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+@functools.cache
+def _names(kind: type[Any]) -> frozenset[str]:
+    return frozenset(one.name for one in fields(kind))
+
+
 def _of(kind: type[T], values: dict[str, Any]) -> T:
     """The known members of a document. Others are in its ``raw``."""
-    known = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    known = _names(kind)
     return kind(**{name: value for name, value in values.items() if name in known})
 
 

@@ -4,7 +4,6 @@
 //! and `with` blocks are, its connections belong to it, and Ctrl-C reaches it. The run asks for them by calls, and waits.
 
 use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, after, bounded, select};
@@ -16,6 +15,7 @@ use rapidbyte::{Cancel, Control, Event, Failure, Level, Progress};
 
 use crate::engine::compiles;
 use crate::refusal::{Refusal, of_failure};
+use crate::threads;
 
 /// How long a signal waits at most before Python handles it.
 pub const SIGNAL_PAUSE: Duration = Duration::from_millis(50);
@@ -214,7 +214,6 @@ impl Desk {
 
 /// Work on a thread of its own.
 pub struct Running<T> {
-    thread: JoinHandle<()>,
     /// Disconnected when the work has ended.
     pub ended: Receiver<()>,
     results: Receiver<Result<T, Failure>>,
@@ -225,17 +224,14 @@ impl<T: Send + 'static> Running<T> {
     pub fn start(work: impl FnOnce() -> Result<T, Failure> + Send + 'static) -> PyResult<Self> {
         let (end, ended) = bounded(0);
         let (result, results) = bounded(1);
-        let thread = std::thread::Builder::new().name("rapidbyte".into());
-        let thread = thread.spawn(move || {
-            // There is room for it.
-            let _ = result.send(work());
-            drop(end);
-        })?;
-        Ok(Self {
-            thread,
-            ended,
-            results,
-        })
+        threads::run(
+            move || {
+                // There is room for it.
+                let _ = result.send(work());
+            },
+            end,
+        )?;
+        Ok(Self { ended, results })
     }
 
     /// Whether it has ended.
@@ -251,8 +247,8 @@ impl<T: Send + 'static> Running<T> {
 
     /// Waits for its end, whatever it is.
     pub fn join(self) {
-        // A panic leaves no result, and the error says so.
-        let _ = self.thread.join();
+        // A panic leaves no result, and the error says so. Nothing is sent before the end.
+        let _ = self.ended.recv();
     }
 }
 

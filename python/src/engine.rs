@@ -1,5 +1,6 @@
 //! The engine of this process, and pipelines as callers give them.
 
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,6 +16,12 @@ const TOLD: usize = 100;
 
 /// The engine of the process with this number.
 static ENGINE: Mutex<Option<(u32, Engine)>> = Mutex::new(None);
+/// Pipelines that calls have made, by [`Given::reuse`], the newest first.
+static READ: Mutex<VecDeque<(String, Pipeline)>> = Mutex::new(VecDeque::new());
+/// As many as sessions wait.
+const MAX_READ: usize = 8;
+/// A value of a pipeline that comes from a file.
+const FILE: &str = "${file:";
 /// Connectors that are compiled, which takes seconds the first time.
 static COMPILES: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
 
@@ -111,10 +118,34 @@ impl Given {
         (self.form == "call").then(text)
     }
 
+    /// The pipeline. One that a call has made, and that depends on its arguments alone, is read once.
     fn read(&self) -> Result<Pipeline, Failure> {
+        let key = self.reuse().filter(|_| !self.content.contains(FILE));
+        let Some(key) = key else {
+            return self.read_with(|name| std::env::var(name).ok());
+        };
+        let is_it = |(known, _): &(String, Pipeline)| *known == key;
+        if let Some((_, pipeline)) = held(&READ).iter().find(|known| is_it(known)) {
+            return Ok(pipeline.clone());
+        }
+        let has_asked = Cell::new(false);
+        let pipeline = self.read_with(|name| {
+            has_asked.set(true);
+            std::env::var(name).ok()
+        })?;
+        if !has_asked.get() {
+            let mut known = held(&READ);
+            known.truncate(MAX_READ - 1);
+            known.push_front((key, pipeline.clone()));
+        }
+        Ok(pipeline)
+    }
+
+    /// `outside` gives the values of variables that are no parameters.
+    fn read_with(&self, outside: impl Fn(&str) -> Option<String>) -> Result<Pipeline, Failure> {
         let lookup = |name: &str| match self.params.get(name) {
             Some(value) => Some(value.clone()),
-            None => std::env::var(name).ok(),
+            None => outside(name),
         };
         let environment = Environment::from_fn(lookup);
         match self.form.as_str() {

@@ -42,6 +42,7 @@ mod shape;
 mod sink;
 mod split;
 mod stored;
+mod threads;
 mod value;
 
 /// The module.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::{BooleanArray, RecordBatch};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use rapidbyte::batches::{Batches, ConnectorError, ErrorKind};
 
 use crate::refusal::{Refusal, Result};
@@ -27,12 +27,17 @@ pub fn columns(schema: &SchemaRef, name: &str) -> Result<SchemaRef> {
 /// The batches with that column, which is true in each row.
 pub fn batches(batches: Batches, schema: &SchemaRef) -> Batches {
     let schema = Arc::clone(schema);
-    let mark = move |batch: RecordBatch| {
-        let mut columns = batch.columns().to_vec();
-        columns.push(Arc::new(BooleanArray::from(vec![true; batch.num_rows()])));
-        RecordBatch::try_new(Arc::clone(&schema), columns).map_err(|error| {
+    let mark = move |given| {
+        batch(&given, &schema).map_err(|error| {
             ConnectorError::new(ErrorKind::Internal, "internal", error.to_string())
         })
     };
-    Box::new(batches.map(move |batch| batch.and_then(&mark)))
+    Box::new(batches.map(move |given| given.and_then(&mark)))
+}
+
+/// One batch with that column.
+pub fn batch(given: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+    let mut columns = given.columns().to_vec();
+    columns.push(Arc::new(BooleanArray::from(vec![true; given.num_rows()])));
+    RecordBatch::try_new(Arc::clone(schema), columns)
 }

@@ -8,7 +8,8 @@ use pyo3::prelude::*;
 use rapidbyte::batches::{Batches, ConnectorError, Function, Input, Output, Taken};
 use rapidbyte::verify::Repair;
 use rapidbyte::{
-    Cancel, Engine, Failure, History, NativeConnector, RunOptions, Share, VerifyOptions,
+    Cancel, Class, Engine, Failure, History, NativeConnector, Report, RunOptions, Share,
+    VerifyOptions,
 };
 use serde_json::json;
 
@@ -178,8 +179,12 @@ impl Source {
         if !can_repeat && let Some(batch) = feed.take_whole() {
             // The run does not have to ask the thread of the caller.
             state.feeds.push(None);
-            let batches = marked(Box::new(std::iter::once(Ok(batch))));
-            let input = input.once(&self.name, schema, &key, batches);
+            let batch = match is_marked {
+                true => marked::batch(&batch, &schema)
+                    .map_err(|error| Refusal::data("internal", error))?,
+                false => batch,
+            };
+            let input = input.whole(&self.name, &key, batch);
             return Ok(inferred(input, declared.as_ref()));
         }
         if !can_repeat && let Some(stream) = feed.take_stream() {
@@ -360,7 +365,7 @@ pub fn run(
             ..RunOptions::default()
         };
         let report = pipeline.with(|pipeline| engine.run(pipeline, &options, control))?;
-        Ok(json!(report))
+        text_of(&report)
     })
 }
 
@@ -379,7 +384,7 @@ pub fn plan(
             let refusals = preview.refusals()?;
             match refusals.failure {
                 Some(failure) => Err(failure),
-                None => Ok(rapidbyte_cli::documents::plan(preview.plan())),
+                None => Ok(rapidbyte_cli::documents::plan(preview.plan()).to_string()),
             }
         })
     })
@@ -390,7 +395,7 @@ pub fn plan(
 pub fn check(py: Python<'_>, pipeline: Given, parts: Parts, watch: Watch) -> PyResult<String> {
     call(py, parts, watch, move |engine, control| {
         let found = pipeline.with(|pipeline| engine.check(pipeline, control))?;
-        Ok(json!(rapidbyte_cli::documents::checks(found).0))
+        Ok(json!(rapidbyte_cli::documents::checks(found).0).to_string())
     })
 }
 
@@ -402,7 +407,7 @@ pub fn discover(py: Python<'_>, pipeline: Given, parts: Parts, watch: Watch) -> 
         let shown = rapidbyte_cli::documents::discovered(&found)?;
         match found.unreadable {
             Some(failure) => Err(failure),
-            None => Ok(shown),
+            None => Ok(shown.to_string()),
         }
     })
 }
@@ -432,8 +437,13 @@ pub fn verify(
         };
         let verified =
             pipeline.with(|pipeline| engine.verify(pipeline, &options, control, |_| ()))?;
-        Ok(rapidbyte_cli::documents::verified(&verified, sample))
+        Ok(rapidbyte_cli::documents::verified(&verified, sample).to_string())
     })
+}
+
+/// A report as JSON.
+pub fn text_of(report: &Report) -> Result<String, Failure> {
+    serde_json::to_string(report).map_err(|error| Failure::new(Class::Run, "internal", error))
 }
 
 /// The arguments that a call lacks.
@@ -477,9 +487,7 @@ fn call(
     py: Python<'_>,
     parts: Parts,
     watch: Watch,
-    work: impl FnOnce(&Engine, &rapidbyte::Control) -> Result<serde_json::Value, Failure>
-    + Send
-    + 'static,
+    work: impl FnOnce(&Engine, &rapidbyte::Control) -> Result<String, Failure> + Send + 'static,
 ) -> PyResult<String> {
     let desk = watch.desk(py)?;
     let mut state = State::default();
@@ -493,8 +501,7 @@ fn call(
         .detach(engine)
         .map_err(|failure| of_failure(py, &failure))?;
     let engine = engine.with_connectors(connectors);
-    let done = desk.serve(py, &mut state, move || {
+    desk.serve(py, &mut state, move || {
         work(&engine, &control).map_err(|failure| missing.named(failure))
-    })?;
-    Ok(done.to_string())
+    })
 }

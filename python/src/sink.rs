@@ -11,14 +11,13 @@ use pyo3::prelude::*;
 use rapidbyte::batches::{Batches, ConnectorError, ErrorKind, Input};
 use rapidbyte::{Cancel, Control, Failure, History, Report, RunOptions};
 use rapidbyte_wire::size::batch_bytes;
-use serde_json::json;
 
 use crate::desk::{Running, SIGNAL_PAUSE, TAKEN_BACK_WITHIN, is_main_thread};
 use crate::engine::{Given, engine};
 use crate::feed::{Feed, declared};
 use crate::marked;
 use crate::refusal::{Refusal, of_failure};
-use crate::run::{NAME, inferred};
+use crate::run::{NAME, inferred, text_of};
 use crate::value::Documents;
 
 /// Rows wait until they are this many bytes or this many: a batch of its own for each small write would take more time than
@@ -259,7 +258,7 @@ impl Open {
             }
         }
         match py.detach(|| running.result()) {
-            Ok(report) => Ok(json!(report).to_string()),
+            Ok(report) => text_of(&report).map_err(|failure| of_failure(py, &failure)),
             Err(failure) => Err(of_failure(py, &failure)),
         }
     }

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import unittest
 from collections.abc import Callable
 from typing import Any
 
@@ -354,3 +355,33 @@ class Idle(Folder):
                 found = [row["v"] for batch in reader for row in batch.to_pylist()]
             self.assertEqual(sorted(found), list(range(n)))
             rb.write([{"id": str(n), "v": n}], server.account(), table="kept", config=config)
+
+
+class Threads(Folder):
+    @unittest.skipUnless(sys.platform == "linux", "threads are listed by /proc")
+    def test_calls_share_a_thread(self) -> None:
+        def threads() -> set[str]:
+            found = set()
+            for task in os.listdir("/proc/self/task"):
+                try:
+                    with open(f"/proc/self/task/{task}/comm") as file:
+                        name = file.read().strip()
+                except FileNotFoundError:
+                    continue
+                if name == "rapidbyte":
+                    found.add(task)
+            return found
+
+        others, own = threads(), set()
+        for n in range(20):
+            rb.write([{"id": n}], "rows.jsonl")
+            own |= threads() - others
+        # The first call may find a thread of another test.
+        self.assertLessEqual(len(own), 1)
+        self.assertGreaterEqual(len(own | others), 1)
+
+    def test_a_failed_call_leaves_the_next_one_its_thread(self) -> None:
+        for _ in range(3):
+            with self.assertRaises(rb.ConfigError):
+                rb.write([{"id": 1}], "rows.jsonl", config={"unknown": 1})
+            self.assertEqual(rb.write([{"id": 1}], "rows.jsonl").rows, 1)

@@ -11,7 +11,7 @@ use rapidbyte_runtime::{
 };
 use rapidbyte_wire::counted;
 use rapidbyte_wire::ipc::{self, Encoder};
-use rapidbyte_wire::size::front;
+use rapidbyte_wire::size::{batch_bytes, front};
 use rapidbyte_wire::types::{mark_program_values, type_name};
 
 use crate::{columns, spec};
@@ -35,6 +35,8 @@ struct Given {
     schema: SchemaRef,
     key: Vec<String>,
     rows: Rows,
+    /// Bytes of the rows, if they are all in memory.
+    at_hand: Option<usize>,
     /// Set if the columns may take the types of the target.
     convert: Option<Arc<Convert>>,
 }
@@ -55,7 +57,16 @@ impl Input {
     #[must_use]
     pub fn once(self, name: &str, schema: SchemaRef, key: &[&str], batches: Batches) -> Self {
         let rows = Rows::Once(Mutex::new(Some(batches)));
-        self.with(name, schema, key, rows)
+        self.with(name, schema, key, rows, None)
+    }
+
+    /// The same for one batch that has all rows. The engine knows then that the read waits for nobody.
+    #[must_use]
+    pub fn whole(self, name: &str, key: &[&str], batch: RecordBatch) -> Self {
+        let (schema, bytes) = (batch.schema(), batch_bytes(&batch));
+        let batches: Batches = Box::new(std::iter::once(Ok(batch)));
+        let rows = Rows::Once(Mutex::new(Some(batches)));
+        self.with(name, schema, key, rows, Some(bytes))
     }
 
     /// Adds a stream whose batches come from a function, which every read calls. It has to give the same rows each time.
@@ -67,15 +78,23 @@ impl Input {
         key: &[&str],
         open: impl Fn() -> Result<Batches, ConnectorError> + Send + Sync + 'static,
     ) -> Self {
-        self.with(name, schema, key, Rows::Again(Box::new(open)))
+        self.with(name, schema, key, Rows::Again(Box::new(open)), None)
     }
 
-    fn with(mut self, name: &str, schema: SchemaRef, key: &[&str], rows: Rows) -> Self {
+    fn with(
+        mut self,
+        name: &str,
+        schema: SchemaRef,
+        key: &[&str],
+        rows: Rows,
+        at_hand: Option<usize>,
+    ) -> Self {
         self.0.push(Arc::new(Given {
             name: name.to_owned(),
             schema,
             key: key.iter().map(|column| (*column).to_owned()).collect(),
             rows,
+            at_hand,
             convert: None,
         }));
         self
@@ -283,6 +302,11 @@ impl SourceSession for Reading {
             Some(read) => read.event(),
             None => Err(broken("read comes first")),
         })
+    }
+
+    fn bytes_at_hand(&self) -> Option<usize> {
+        let mut streams = self.streams.iter();
+        streams.try_fold(0_usize, |sum, given| sum.checked_add(given.at_hand?))
     }
 
     fn acknowledge(&mut self, _positions: &[Position]) -> Result<()> {

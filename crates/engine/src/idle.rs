@@ -44,8 +44,8 @@ pub struct IdleSessions(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Sessions were taken: the thread that closes old ones has less to wait for.
-    changed: Condvar,
+    /// All sessions were closed: the thread that closes old ones has nothing to wait for.
+    closed: Condvar,
 }
 
 #[derive(Default)]
@@ -83,7 +83,7 @@ impl IdleSessions {
     /// Closes all sessions that wait.
     pub fn close(&self) {
         let waiting = std::mem::take(&mut self.0.state().waiting);
-        self.0.changed.notify_all();
+        self.0.closed.notify_all();
         close_all(waiting);
     }
 
@@ -103,7 +103,6 @@ impl IdleSessions {
         let at = state.waiting.iter().rposition(|one| one.key == *key)?;
         let taken = state.waiting.remove(at);
         drop(state);
-        self.0.changed.notify_all();
         match taken.since.elapsed() < IDLE {
             true => Some(taken.session),
             false => {
@@ -147,14 +146,11 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes sessions that have waited too long, until none waits.
+    /// Closes sessions that have waited too long. Ends if none waits when it wakes: a run takes the session of the run before,
+    /// and leaves it again, and the thread sleeps meanwhile.
     fn close_old(&self) {
         let mut state = self.state();
-        loop {
-            let Some(first) = state.waiting.first() else {
-                state.has_thread = false;
-                return;
-            };
+        while let Some(first) = state.waiting.first() {
             let left = IDLE.saturating_sub(first.since.elapsed());
             if left.is_zero() {
                 let old = state.waiting.remove(0);
@@ -163,9 +159,10 @@ impl Shared {
                 state = self.state();
                 continue;
             }
-            let waited = self.changed.wait_timeout(state, left);
+            let waited = self.closed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        state.has_thread = false;
     }
 }
 

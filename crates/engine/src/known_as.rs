@@ -29,7 +29,7 @@ const MARK: char = '.';
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     limit: Option<u64>,
-    /// A hash of the settings of the source.
+    /// A hash of the settings of the source. Empty without a history.
     settings: String,
     /// Runs that began with other settings.
     others: Vec<String>,
@@ -43,9 +43,11 @@ impl Asked {
         history: Option<&State>,
         runs: impl Iterator<Item = &'a str>,
     ) -> Result<Self, Failure> {
-        let settings = settings(plan);
         let mut others = Vec::new();
+        let mut settings = String::new();
+        // Without a history, no run is known that began with other settings.
         if let Some(history) = history {
+            settings = self::settings(plan);
             for run in runs {
                 let known = history.settings_of(run).map_err(Failure::of_state)?;
                 let is_other = |known: &String| !known.is_empty() && *known != settings;
@@ -161,8 +163,7 @@ impl StreamPlan {
 
 /// The same of one stage.
 fn settings_of(stage: &Stage, connector: &str, config: &Map<String, Value>) -> String {
-    let schema = serde_json::from_str(&stage.spec.config_schema).unwrap_or_default();
-    let config = without_marked(&schema, config);
+    let config = without_marked(&stage.schema, config);
     short_hash(format!("{connector} {config}").as_bytes())
 }
 

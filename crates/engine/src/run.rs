@@ -73,8 +73,11 @@ pub(crate) fn run_on(
     // Without a history it is held to the end all the same.
     let mut turn = turn;
     let pipeline = &prepared.plan.document.pipeline;
-    let settings = known_as::settings(&prepared.plan);
-    let mut active = match history.map(|h| h.begin(pipeline, turn.take(), &settings)) {
+    let begin = |history: &State| {
+        let settings = known_as::settings(&prepared.plan);
+        history.begin(pipeline, turn.take(), &settings)
+    };
+    let mut active = match history.map(begin) {
         Some(Ok(active)) => Some(active),
         Some(Err(error)) => return Err(Failure::of_state(error)),
         None => None,
@@ -100,7 +103,11 @@ pub(crate) fn run_on(
         .iter()
         .map(|refused| refused.stream.clone());
     let names: Vec<String> = planned.chain(refused).collect();
-    let targets = targets(&prepared.plan);
+    // Only a history knows what earlier runs have appended to them.
+    let targets = match history {
+        Some(_) => targets(&prepared.plan),
+        None => HashMap::new(),
+    };
     let resumed: HashMap<String, String> = names
         .iter()
         .filter_map(|name| {

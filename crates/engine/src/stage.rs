@@ -156,6 +156,22 @@ impl Work<'_> {
         self.plan.streams.len() > self.members.len()
     }
 
+    /// Whether the source can end before the destination begins, on the same thread: it has all rows in memory, no more
+    /// than fit in a batch, and the destination decides on nothing that it reads.
+    pub(crate) fn is_at_hand(&self) -> bool {
+        let [Member { stream, .. }] = self.members else {
+            return false;
+        };
+        let is_whole = stream.increment.is_none() && stream.keys.is_none();
+        let is_plain = stream.transforms.is_empty() && stream.replay.is_none();
+        if !self.host.is_short() || !is_whole || !is_plain {
+            return false;
+        }
+        let at_hand = self.held.with_coordinator(|source| source.bytes_at_hand());
+        let most = self.plan.document.resources.batch_bytes;
+        at_hand.flatten().is_some_and(|bytes| bytes as u64 <= most)
+    }
+
     /// The session that holds the snapshot, if the group reads all streams of the run. An incremental read has another
     /// session, so that a retry reads in the same snapshot. So has a stream whose keys are read in it after its rows.
     fn take_coordinator(&self) -> Option<Source> {

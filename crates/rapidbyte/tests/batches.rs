@@ -10,8 +10,8 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use rapidbyte::batches::{Batches, ConnectorError, ErrorKind, Function, Input, Output, Taken};
 use rapidbyte::memory::Tables;
 use rapidbyte::{
-    Cancel, Class, Control, Engine, Environment, Failure, NativeConnector, Pipeline, Report,
-    RunOptions,
+    Cancel, Class, Control, Engine, Environment, Failure, History, NativeConnector, Pipeline,
+    Report, RunOptions,
 };
 use tempfile::TempDir;
 
@@ -104,6 +104,50 @@ fn batches_of_an_iterator_go_to_a_function_under_one_name() {
     };
     let found: Vec<_> = arrived.0.iter().flat_map(names).collect();
     assert_eq!(found, names(&expected));
+}
+
+/// A run that may share its sessions is short, and a thread for a source that waits for nobody takes longer than its rows.
+#[test]
+fn rows_in_memory_are_read_before_the_destination_begins_if_they_fit_in_a_batch() {
+    for (resources, is_at_hand) in [("", true), ("resources: { batch_bytes: 4kb }\n", false)] {
+        let rows = batch(0..2_000);
+        let column = Arc::clone(rows.column(0));
+        let input = Input::new().whole("items", &["id"], rows);
+        let arrived = Arc::new(Mutex::new(Vec::new()));
+        let to = Arc::clone(&arrived);
+        let output = Output::to(move |_, one| {
+            match one {
+                // The source has dropped the rows that it has encoded.
+                Taken::Begun(_) => assert_eq!(Arc::strong_count(&column) == 1, is_at_hand),
+                Taken::Rows(batch) => to.lock().expect("no panic").push(batch),
+                Taken::Complete => {}
+            }
+            Ok(())
+        });
+        let engine = Engine::builder()
+            .without_bundled()
+            .connector(input.source("python"))
+            .connector(output.destination("python"))
+            .build()
+            .expect("an engine");
+        let folder = TempDir::new().expect("a folder");
+        let text = text("items", "python") + resources;
+        let pipeline = Pipeline::from_str(&text, folder.path(), &Environment::process());
+        let options = RunOptions {
+            history: History::Off,
+            reuse: Some("the same".into()),
+            ..RunOptions::default()
+        };
+        let report = engine.run(
+            &pipeline.expect("it is read"),
+            &options,
+            &Control::default(),
+        );
+        assert_eq!(report.expect("it ends well").rows, 2_000);
+        let arrived = arrived.lock().expect("no panic");
+        assert_eq!(ids(&arrived), (0..2_000).collect::<Vec<_>>());
+        assert_eq!(arrived.len() == 1, is_at_hand);
+    }
 }
 
 #[test]

@@ -184,6 +184,11 @@ impl Source {
         }
     }
 
+    /// As [`SourceSession::bytes_at_hand`].
+    pub fn bytes_at_hand(&self) -> Option<usize> {
+        self.session.bytes_at_hand()
+    }
+
     /// As [`SourceSession::snapshot`].
     pub fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
         self.session.snapshot(streams)

@@ -27,7 +27,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 
@@ -59,9 +59,10 @@ pub struct Grants {
     base_dir: PathBuf,
     /// The owner of that folder: links of this user on the way to a granted folder are the operator's.
     owner: Option<u32>,
-    /// Files of the operator's that nothing grants for writing, named as the disk has them; of a
-    /// folder all of it.
+    /// Files of the operator's that nothing grants for writing; of a folder all of it.
     own: Vec<String>,
+    /// The same, named as the disk has them, once a connector has asked.
+    own_on_disk: OnceLock<Vec<String>>,
     /// The stage is only planned: it may not change the disk yet.
     looks_only: bool,
     /// The connector describes itself: neither time nor chance may change the description.
@@ -131,7 +132,7 @@ impl Grants {
             owner: std::fs::metadata(base_dir).ok().map(|found| found.uid()),
             own: OWN_FILES
                 .iter()
-                .map(|name| on_disk(&absolute(base_dir, name)))
+                .map(|name| absolute(base_dir, name))
                 .collect(),
             ..Self::default()
         };
@@ -154,7 +155,8 @@ impl Grants {
     #[must_use]
     pub fn protecting(mut self, file: &Path) -> Self {
         self.own
-            .push(on_disk(&absolute(&self.base_dir, &file.to_string_lossy())));
+            .push(absolute(&self.base_dir, &file.to_string_lossy()));
+        self.own_on_disk = OnceLock::new();
         self
     }
 

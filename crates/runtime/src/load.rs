@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use serde_json::Value;
 use wasmtime::component::{Component, Linker};
 use wasmtime::{Config, Engine, OptLevel, RegallocAlgorithm};
 
@@ -154,6 +155,8 @@ pub struct Connector {
     imports: Arc<[String]>,
     /// Its description, once it was asked. It does not depend on a run, and each run needs it.
     described: Arc<OnceLock<Spec>>,
+    /// The config schema of the description, once it was parsed.
+    schema: Arc<OnceLock<Arc<Value>>>,
     /// A connector may outlive its runtime, and its guests must be stopped all the same.
     _ticker: Ticker,
 }
@@ -245,6 +248,7 @@ impl Runtime {
                 hash: [0; 32],
                 imports: Arc::from([]),
                 described: Arc::default(),
+                schema: Arc::default(),
                 _ticker: Arc::clone(&self.0.ticker),
             });
         }
@@ -265,6 +269,7 @@ impl Runtime {
             hash,
             imports: self.imports(&component),
             described: Arc::default(),
+            schema: Arc::default(),
             _ticker: Arc::clone(&self.0.ticker),
         };
         let kept = Kept {
@@ -530,6 +535,19 @@ impl Connector {
         };
         // Of two threads, the first one decides.
         Ok(self.described.get_or_init(|| spec).clone())
+    }
+
+    /// The config schema of the description `spec`, as JSON. It is parsed once: each run needs it, and those of ours have
+    /// 20 KB.
+    ///
+    /// # Errors
+    /// A text that is not JSON.
+    pub fn config_schema(&self, spec: &Spec) -> serde_json::Result<Arc<Value>> {
+        if let Some(schema) = self.schema.get() {
+            return Ok(Arc::clone(schema));
+        }
+        let schema = Arc::new(serde_json::from_str(&spec.config_schema)?);
+        Ok(Arc::clone(self.schema.get_or_init(|| schema)))
     }
 
     /// Instantiates a source.

@@ -110,6 +110,11 @@ pub trait SourceSession: Session {
     /// Waits at most `wait_ms` for the next event of the read.
     fn next(&mut self, wait_ms: u32) -> Result<Event>;
 
+    /// The bytes of all rows that the session gives, if it has them in memory: then a read waits for nobody.
+    fn bytes_at_hand(&self) -> Option<usize> {
+        None
+    }
+
     /// Tells the reader that the destination has committed everything up to these cursors. Comes between two calls of
     /// `next`, or after `end`.
     fn acknowledge(&mut self, positions: &[Position]) -> Result<()>;

@@ -2,19 +2,38 @@
 
 use std::fs;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-/// Where this process works, for people: such as "process 4711 on db-7".
+/// This process as [`place`] and [`name`] give it, with its number: a process that `fork` made is another one.
+static KNOWN: Mutex<Option<(u32, String, String)>> = Mutex::new(None);
+
+/// Where this process works, for people: such as "process 4711 on db-7". As it was when it was asked first.
 pub fn place() -> String {
-    format!("process {} on {}", std::process::id(), host())
+    known().0
 }
 
 /// Names this process: no other one has the name, on any machine.
 pub fn name() -> String {
+    known().1
+}
+
+/// Each run asks, and the system takes longer to answer than a short run takes for its rows.
+fn known() -> (String, String) {
     let pid = std::process::id();
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, place, name)) = known.as_ref().filter(|(of, ..)| *of == pid) {
+        return (place.clone(), name.clone());
+    }
+    let (place, name) = (format!("process {pid} on {}", host()), named(pid));
+    *known = Some((pid, place.clone(), name.clone()));
+    (place, name)
+}
+
+fn named(pid: u32) -> String {
     let begun = status(pid).map(|(_, begun)| begun);
     match (machine(), begun) {
         (Some(machine), Some(begun)) => format!("{machine} {pid} {begun}"),

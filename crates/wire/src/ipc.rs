@@ -16,20 +16,17 @@ use crate::verify::{self, Layout};
 pub struct Encoder {
     schema_message: Vec<u8>,
     encoder: StreamEncoder,
+    /// The encoder gives the schema's message with the first batch.
+    has_begun: bool,
 }
 
 impl Encoder {
     /// Begins a stream of batches of `schema`, which must be portable (see [`crate::types`]).
     pub fn new(schema: &Schema) -> Result<Self, WireError> {
-        crate::types::check_portable(schema)?;
-        let mut writer = StreamWriter::try_new(Vec::new(), schema)?;
-        let schema_message = std::mem::take(writer.get_mut());
-        let mut encoder = StreamEncoder::try_new(schema)?;
-        // Its first call gives the schema's message too.
-        encoder.encode(&RecordBatch::new_empty(Arc::new(schema.clone())))?;
         Ok(Self {
-            schema_message,
-            encoder,
+            schema_message: encode_schema(schema)?,
+            encoder: StreamEncoder::try_new(schema)?,
+            has_begun: false,
         })
     }
 
@@ -43,9 +40,16 @@ impl Encoder {
         // The parts share the columns' memory. Their sum is the exact size, whatever else the
         // columns share their memory with.
         let parts = self.encoder.encode(batch)?;
-        let mut message = Vec::with_capacity(parts.iter().map(Buffer::len).sum());
+        let mut of_schema = match std::mem::replace(&mut self.has_begun, true) {
+            true => 0,
+            false => self.schema_message.len(),
+        };
+        let bytes: usize = parts.iter().map(Buffer::len).sum();
+        let mut message = Vec::with_capacity(bytes.saturating_sub(of_schema));
         for part in parts {
-            message.extend_from_slice(&part);
+            let (_, rest) = part.split_at(of_schema.min(part.len()));
+            of_schema -= part.len() - rest.len();
+            message.extend_from_slice(rest);
         }
         Ok(message)
     }
@@ -96,9 +100,11 @@ impl Decoder {
     }
 }
 
-/// One `Schema` message.
+/// One `Schema` message. The schema must be portable (see [`crate::types`]).
 pub fn encode_schema(schema: &Schema) -> Result<Vec<u8>, WireError> {
-    Ok(Encoder::new(schema)?.schema_message)
+    crate::types::check_portable(schema)?;
+    let mut writer = StreamWriter::try_new(Vec::new(), schema)?;
+    Ok(std::mem::take(writer.get_mut()))
 }
 
 /// The schema in one `Schema` message.

@@ -52,7 +52,16 @@ fn a_batch_comes_back_equal() {
         .decode(message)
         .unwrap();
     assert_eq!(again, all);
-    for slice in [batch.clone(), batch.slice(1, 2), batch.slice(0, 0)] {
+    assert_eq!(
+        encoder.schema_message(),
+        encode_schema(&batch.schema()).unwrap()
+    );
+    for slice in [
+        batch.clone(),
+        batch.slice(1, 2),
+        batch.slice(0, 0),
+        batch.clone(),
+    ] {
         let message = encoder.encode(&slice).unwrap();
         let layout = Layout::of(decoder.schema()).unwrap();
         layout.verify(&message, slice.num_rows() as u64).unwrap();

@@ -169,20 +169,18 @@ fn why_missing(
 pub(super) fn refuse_unknown_streams(
     document: &Document,
     selected: &Selected,
-    specs: [&Spec; 2],
+    schemas: [&Value; 2],
 ) -> Result<(), Failure> {
     let configs = [&document.source.config, &document.destination.config];
     let names = selected.found.iter().map(|(_, stream)| &stream.name);
     // A stream that the source lacks has its own error.
     let missing = selected.missing.iter().map(|refused| &refused.stream);
     let names: Vec<String> = names.chain(missing).cloned().collect();
-    for ((side, config), spec) in ["source", "destination"]
+    for ((side, config), schema) in ["source", "destination"]
         .into_iter()
         .zip(configs)
-        .zip(specs)
+        .zip(schemas)
     {
-        // `open_stage` has read it before.
-        let schema: Value = serde_json::from_str(&spec.config_schema).unwrap_or_default();
         for (key, value) in config {
             let property = &schema["properties"][key];
             let Some(of_streams) = value.as_object().filter(|_| property[KEYS] == STREAMS) else {

@@ -40,6 +40,8 @@ pub struct Stage {
     pub connector: Connector,
     /// The description that the connector gives.
     pub spec: Spec,
+    /// The config schema of the description.
+    pub(crate) schema: Arc<Value>,
     /// Its configuration as JSON.
     pub config: String,
     /// The grants of the connector.
@@ -537,7 +539,7 @@ fn open_stage(
     let spec = host
         .describe(&connector, permissions, clock)
         .map_err(|e| Failure::from_runtime(e, document, key))?;
-    let schema: Value = serde_json::from_str(&spec.config_schema).map_err(|error| {
+    let schema = connector.config_schema(&spec).map_err(|error| {
         let text = format!(
             "{}: the config schema is not JSON: {error}",
             connector.name()
@@ -575,6 +577,7 @@ fn open_stage(
         key: key.clone(),
         connector,
         spec,
+        schema: Arc::clone(&schema),
         config,
         grants,
         may,

@@ -120,8 +120,15 @@ fn place_as(
         source_types: source_types.clone(),
         primary_key: moved_key(&discovered.primary_key, &read, &renamed),
     };
+    let read_schema = match renamed == read {
+        true => relation.schema.clone(),
+        false => ipc::encode_schema(&read).map_err(broken)?,
+    };
     let (transforms, relation) = step::all(document, entry, transforms, relation)?;
-    let schema = ipc::decode_schema(&relation.schema).map_err(broken)?;
+    let schema = match transforms.is_empty() {
+        true => renamed.clone(),
+        false => ipc::decode_schema(&relation.schema).map_err(broken)?,
+    };
     let increment = increment(document, source, entry, (&discovered, &all))?;
     if let (Some(_), Some(column)) = (&increment, left_out.first()) {
         let key = format!("source.streams[{entry}].sync_mode");
@@ -240,7 +247,7 @@ fn place_as(
         left_out,
         follows_types: policy.type_change != TypeChange::Fail,
         keys,
-        read_schema: ipc::encode_schema(&read).map_err(broken)?,
+        read_schema,
         transforms,
         schema,
         source_types: relation.source_types,

@@ -260,7 +260,9 @@ impl StreamPlan {
     /// wider in the target, and in columns of JSON for which the target has texts. `None` if there are none. A type of the target that does not hold the sample is not
     /// taken: the plan refuses the column.
     pub(super) fn as_stored(&self) -> Option<Stream> {
-        if !self.transforms.is_empty() {
+        let has_type =
+            |column: &ColumnPlan| column.stored_type.as_ref().is_some_and(|ty| ty != ANY);
+        if !self.transforms.is_empty() || !self.placed.columns.iter().any(has_type) {
             return None;
         }
         let read = ipc::decode_schema(&self.read_schema).ok()?;

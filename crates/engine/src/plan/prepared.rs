@@ -175,7 +175,7 @@ impl Prepared {
         clocks.source.enter(Phase::ChannelWait);
         clocks.destination.enter(Phase::Other);
         let selected = select(&document, &source.spec, found?, &mut coordinator, &forms)?;
-        refuse_unknown_streams(&document, &selected, [&source.spec, &destination.spec])?;
+        refuse_unknown_streams(&document, &selected, [&source.schema, &destination.schema])?;
         let found = selected.names();
         let (chosen, mut refused) = narrow(&document, selected, narrowing)?;
         let asked_for = chosen.len() + refused.len();

@@ -349,20 +349,36 @@ impl Moving<'_> {
             ledger: self.ledger,
             sessions: self.sessions,
         };
-        let (sender, mut receiver) = channel(share.channel, MAX_MESSAGES);
+        let is_at_hand = work.is_at_hand();
+        let (sender, mut receiver) = match is_at_hand {
+            // Nobody receives while the source sends. It has one batch, and after a conversion some more.
+            true => channel(usize::MAX, MAX_MESSAGES),
+            false => channel(share.channel, MAX_MESSAGES),
+        };
         let (tell, told) = crossbeam_channel::bounded(2);
         // The stages before the destination are stopped when it fails; a stage learns of a failure of the one before
         // through the channel, so that it can abort in its own way.
         let (stop_others, stop_destination) = (self.stop.child(), self.stop.child());
         let mut woken = vec![self.wake(&receiver)];
         let start = Instant::now();
+        let (work, stop_others) = (&work, &stop_others);
+        if is_at_hand {
+            drop(told);
+            // A thread for rows that are in memory takes longer than the rows.
+            let read = Ended::of(Side::Source, |clock| {
+                pump_source(work, sender, None, clock, stop_others)
+            });
+            let written = Ended::of(Side::Destination, |clock| {
+                pump_destination(work, &mut receiver, &tell, clock, &stop_destination)
+            });
+            return self.ended(vec![read, written], start.elapsed(), &memory, &members);
+        }
         let (others, written) = std::thread::scope(|scope| {
-            let (work, stop_others) = (&work, &stop_others);
             let usage = &self.host.usage;
             let source = scope.spawn(move || {
                 let _counted = usage.of_thread();
                 Ended::of(Side::Source, |clock| {
-                    pump_source(work, sender, told, clock, stop_others)
+                    pump_source(work, sender, Some(told), clock, stop_others)
                 })
             });
             let mut others = vec![(source, Side::Source)];
@@ -391,12 +407,22 @@ impl Moving<'_> {
             });
             (others.collect::<Vec<_>>(), written)
         });
-        let wall = start.elapsed();
         let stages: Vec<Ended> = others.into_iter().chain([written]).collect();
+        self.ended(stages, start.elapsed(), &memory, &members)
+    }
+
+    /// The reports of an attempt, or why it failed. The destination is the last stage.
+    fn ended(
+        &self,
+        stages: Vec<Ended>,
+        wall: Duration,
+        memory: &MemoryBudget,
+        members: &[Member<'_>],
+    ) -> Result<Vec<Moved>, Failed> {
         let is_written = stages.last().is_some_and(|stage| stage.result.is_ok());
         // A destination that needs no rows ends first, and the others with it.
         if is_written && stages.iter().all(|stage| !stage.has_failed()) {
-            return Ok(self.moved(wall, stages, memory.peak(), &members));
+            return Ok(self.moved(wall, stages, memory.peak(), members));
         }
         self.sessions.end();
         Err(first_cause(stages))

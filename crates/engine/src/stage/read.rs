@@ -20,11 +20,12 @@ use crate::failure::{Class, Failure};
 use crate::idle;
 use crate::plan::{Replay, StreamPlan};
 
-/// Reads until the end and says so. Returning early drops the sender, which is an abort.
+/// Reads until the end and says so. Returning early drops the sender, which is an abort. Without `told`, the destination
+/// begins when this has ended: only where it tells the source nothing that matters ([`Work::is_at_hand`]).
 pub(crate) fn pump_source(
     work: &Work<'_>,
     mut sender: Sender<Message>,
-    told: Told<Answer>,
+    told: Option<Told<Answer>>,
     clock: &Clock,
     cancel: &Cancel,
 ) -> Result<(), Stopped> {
@@ -36,6 +37,9 @@ pub(crate) fn pump_source(
     let failed = |e| Stopped::because(work.failed(e, "source"));
     let mut source = open(work, clock, cancel)?;
     let wait = || {
+        let Some(told) = &told else {
+            return Err(Stopped::Peer);
+        };
         let before = clock.enter(Phase::ChannelWait);
         let begin = told.recv();
         clock.enter(before);
@@ -56,7 +60,7 @@ pub(crate) fn pump_source(
     let Some(mut reading) = Reading::begin(work, &mut source, begin)? else {
         return Ok(());
     };
-    if is_sure && matches!(wait()?.as_slice(), [Begin::Nothing]) {
+    if is_sure && told.is_some() && matches!(wait()?.as_slice(), [Begin::Nothing]) {
         // The destination has ended already and waits for nothing.
         return Ok(());
     }
@@ -132,7 +136,7 @@ pub(crate) fn pump_source(
             Event::Idle => {}
             Event::End => break,
         }
-        while let Ok(answer) = told.try_recv() {
+        while let Some(Ok(answer)) = told.as_ref().map(Told::try_recv) {
             reading.acknowledge(work, &mut source, answer)?;
         }
     }
@@ -148,7 +152,7 @@ pub(crate) fn pump_source(
     if streams.any(|stream| stream.increment.is_some()) {
         let before = clock.enter(Phase::ChannelWait);
         // Until the destination has ended.
-        while let Ok(answer) = told.recv() {
+        while let Some(Ok(answer)) = told.as_ref().map(Told::recv) {
             clock.enter(before);
             if !has_read_keys {
                 reading.acknowledge(work, &mut source, answer)?;

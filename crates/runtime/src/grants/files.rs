@@ -94,7 +94,14 @@ impl Grants {
             return false;
         }
         let path = on_disk(&absolute(&self.base_dir, path));
-        self.own.iter().any(|own| is_within(&path, own))
+        self.own_on_disk().iter().any(|own| is_within(&path, own))
+    }
+
+    /// The files that may not be written, without links. Only a connector that writes files asks, so a short run does not
+    /// wait for the disk.
+    fn own_on_disk(&self) -> &[String] {
+        let own = || self.own.iter().map(|file| on_disk(file)).collect();
+        self.own_on_disk.get_or_init(own)
     }
 
     /// A folder that may be replaced as a whole: the pattern is below it, and all files of the pattern
@@ -115,7 +122,7 @@ impl Grants {
         // The whole folder is replaced, and what is in it goes.
         let there = on_disk(&format!("{folder}/"));
         let there = there.trim_end_matches('/');
-        let reaches_out = reaches_out || self.own.iter().any(|own| is_within(own, there));
+        let reaches_out = reaches_out || self.own_on_disk().iter().any(|own| is_within(own, there));
         (is_below && !reaches_out && !pattern::is_pattern(&folder)).then_some(GrantedFolder {
             folder,
             pattern: path,
