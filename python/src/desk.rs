@@ -125,15 +125,15 @@ impl Desk {
         work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
     ) -> PyResult<T> {
         let running = Running::start(work)?;
+        // Only the end of the work wakes this thread: while the desk can call itself, the calls do not end before.
         let Self {
-            calls,
+            calls: _calls,
             waiting,
             cancel,
             on_progress,
             takes_signals,
             progress,
         } = self;
-        drop(calls);
         let mut told = Instant::now();
         let pause = match (takes_signals, &on_progress) {
             (true, _) => SIGNAL_PAUSE,

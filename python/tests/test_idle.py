@@ -291,8 +291,8 @@ class Idle(Folder):
         for n in range(2):
             for table in ["lonely_a", "lonely_b"]:
                 rb.write([{"id": n}], url, table=table, config=config)
-        rb.close_idle()
-        self.assertEqual(self.ids(url, "lonely_b"), [0, 1])
+        # As another role: the server may still end the session of the last write.
+        self.assertEqual(self.ids(server.url, "lonely_b"), [0, 1])
 
     def test_a_connection_is_closed_after_some_seconds(self) -> None:
         server = Server.get()
@@ -374,7 +374,7 @@ class Threads(Folder):
 
         others, own = threads(), set()
         for n in range(20):
-            rb.write([{"id": n}], "rows.jsonl")
+            rb.write([{"id": n}], "rows.jsonl", mode="replace")
             own |= threads() - others
         # The first call may find a thread of another test.
         self.assertLessEqual(len(own), 1)
@@ -383,5 +383,16 @@ class Threads(Folder):
     def test_a_failed_call_leaves_the_next_one_its_thread(self) -> None:
         for _ in range(3):
             with self.assertRaises(rb.ConfigError):
-                rb.write([{"id": 1}], "rows.jsonl", config={"unknown": 1})
-            self.assertEqual(rb.write([{"id": 1}], "rows.jsonl").rows, 1)
+                rb.write([{"id": 1}], "rows.jsonl", mode="replace", config={"unknown": 1})
+            self.assertEqual(rb.write([{"id": 1}], "rows.jsonl", mode="replace").rows, 1)
+
+    def test_a_variable_of_config_has_its_value_of_now(self) -> None:
+        def written() -> str:
+            rb.write([{"a": 1, "b": 2}], "rows.csv", mode="replace", config={"delimiter": "${OF_TEST_IDLE}"})
+            with open("rows.csv") as file:
+                return file.read()
+
+        self.addCleanup(os.environ.pop, "OF_TEST_IDLE", None)
+        for sign in [",", ";", ";", ","]:
+            os.environ["OF_TEST_IDLE"] = sign
+            self.assertIn(f"1{sign}2", written())

@@ -2,6 +2,7 @@
 //! types are compared.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rapidbyte_runtime::{Destination, Phase, Selection, Source, Spec};
 
@@ -21,8 +22,17 @@ use crate::document::{self, Document};
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::narrow::Narrowing;
-use crate::retry::until_it_passes;
+use crate::retry::{until_it_passes, wait};
 use crate::verify::refuse_after_run;
+
+/// Pauses before further attempts to plan with new sessions: a server may still be ending those that were closed, whose
+/// places the new ones need.
+const AFTER_CLOSING: [Duration; 4] = [
+    Duration::from_millis(10),
+    Duration::from_millis(40),
+    Duration::from_millis(100),
+    Duration::from_millis(250),
+];
 
 /// A plan that can run at once, because the sessions that made it are still open.
 pub struct Prepared {
@@ -137,7 +147,17 @@ impl Prepared {
             }
         };
         until_it_passes(&document, host, |attempt| match once(attempt) {
-            Err(failure) if host.is_reuse_to_blame(&failure) => once(attempt),
+            Err(failure) if host.is_reuse_to_blame(&failure) => {
+                let mut planned = once(attempt);
+                for pause in AFTER_CLOSING {
+                    let passes = |failure: &Failure| failure.passes_after_ms.is_some();
+                    if !planned.as_ref().err().is_some_and(passes) || !wait(pause, &host.cancel) {
+                        break;
+                    }
+                    planned = once(attempt);
+                }
+                planned
+            }
             planned => planned,
         })
     }
