@@ -380,7 +380,7 @@ impl Feed for Live {
         // A retry of the run reads them again.
         let spooled = self.state().spooled.clone();
         let is_over = || self.work.cancel.is_cancelled();
-        let mut sent = spooled.iter().map(|body| body.ensure_sent(&is_over));
+        let mut sent = spooled.iter().map(|body| body.ensure_sent(is_over));
         let Some(problem) = sent.find_map(Result::err) else {
             return Ok(());
         };

@@ -1,6 +1,7 @@
 //! The runtime's own source of grants, permissions, owners and regular files, and doors to what it keeps to itself.
 #![allow(
     dead_code,
+    unused_imports,
     reason = "the rest of the runtime uses what is not used here"
 )]
 
