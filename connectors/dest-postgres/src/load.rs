@@ -28,7 +28,7 @@ use crate::place::Place;
 use crate::rejects::{self, Keeper};
 use crate::rows::{Finished, Sink, lost};
 use crate::stall;
-use crate::transaction::{self, BEGIN_ROWS, NO_PATH, OWN_PATH};
+use crate::transaction::{self, NO_PATH, OWN_PATH};
 
 /// The table that is written is gone.
 const VANISHED: &str = "target_missing";
@@ -185,7 +185,8 @@ impl TableLoad {
         let decided = self.explained(self.place().decide(&mut client, Within::Own))?;
         digest::ensure_settled(&decided, &self.name)?;
         let begin = begin(&client, &self.home.settings);
-        let mut decided = self.explained(self.place().decide(&mut client, opening(&begin)))?;
+        let mut decided =
+            self.explained(self.place().decide(&mut client, Within::Opening(&begin)))?;
         digest::ensure_settled(&decided, &self.name)?;
         client
             .execute(&digest::make_staged(&self.name))
@@ -423,7 +424,7 @@ impl TableLoad {
             .lock
             .as_ref()
             .map(|lock| format!("{begin}; {}", lock.attempt()));
-        let within = opening(attempt.as_deref().unwrap_or(begin));
+        let within = Within::Opening(attempt.as_deref().unwrap_or(begin));
         let known = &mut *self.known.borrow_mut();
         self.place().decide_again(client, within, question, known)
     }
@@ -812,14 +813,6 @@ fn unchanged(mut error: Error, name: &Name, statement: &str) -> Error {
         }
         _ if error.hint.is_none() => error.hint(by_hand()),
         _ => error,
-    }
-}
-
-/// The catalog is read in the send that opens the transaction, by [`begin`] and what gives no rows.
-fn opening(statements: &str) -> Within<'_> {
-    Within::Opening {
-        statements,
-        rows: BEGIN_ROWS,
     }
 }
 

@@ -312,8 +312,8 @@ pub(crate) fn local_settings() -> String {
 pub(crate) enum Within<'a> {
     /// The open transaction, with [`local_settings`].
     Open,
-    /// The transaction that these statements open, in the first send. `rows` of the statements return rows.
-    Opening { statements: &'a str, rows: usize },
+    /// The transaction that these statements open, in the first send. They give no rows.
+    Opening(&'a str),
     /// One transaction for each send, which can change nothing.
     Own,
 }
@@ -323,11 +323,9 @@ impl Within<'_> {
         let count = questions.len();
         match *self {
             Self::Open => client.query_again("", questions, count),
-            Self::Opening { statements, rows } => {
+            Self::Opening(statements) => {
                 *self = Self::Open;
-                let statements = format!("{statements}; ");
-                let mut answers = client.query_again(&statements, questions, rows + count)?;
-                Ok(answers.split_off(rows))
+                client.query_again(&format!("{statements}; "), questions, count)
             }
             Self::Own => {
                 let settings = local_settings();

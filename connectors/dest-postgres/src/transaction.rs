@@ -1,5 +1,6 @@
 //! How a transaction begins, and what holds in it.
 
+use rapidbyte_pg::catalog::ENDS_WITH_CLIENT;
 use rapidbyte_pg_client::Client;
 use rapidbyte_sdk::prelude::*;
 
@@ -14,31 +15,24 @@ const TIMEOUTS: [(&str, u32); 3] = [
     ("idle_in_transaction_session_timeout", 0),
     ("transaction_timeout", 170_000),
 ];
-/// The server checks now and then that the client is still there, also while it waits for a lock. So
-/// a stopped run blocks nobody, and does nothing when it gets the lock at last (PostgreSQL 14 and
-/// later, not on every system).
-const NOTICED: &str = "SELECT pg_catalog.set_config('client_connection_check_interval', '1000', true) \
-    WHERE pg_catalog.current_setting('client_connection_check_interval', true) IS NOT NULL \
-      AND pg_catalog.version() ~ 'linux'";
 /// Of triggers and rules: with thousands of notices for a batch the server would wait until they are read,
 /// and we until it reads rows.
 const NOTICES: &str = "client_min_messages";
-/// Statements of [`begin`] that give rows.
-pub(crate) const BEGIN_ROWS: usize = 1;
 /// Triggers, rules and defaults may count on the user's own path.
 pub(crate) const OWN_PATH: &str = "SET LOCAL search_path TO DEFAULT";
 /// The catalog then returns names with their schema.
 pub(crate) const NO_PATH: &str = "SET LOCAL search_path = ''";
 
-/// Begins a transaction that may wait: with limits as the operator wrote them or none, and given up
-/// by the server when we are gone.
+/// Begins a transaction that may wait: with limits as the operator wrote them or none, and given up by the server when we are
+/// gone, also while it waits for a lock. So a stopped run blocks nobody, and does nothing when it gets the lock at last. The
+/// statements give no rows.
 pub(crate) fn begin(client: &Client, settings: &Settings) -> String {
     let (limit, lifted) = (settings.lock_limit(), unhurried(client, settings));
     let quiet = match settings.server.sets(NOTICES) {
         true => String::new(),
         false => format!("SET LOCAL {NOTICES} = error; "),
     };
-    format!("{BEGIN}; {limit}{lifted}{quiet}{NOTICED}")
+    format!("{BEGIN}; {limit}{lifted}{quiet}{ENDS_WITH_CLIENT}")
 }
 
 /// The statements that lift the limits which the operator did not write, with what separates them
