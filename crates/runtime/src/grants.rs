@@ -19,8 +19,6 @@ mod files;
 mod network;
 pub(crate) mod permissions;
 mod schema;
-#[cfg(test)]
-mod tests;
 pub(crate) mod tls;
 
 use std::fmt;
@@ -263,3 +261,6 @@ impl Grants {
             .unwrap_or(path)
     }
 }
+
+#[cfg(test)]
+mod tests;

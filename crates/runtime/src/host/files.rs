@@ -36,8 +36,6 @@ mod input;
 pub(super) mod made;
 mod output;
 pub(super) mod root;
-#[cfg(test)]
-mod tests;
 
 /// Something of a guest's that file calls work on, on a thread of their own: a call that was given
 /// up may still have it.
@@ -402,3 +400,6 @@ pub(super) fn failed(path: &str, error: &std::io::Error) -> Error {
     };
     Error::new(kind, code, format!("{path}: {error}")).hint(hint)
 }
+
+#[cfg(test)]
+mod tests;
