@@ -16,17 +16,18 @@ use crate::verify::{self, Layout};
 pub struct Encoder {
     schema_message: Vec<u8>,
     encoder: StreamEncoder,
-    /// The encoder gives the schema's message with the first batch.
-    has_begun: bool,
 }
 
 impl Encoder {
     /// Begins a stream of batches of `schema`, which must be portable (see [`crate::types`]).
     pub fn new(schema: &Schema) -> Result<Self, WireError> {
+        let schema_message = encode_schema(schema)?;
+        let mut encoder = StreamEncoder::try_new(schema)?;
+        // Its first call gives the schema's message too: with a batch of one large record, memory for another one.
+        encoder.encode(&RecordBatch::new_empty(Arc::new(schema.clone())))?;
         Ok(Self {
-            schema_message: encode_schema(schema)?,
-            encoder: StreamEncoder::try_new(schema)?,
-            has_begun: false,
+            schema_message,
+            encoder,
         })
     }
 
@@ -40,16 +41,9 @@ impl Encoder {
         // The parts share the columns' memory. Their sum is the exact size, whatever else the
         // columns share their memory with.
         let parts = self.encoder.encode(batch)?;
-        let mut of_schema = match std::mem::replace(&mut self.has_begun, true) {
-            true => 0,
-            false => self.schema_message.len(),
-        };
-        let bytes: usize = parts.iter().map(Buffer::len).sum();
-        let mut message = Vec::with_capacity(bytes.saturating_sub(of_schema));
+        let mut message = Vec::with_capacity(parts.iter().map(Buffer::len).sum());
         for part in parts {
-            let (_, rest) = part.split_at(of_schema.min(part.len()));
-            of_schema -= part.len() - rest.len();
-            message.extend_from_slice(rest);
+            message.extend_from_slice(&part);
         }
         Ok(message)
     }
