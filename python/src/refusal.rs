@@ -220,6 +220,8 @@ fn kind(failure: &Failure) -> &'static str {
     match (&failure.kind, failure.class) {
         (_, Class::Cancelled) => "cancelled",
         (_, Class::Busy) => "busy",
+        // The engine says it, too, where it finds a newer run before the destination does.
+        _ if failure.code == "run_superseded" => "superseded",
         (Some(kind), _) => match kind {
             ErrorKind::Config => "config",
             ErrorKind::Auth => "auth",

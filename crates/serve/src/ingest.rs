@@ -7,8 +7,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::body::HttpBody as _;
 use axum::extract::State;
-use axum::http::header::{CONTENT_LENGTH, LOCATION};
+use axum::http::header::{CONTENT_LENGTH, LOCATION, TRANSFER_ENCODING};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyDataStream, BodyExt};
@@ -136,6 +137,9 @@ pub(crate) async fn ingest(
     headers: HeaderMap,
     mut body: Body,
 ) -> Response {
+    if let Err(refusal) = ensure_length(&headers, &body) {
+        return refusal.into_response();
+    }
     // Before there is a job: no end of it can be missed.
     let ends = shared
         .notice
@@ -173,6 +177,20 @@ pub(crate) async fn ingest(
             refusal.into_response()
         }
     }
+}
+
+/// Refuses a request that does not say how long its body is: in HTTP/1 it has none then, whatever bytes follow.
+fn ensure_length(headers: &HeaderMap, body: &Body) -> Result<(), Refusal> {
+    let says = [CONTENT_LENGTH, TRANSFER_ENCODING];
+    if says.iter().any(|header| headers.contains_key(header)) || !body.is_end_stream() {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        StatusCode::LENGTH_REQUIRED,
+        "length_required",
+        "the request does not say how long its body is, so it has none",
+        "send Content-Length, or Transfer-Encoding: chunked",
+    ))
 }
 
 /// The jobs of a request.

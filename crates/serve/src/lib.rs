@@ -24,6 +24,7 @@ mod notify;
 mod openapi;
 mod pages;
 mod pipelines;
+mod private;
 mod queue;
 mod receive;
 mod registry;

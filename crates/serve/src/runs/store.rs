@@ -89,6 +89,8 @@ pub(crate) struct Filter {
 impl Store {
     /// Opens the store in `file`, which is made if it is missing.
     pub(super) fn open(file: &Path) -> Result<Self> {
+        let made = crate::private::make(file);
+        made.map_err(|error| RunsError::System("cannot make the store of runs", error))?;
         let mut connection = Connection::open(file)?;
         connection.busy_timeout(BUSY)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;

@@ -7,6 +7,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::StoreError;
+use crate::private;
 
 /// The longest wait for another process that holds the file, such as a backup.
 const BUSY: Duration = Duration::from_secs(5);
@@ -90,6 +91,7 @@ END;
 
 /// Opens the file, which is made if it is missing.
 pub fn connect(file: &Path) -> Result<Connection, StoreError> {
+    private::make(file).map_err(|error| StoreError::Sqlite(error.to_string()))?;
     let connection = Connection::open(file)?;
     connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;

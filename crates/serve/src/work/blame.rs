@@ -23,12 +23,17 @@ pub(super) fn file_name(job: &Pending) -> String {
 }
 
 /// Codes that blame the target, or the place where the rejects are kept, whatever the bodies have.
-pub(super) const OF_TARGET: [&str; 4] = [
+pub(super) const OF_TARGET: [&str; 6] = [
     "target_missing",
     "target_lost_rows",
     "checkpoint_invalid",
     "cursor_missing",
+    "no_unique_index",
+    "upsert_not_possible",
 ];
+
+/// The code of a body that somebody wrote to, or only touched, while it was read. The next run compares its bytes.
+const CHANGED: &str = "file_changed";
 
 /// The code of bodies without columns.
 const NO_COLUMNS: &str = "no_columns";
@@ -63,6 +68,9 @@ pub(super) fn is_of_bodies(failure: &Failure, pipeline: &Pipeline) -> bool {
         return false;
     }
     let export = failure.export.unwrap_or_default();
+    if failure.connector.as_deref() == Some(READER) && failure.code == CHANGED {
+        return false;
+    }
     if failure.connector.as_deref() == Some(READER) {
         // It opens with the settings of the pipeline file, and then looks at the bodies.
         return failure.class != Class::Config || !export.ends_with("open");

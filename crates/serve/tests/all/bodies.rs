@@ -308,3 +308,75 @@ fn a_body_without_schema_is_what_it_is_alone_whatever_comes_beside_it() {
     assert_eq!(dead, ["value_does_not_fit"; 4]);
     server.stop();
 }
+
+#[test]
+fn a_body_that_is_touched_while_it_is_read_is_not_the_clients_fault() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path(), &database.url());
+    let mut client = Client::new(server.address());
+    let mut holder = database.client();
+    let first = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}");
+    assert_eq!(first.status, 200, "{}", first.body);
+    // The table takes no rows, so that the run stops in the middle of the file.
+    holder
+        .batch_execute("BEGIN; LOCK TABLE public.orders")
+        .expect("a lock");
+    let name = "n".repeat(900);
+    let rows: String = (0..60_000)
+        .map(|_| format!("{{\"id\":2,\"name\":\"{name}\"}}\n"))
+        .collect();
+    assert_eq!(client.post(ROWS, JSON_LINES, rows.as_bytes()).status, 202);
+    let waits =
+        "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'public.orders'::regclass";
+    while holder
+        .query_one(waits, &[])
+        .expect("a count")
+        .get::<_, i64>(0)
+        == 0
+    {
+        std::thread::yield_now();
+    }
+    let file = std::fs::File::options()
+        .write(true)
+        .open(spooled(folder.path()));
+    let touched = file.and_then(|file| file.set_modified(std::time::UNIX_EPOCH));
+    touched.expect("another time");
+    holder.batch_execute("COMMIT").expect("released");
+    let after = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":3}");
+    assert_eq!(after.status, 200, "{}", after.body);
+    assert_eq!(client.get("/v1/jobs/2").body["job"]["state"], "done");
+    assert_eq!(ids(&database).len(), 60_002);
+    server.stop();
+}
+
+#[test]
+fn a_fault_of_the_table_alone_makes_no_body_dead() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = format!(
+        "version: 1\npipeline: orders\n\
+         source: {{ use: ingest, streams: [{{ name: orders, primary_key: [id] }}] }}\n\
+         destination: {{ use: dest-postgres, config: {{ url: \"{}\" }}, write_mode: upsert }}\n",
+        database.url()
+    );
+    let (server, _tells) = start_text(folder.path(), &text);
+    let mut client = Client::new(server.address());
+    let mut owner = database.client();
+    let first = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}");
+    assert_eq!(first.status, 200, "{}", first.body);
+    owner
+        .batch_execute("ALTER TABLE public.orders DROP CONSTRAINT orders_pkey")
+        .expect("no key");
+    assert_eq!(client.post(ROWS, JSON_LINES, b"{\"id\":2}").status, 202);
+    assert_eq!(problem(&mut client), "no_unique_index");
+    assert_eq!(client.get("/v1/jobs/2").body["job"]["state"], "pending");
+    owner
+        .batch_execute("ALTER TABLE public.orders ADD PRIMARY KEY (id)")
+        .expect("a key");
+    assert_eq!(client.post(RETRY, "", b"").status, 202);
+    let after = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":3}");
+    assert_eq!(after.status, 200, "{}", after.body);
+    assert_eq!(ids(&database), [1, 2, 3]);
+    server.stop();
+}

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{BufReader, ErrorKind, Write};
+use std::io::{BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -280,4 +280,27 @@ fn a_destination_that_is_down_fills_the_queue_and_gets_its_rows_when_it_is_back(
     let ids = rows.iter().map(|row| row.get::<_, i64>(0));
     assert_eq!(ids.collect::<Vec<_>>(), (0..=last).collect::<Vec<_>>());
     server.stop();
+}
+
+#[test]
+fn a_request_that_does_not_say_how_long_its_body_is_has_none() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Process::start(folder.path(), &database.url(), &[]);
+    for version in ["1.0", "1.1"] {
+        let mut stream = TcpStream::connect(server.address).expect("a connection");
+        let request = format!(
+            "POST {ROWS} HTTP/{version}\r\nHost: 127.0.0.1\r\n{JSON_LINES}Connection: close\r\n\r\n{{\"id\":1}}\n"
+        );
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert!(
+            answer.contains(" 411 ") && answer.contains("length_required"),
+            "{answer}"
+        );
+    }
+    // A body of no bytes says so.
+    let none = server.client().post(ROWS, JSON_LINES, b"");
+    assert_eq!(none.status, 202, "{}", none.body);
 }
