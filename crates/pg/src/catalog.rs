@@ -34,11 +34,11 @@ SET standard_conforming_strings = on";
 
 /// A statement for a transaction that may run for long: the server looks every second whether the client is still there, so
 /// the statement of a run that was cancelled ends soon. Only where the server can (PostgreSQL 14 and later, Linux). Its
-/// answer has no columns.
+/// answer has no columns and no row.
 pub const ENDS_WITH_CLIENT: &str = "\
-SELECT FROM pg_catalog.set_config('client_connection_check_interval', '1000', true) \
-WHERE pg_catalog.current_setting('client_connection_check_interval', true) IS NOT NULL \
-  AND pg_catalog.version() ~ 'linux'";
+SELECT WHERE CASE WHEN pg_catalog.current_setting('client_connection_check_interval', true) IS NOT NULL \
+    AND pg_catalog.version() ~ 'linux' \
+  THEN pg_catalog.set_config('client_connection_check_interval', '1000', true) IS NULL END";
 
 /// An array of OIDs in SQL.
 pub fn oid_array(oids: &[u32]) -> String {
