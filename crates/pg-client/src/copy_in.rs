@@ -49,11 +49,7 @@ enum Begun {
 /// A copy that the server was asked for, and whose answer was not waited for. Dropped it leaves a
 /// borrowed client unusable.
 #[derive(Debug)]
-pub struct CopyAsked<C: BorrowMut<Client>> {
-    client: C,
-    /// Answers that come before that to the COPY.
-    before: usize,
-}
+pub struct CopyAsked<C: BorrowMut<Client>>(CopyIn<C>);
 
 impl Client {
     /// Begins `COPY … FROM STDIN`; the client is borrowed until the copy is dropped.
@@ -81,35 +77,14 @@ impl<C: BorrowMut<Client>> CopyAsked<C> {
     pub(crate) fn send(mut client: C, before: &[&str], sql: &str) -> Result<Self> {
         let statements = [before, &[sql]].concat();
         client.borrow_mut().ask(&statements.join("; "))?;
-        Ok(Self {
-            client,
-            before: before.len(),
-        })
+        Ok(Self(CopyIn::new(client, Begun::Asked(before.len()))))
     }
 
     /// Waits until the server is ready for data. Errors: the server's; `internal` for a statement that
     /// is no such COPY.
     pub fn ready(mut self) -> Result<CopyIn<C>> {
-        let is_binary = ready(self.client.borrow_mut(), self.before)?;
-        Ok(CopyIn::new(self.client, Begun::Ready { is_binary }))
-    }
-}
-
-/// Waits until the server is ready for data, behind the answers to statements `before` the COPY.
-fn ready(session: &mut Client, before: usize) -> Result<bool> {
-    let mut left = before;
-    loop {
-        match session.next()? {
-            Message::CommandComplete(_) if left > 0 => left -= 1,
-            Message::CopyInResponse(body) if left == 0 => return Ok(body.format() == 1),
-            Message::ErrorResponse(body) => {
-                let error = server_error(&body);
-                // Later messages say less than the error.
-                let _ = session.answer(|_| Ok(()));
-                return Err(error);
-            }
-            _ => return Err(not_a_copy("FROM STDIN")),
-        }
+        self.0.wait_ready()?;
+        Ok(self.0)
     }
 }
 
@@ -246,10 +221,24 @@ impl<C: BorrowMut<Client>> CopyIn<C> {
 
     /// Waits until the server takes data, if nobody has done so yet.
     fn wait_ready(&mut self) -> Result<()> {
-        if let Begun::Asked(before) = self.begun {
-            let is_binary = ready(self.client.borrow_mut(), before)?;
-            self.begun = Begun::Ready { is_binary };
-        }
+        let Begun::Asked(mut left) = self.begun else {
+            return Ok(());
+        };
+        let session = self.client.borrow_mut();
+        let is_binary = loop {
+            match session.next()? {
+                Message::CommandComplete(_) if left > 0 => left -= 1,
+                Message::CopyInResponse(body) if left == 0 => break body.format() == 1,
+                Message::ErrorResponse(body) => {
+                    let error = server_error(&body);
+                    // Later messages say less than the error.
+                    let _ = session.answer(|_| Ok(()));
+                    return Err(error);
+                }
+                _ => return Err(not_a_copy("FROM STDIN")),
+            }
+        };
+        self.begun = Begun::Ready { is_binary };
         Ok(())
     }
 

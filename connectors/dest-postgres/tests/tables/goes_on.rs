@@ -86,7 +86,7 @@ fn a_transaction_of_few_rows_takes_three_requests() {
 #[test]
 fn changes_of_the_table_between_two_transactions_are_noticed() {
     for (change, is_kept) in [
-        // The bytes of a bigint are those of another value there.
+        // There the bytes of a bigint mean another value.
         (
             "ALTER TABLE raw.t ALTER id TYPE float8",
             Err("column_refused"),

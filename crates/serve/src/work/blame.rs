@@ -68,12 +68,10 @@ pub(super) fn is_of_bodies(failure: &Failure, pipeline: &Pipeline) -> bool {
         return false;
     }
     let export = failure.export.unwrap_or_default();
-    if failure.connector.as_deref() == Some(READER) && failure.code == CHANGED {
-        return false;
-    }
     if failure.connector.as_deref() == Some(READER) {
         // It opens with the settings of the pipeline file, and then looks at the bodies.
-        return failure.class != Class::Config || !export.ends_with("open");
+        let is_of_settings = failure.class == Class::Config && export.ends_with("open");
+        return !is_of_settings && failure.code != CHANGED;
     }
     let is_inferred = !declares_columns(pipeline);
     let of_rows = matches!(failure.kind, Some(ErrorKind::Data))
