@@ -41,8 +41,8 @@ use settings::{FileFormat, Settings};
 /// The connector, opened with one configuration.
 pub struct Files {
     settings: Settings,
-    /// The columns of each stream, or the reason why the stream cannot be read.
-    known: HashMap<String, Result<Known>>,
+    /// The columns of each stream with these files, or the reason why the stream cannot be read.
+    known: HashMap<String, (FileStream, Result<Known>)>,
 }
 
 impl Source for Files {
@@ -120,7 +120,7 @@ impl Source for Files {
     /// compared with the headers.
     fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
         let settings = &self.settings;
-        let is_known = |one: &Selection| matches!(self.known.get(&one.stream), Some(Ok(_)));
+        let is_known = |one: &Selection| matches!(self.known.get(&one.stream), Some((_, Ok(_))));
         let is_inferred = settings.schema.is_none() && settings.schemas.is_empty();
         if is_inferred && settings.partitions.is_none() && streams.iter().all(is_known) {
             return Ok(String::new());
@@ -287,14 +287,15 @@ impl Files {
     /// The columns of a stream's files, and all columns of the stream, with the columns from folders.
     fn columns(&mut self, stream: &FileStream) -> Result<(Known, SchemaRef)> {
         let known = match self.known.get(&stream.name) {
-            Some(known) => known.clone(),
-            None => {
+            Some((of, known)) if of == stream => known.clone(),
+            _ => {
                 let known = match stream.files.is_empty() {
                     true => Err(files::without_file(&self.settings, &stream.name)),
                     false => sample::know(&self.settings, stream),
                 };
                 let known = known.map_err(|error| error.in_stream(&stream.name));
-                self.known.insert(stream.name.clone(), known.clone());
+                let entry = (stream.clone(), known.clone());
+                self.known.insert(stream.name.clone(), entry);
                 known
             }
         }?;

@@ -337,14 +337,17 @@ pub(crate) async fn admit(shared: &Shared, arrived: Vec<Arrived>) -> Result<Outc
             kept.push(file.map(SpoolFile::keep));
             shares.push(share);
         }
-        let outcome = store.admit(jobs).await;
-        drop(shares);
-        if let (Ok(Ok(all)), Some(notice)) = (&outcome, &notice) {
-            let mut new = all.iter().filter(|one| matches!(one, Admitted::New(_)));
-            if let Some(first) = new.next() {
-                notice.tell(&first.job().pipeline, &first.job().stream);
+        // A run takes the jobs while the answer is on its way.
+        let tell = move |outcome: &Outcome| {
+            if let (Ok(all), Some(notice)) = (outcome, &notice) {
+                let mut new = all.iter().filter(|one| matches!(one, Admitted::New(_)));
+                if let Some(first) = new.next() {
+                    notice.tell(&first.job().pipeline, &first.job().stream);
+                }
             }
-        }
+        };
+        let outcome = store.admit(jobs, tell).await;
+        drop(shares);
         for (at, path) in kept.into_iter().enumerate() {
             if let Some(path) = path
                 && !may_be_stored(&outcome, at)

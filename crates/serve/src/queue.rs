@@ -214,17 +214,12 @@ impl Queue {
             self.settings.insert(FORMAT.into(), format);
             self.reader = None;
         }
-        // A session that has sampled bodies knows their columns, and does not look again.
-        let is_declared = self.settings.contains_key(SCHEMA);
-        let is_open = is_declared
-            && self
-                .reader
-                .as_mut()
-                .is_some_and(|reader| reader.finish() && reader.is_usable());
+        let reader = self.reader.as_mut();
+        let is_open = reader.is_some_and(|reader| reader.finish() && reader.is_usable());
         if !is_open {
             self.open_reader()?;
         }
-        if !is_declared {
+        if !self.settings.contains_key(SCHEMA) {
             let found = self.reader()?.discover(&read.request.forms)?;
             let found = found.into_iter().find(|one| one.name == segment.stream);
             if found.map(|one| one.schema) != *self.shared.columns() {
@@ -344,6 +339,7 @@ impl SourceSession for Queue {
     }
 
     fn open(&mut self, config: &str) -> Result<()> {
+        self.shared.feed.begin();
         let Segment {
             stream,
             bodies,
@@ -381,6 +377,7 @@ impl SourceSession for Queue {
     }
 
     fn discover(&mut self, forms: &[String]) -> Result<Vec<Stream>> {
+        self.shared.feed.begin();
         let found = self.reader()?.discover(forms)?;
         let stream = self.shared.feed.current().stream;
         let of_segment = found.iter().find(|one| one.name == stream);
@@ -399,6 +396,7 @@ impl SourceSession for Queue {
     }
 
     fn read(&mut self, requests: &[ReadRequest]) -> Result<Vec<Vec<u8>>> {
+        self.shared.feed.begin();
         let segment = self.shared.feed.current();
         let mut committed = requests
             .iter()
@@ -434,9 +432,19 @@ impl SourceSession for Queue {
                     if !matches!(event, Event::End) {
                         return Ok(event);
                     }
-                    let sent = self.shared.feed.ensure_sent();
+                    let feed = Arc::clone(&self.shared.feed);
+                    let mut after = Step::Waits;
+                    if feed.turn() {
+                        // A body with other columns, or one that cannot be read, is the first one of another run.
+                        if let Ok(true) = self.go_on(&feed.current()) {
+                            continue;
+                        }
+                        feed.turn_back();
+                        after = Step::Ends;
+                    }
+                    let sent = feed.ensure_sent();
                     sent.map_err(|error| failed("reader.next", error))?;
-                    (self.phase, self.since) = (Step::Waits, Instant::now());
+                    (self.phase, self.since) = (after, Instant::now());
                     return Ok(Event::Checkpoint(Position {
                         stream: 0,
                         cursor: self.shared.feed.current().cursor(),

@@ -203,11 +203,15 @@ impl Store {
     }
 
     /// Stores the jobs of one request, except those that are known: all of them, or none. After the answer they are on
-    /// the disk.
+    /// the disk. `stored` is called a little earlier with the answer of the store, by its thread: it must not wait.
     ///
     /// # Errors
     /// `Sqlite`, `Busy` and `Closed`. No job is stored, except after `Closed`, where they may be.
-    pub async fn admit(&self, jobs: Vec<NewJob>) -> Result<Outcome, StoreError> {
+    pub async fn admit(
+        &self,
+        jobs: Vec<NewJob>,
+        stored: impl FnOnce(&Outcome) + Send + 'static,
+    ) -> Result<Outcome, StoreError> {
         let asked = match jobs.as_slice() {
             [job] => match self.known.get(job) {
                 Some(known) => return Ok(Ok(vec![Admitted::Known(known)])),
@@ -217,7 +221,11 @@ impl Store {
         };
         let limits = self.limits;
         let outcome = self
-            .change(move |transaction, held| admit::admit_all(transaction, held, limits, jobs))?
+            .change_synced(
+                Sync::Disk,
+                move |transaction, held| admit::admit_all(transaction, held, limits, jobs),
+                stored,
+            )?
             .await
             .unwrap_or(Err(StoreError::Closed));
         if let (Some(asked), Ok(Ok(all))) = (asked, &outcome)
@@ -322,15 +330,16 @@ impl Store {
         &self,
         work: impl FnOnce(&Transaction<'_>, &mut Held) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError> {
-        self.change_synced(Sync::Disk, work)
+        self.change_synced(Sync::Disk, work, |_| {})
     }
 
     fn change_synced<T: Send + 'static>(
         &self,
         sync: Sync,
         work: impl FnOnce(&Transaction<'_>, &mut Held) -> Result<T, StoreError> + Send + 'static,
+        after: impl FnOnce(&T) + Send + 'static,
     ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError> {
-        let (change, answered) = Valued::new(work, sync);
+        let (change, answered) = Valued::new(work, sync, after);
         let change: Box<dyn Change> = Box::new(change);
         send(&self.changes, change)?;
         Ok(answered)
@@ -350,7 +359,7 @@ impl Store {
         &self,
         work: impl FnOnce(&Transaction<'_>, &mut Held) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let answered = self.change_synced(Sync::System, work)?;
+        let answered = self.change_synced(Sync::System, work, |_| {})?;
         answered.blocking_recv().unwrap_or(Err(StoreError::Closed))
     }
 

@@ -5,6 +5,7 @@
 //! alone. The others go on. Any other failure is tried again.
 
 mod blame;
+mod bodies;
 mod cancel;
 mod ends;
 mod live;
@@ -41,6 +42,8 @@ pub use spooled::broken;
 
 /// Jobs that are committed together.
 const MAX_JOBS: u32 = 1000;
+/// The same where each body is looked at alone: those with other columns are taken again by the next run.
+const MAX_INFERRED: u32 = 100;
 /// No more jobs are committed together after this many bytes.
 const MAX_BYTES: u64 = 64 << 20;
 /// Bytes of their small bodies, which are in memory until they are committed.

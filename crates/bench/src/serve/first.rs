@@ -1,6 +1,7 @@
-//! The time until the destination executes the first statement of a body: of a run that goes on, of one that begins, and of
-//! a client that has its connection.
+//! The time until the destination executes the first statement of a body: of a run that goes on, of one that begins, of a
+//! client that has its connection, and of one that also brings the body to the disk before, as the server does.
 
+use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rapidbyte_testkit::postgres::Database;
@@ -26,6 +27,9 @@ const MOMENTS: [(&str, &str); 2] = [
     ("begun", "transaction_timestamp()"),
     ("at", "clock_timestamp()"),
 ];
+
+/// Tables of a client without a server: of one that writes its rows, and of one that brings each to the disk before.
+const BARE: [&str; 2] = ["bare", "durable"];
 
 /// Adds columns with [`MOMENTS`].
 fn watch(database: &Database<'_>, table: &str) -> Result<(), Failure> {
@@ -82,34 +86,61 @@ impl Bench<'_> {
         let cold = Spread::of(cold).ok_or_else(|| Failure("no answer".into()))?;
 
         let mut bare = database.client();
-        bare.batch_execute("CREATE TABLE bare (id int8, name text)")?;
-        watch(&database, "bare")?;
-        let insert = bare.prepare("INSERT INTO bare (id, name) VALUES ($1, NULL)")?;
+        let mut inserts = Vec::new();
+        for table in BARE {
+            bare.batch_execute(&format!("CREATE TABLE {table} (id int8, name text)"))?;
+            watch(&database, table)?;
+            let insert = format!("INSERT INTO {table} (id, name) VALUES ($1, NULL)");
+            inserts.push((bare.prepare(&insert)?, Vec::new()));
+        }
+        let mut file = tempfile::tempfile_in(self.folder)?;
         // The run of the last stream goes on. Its first row has the id 1.
         let name = &names[COLD - 1];
-        let (mut warm_begun, mut bare_begun) = (Vec::new(), Vec::new());
+        let mut warm_begun = Vec::new();
         for number in 2..WARM + 2 {
             // In turn, with a pause as between the bodies of one sender.
             std::thread::sleep(Duration::from_millis(2));
-            bare_begun.push(now());
-            bare.execute(&insert, &[&(number as i64)])?;
-            std::thread::sleep(Duration::from_millis(2));
             let body = format!("{{\"id\":{number}}}");
+            for (at, (insert, begun)) in inserts.iter_mut().enumerate() {
+                begun.push(now());
+                if BARE[at] == "durable" {
+                    file.write_all(body.as_bytes())?;
+                    file.sync_data()?;
+                }
+                bare.execute(&*insert, &[&(number as i64)])?;
+                std::thread::sleep(Duration::from_millis(2));
+            }
             warm_begun.push(now());
             client.post(name, "?wait=true", body.as_bytes(), &[200])?;
         }
         let warm = waits(&database, name, "begun", 2, &warm_begun)?;
         let warm_row = waits(&database, name, "at", 2, &warm_begun)?;
-        let bare = waits(&database, "bare", "begun", 2, &bare_begun)?;
+        let mut of_bare = Vec::new();
+        for (table, (_, begun)) in BARE.iter().zip(&inserts) {
+            of_bare.push(waits(&database, table, "begun", 2, begun)?);
+        }
+        let [bare, durable] = of_bare.as_slice() else {
+            return Err(Failure("not two tables".into()));
+        };
         let mut add = |name, secs: f64, goal| figures.add(name, secs * 1e3, "ms", goal);
         add(
             "request to first statement, bare client: p50",
-            p50(&bare),
+            p50(bare),
             None,
         );
         add(
             "request to first statement, bare client: p99",
-            quantile(&bare, 0.99),
+            quantile(bare, 0.99),
+            None,
+        );
+        add(
+            "request to first statement, bare client that syncs the body first: p50",
+            p50(durable),
+            None,
+        );
+        add(
+            "request to first statement, bare client that syncs the body first: p99",
+            quantile(durable, 0.99),
             None,
         );
         add(
@@ -117,7 +148,7 @@ impl Bench<'_> {
             p50(&warm),
             Some((1.0, false)),
         );
-        let limit = quantile(&bare, 0.99) * 3e3;
+        let limit = quantile(bare, 0.99) * 3e3;
         add(
             "request to first statement, warm: p99",
             quantile(&warm, 0.99),

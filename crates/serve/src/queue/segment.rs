@@ -23,6 +23,16 @@ pub trait Feed: Send + Sync {
     /// The run cannot read the segment that `next` has given: another run does.
     fn put_back(&self);
 
+    /// Shows the next body of the run instead of the last one, and adds it to the current segment. False: the
+    /// segment ends here. Bodies with declared columns are read together, and are never turned.
+    fn turn(&self) -> bool;
+
+    /// Takes the body that `turn` has shown away from the segment: another run reads it.
+    fn turn_back(&self);
+
+    /// The current segment is read from its first body on.
+    fn begin(&self);
+
     /// Whether the bodies of the current segment, which was read to its end, are those that clients have sent. No cursor
     /// of the segment exists before.
     ///
@@ -54,6 +64,14 @@ impl Feed for Alone {
     }
 
     fn put_back(&self) {}
+
+    fn turn(&self) -> bool {
+        false
+    }
+
+    fn turn_back(&self) {}
+
+    fn begin(&self) {}
 
     fn ensure_sent(&self) -> Result<(), ConnectorError> {
         Ok(())

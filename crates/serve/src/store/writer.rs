@@ -46,31 +46,34 @@ pub trait Change: Send {
 }
 
 /// A change that gives a value.
-pub struct Valued<F, T> {
+pub struct Valued<F, T, A> {
     work: Option<F>,
     sync: Sync,
     value: Option<T>,
+    after: A,
     answer: oneshot::Sender<Result<T, StoreError>>,
 }
 
-impl<F, T> Valued<F, T> {
-    /// The change, and its answer.
-    pub fn new(work: F, sync: Sync) -> (Self, oneshot::Receiver<Result<T, StoreError>>) {
+impl<F, T, A> Valued<F, T, A> {
+    /// The change, and its answer. The thread that writes calls `after` with the value when the change is committed.
+    pub fn new(work: F, sync: Sync, after: A) -> (Self, oneshot::Receiver<Result<T, StoreError>>) {
         let (answer, answered) = oneshot::channel();
         let change = Self {
             work: Some(work),
             sync,
             value: None,
+            after,
             answer,
         };
         (change, answered)
     }
 }
 
-impl<F, T> Change for Valued<F, T>
+impl<F, T, A> Change for Valued<F, T, A>
 where
     F: FnOnce(&Transaction<'_>, &mut Held) -> Result<T, StoreError> + Send,
     T: Send,
+    A: FnOnce(&T) + Send,
 {
     fn make(&mut self, transaction: &Transaction<'_>, held: &mut Held) -> Result<(), StoreError> {
         if let Some(work) = self.work.take() {
@@ -85,7 +88,10 @@ where
 
     fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
         let answer = match (committed, self.value) {
-            (Ok(()), Some(value)) => Ok(value),
+            (Ok(()), Some(value)) => {
+                (self.after)(&value);
+                Ok(value)
+            }
             (Ok(()), None) => Err(StoreError::Closed),
             (Err(error), _) => Err(error),
         };

@@ -23,7 +23,7 @@ pub(super) fn file_name(job: &Pending) -> String {
 }
 
 /// Codes that blame the target, or the place where the rejects are kept, whatever the bodies have.
-pub(super) const OF_TARGET: [&str; 6] = [
+const OF_TARGET: [&str; 6] = [
     "target_missing",
     "target_lost_rows",
     "checkpoint_invalid",
@@ -68,7 +68,7 @@ pub(super) fn is_of_bodies(failure: &Failure, pipeline: &Pipeline) -> bool {
         return false;
     }
     let export = failure.export.unwrap_or_default();
-    if failure.connector.as_deref() == Some(READER) {
+    if is_of_reader(failure) {
         // It opens with the settings of the pipeline file, and then looks at the bodies.
         let is_of_settings = failure.class == Class::Config && export.ends_with("open");
         return !is_of_settings && failure.code != CHANGED;
@@ -90,14 +90,18 @@ pub(super) fn is_of_writer(failure: &Failure) -> bool {
     matches!(failure.kind, Some(ErrorKind::Internal)) && export.starts_with("writer.")
 }
 
+/// Whether the reader stopped the run: another run finds the same in the same body.
+pub(super) fn is_of_reader(failure: &Failure) -> bool {
+    failure.connector.as_deref() == Some(READER)
+}
+
 /// The place of the job whose file the reader blames.
 pub(super) fn blamed(jobs: &[&Pending], failure: &Failure) -> Option<usize> {
     let location = failure.location.as_deref()?;
-    let is_of_reader = failure.connector.as_deref() == Some(READER);
     let place = jobs
         .iter()
         .position(|job| in_file(location, job.id).is_some());
-    place.filter(|_| is_of_reader)
+    place.filter(|_| is_of_reader(failure))
 }
 
 /// The part of a location behind the beginning of the name of a job's file.
@@ -123,6 +127,9 @@ fn hint(failure: &Failure) -> Option<&str> {
     match failure.code.as_str() {
         "compressed_damaged" | "compressed_unknown" => {
             Some("send the Content-Encoding that the body has, or none")
+        }
+        "column_refused" => {
+            Some("send values that fit the column, or change the column and replay the job")
         }
         "compressed_truncated" | "file_not_utf8" => Some("send the body again, as UTF-8"),
         _ => failure.hint.as_deref(),

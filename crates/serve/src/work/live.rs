@@ -3,22 +3,20 @@
 //! To plan a run and to open both sides takes longer than to move a few rows. So a run takes the next jobs of its stream as
 //! soon as the last ones are committed, and waits some seconds for new ones.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rapidbyte::batches::ConnectorError;
 use rapidbyte::{Event, Plan, WriteMode};
-use rapidbyte_runtime::{VirtualFile, VirtualFolder, broken};
+use rapidbyte_runtime::broken;
 
-use super::blame::file_name;
-use super::spooled::{Spooled, ensure_whole};
+use super::bodies::Bodies;
 use super::{Problem, Shared};
 use crate::agenda::{Key, LastRun};
 use crate::metrics::Ended;
 use crate::queue::{Feed, Next, Segment};
 use crate::registry::Everything;
-use crate::store::{Body, Pending, Tried, now_ms};
+use crate::store::{Pending, Tried, now_ms};
 
 /// A run without jobs ends after this time.
 const IDLE: Duration = Duration::from_secs(5);
@@ -30,12 +28,10 @@ pub(super) struct Live {
     work: Arc<Shared>,
     key: Key,
     tried: Tried,
-    /// Jobs that it takes together.
-    most_jobs: u32,
+    /// Its pipeline declares the columns of the bodies.
+    is_declared: bool,
     /// The pipelines as they were at its begin.
     pipelines: Arc<Everything>,
-    /// The bodies of the current segment, and nothing else.
-    bodies: Arc<VirtualFolder>,
     begun: Instant,
     state: Mutex<State>,
     changed: Condvar,
@@ -56,11 +52,20 @@ struct State {
     committed: u64,
     /// Why it takes no more jobs.
     problem: Option<Problem>,
-    /// The bodies on the disk of the current segment.
-    spooled: Vec<Spooled>,
+    /// The bodies that the run has.
+    bodies: Bodies,
 }
 
-/// Jobs that a run has.
+impl State {
+    /// The segment ends with the bodies that the reader sees now.
+    fn follow_bodies(&mut self) {
+        if let (Some(taken), Some((jobs, last))) = (&mut self.current, self.bodies.reached()) {
+            (taken.jobs, taken.last, self.segment.last) = (jobs, last, last);
+        }
+    }
+}
+
+/// Jobs of the current segment.
 struct Taken {
     jobs: u64,
     last: i64,
@@ -94,13 +99,13 @@ impl Live {
         work: &Arc<Shared>,
         key: &Key,
         tried: &Tried,
-        most_jobs: u32,
+        is_declared: bool,
         jobs: &[&Pending],
     ) -> Result<Arc<Self>, Problem> {
-        let bodies = Arc::new(VirtualFolder::new(&work.folder));
+        let bodies = Bodies::new(&work.folder);
         let segment = Segment {
             stream: key.1.clone(),
-            bodies: Arc::clone(&bodies),
+            bodies: bodies.folder(),
             format: jobs
                 .first()
                 .map(|job| job.format.clone())
@@ -114,7 +119,7 @@ impl Live {
             work: Arc::clone(work),
             key: key.clone(),
             tried: tried.clone(),
-            most_jobs,
+            is_declared,
             pipelines: work.pipelines.all(),
             begun: Instant::now(),
             state: Mutex::new(State {
@@ -125,13 +130,12 @@ impl Live {
                 idle_since: None,
                 committed: 0,
                 problem: None,
-                spooled: Vec::new(),
+                bodies,
             }),
-            bodies,
             changed: Condvar::new(),
         };
-        let taken = live.taken(jobs)?;
-        live.state().current = Some(taken);
+        live.state().current = Some(live.taken(jobs)?);
+        live.state().follow_bodies();
         Ok(Arc::new(live))
     }
 
@@ -141,28 +145,8 @@ impl Live {
 
     /// Puts the bodies of these jobs in the place of those before.
     fn taken(&self, jobs: &[&Pending]) -> Result<Taken, Problem> {
-        let (mut bodies, mut spooled) = (BTreeMap::new(), Vec::new());
-        for job in jobs {
-            let body = match &job.body {
-                Body::Inline(bytes) => VirtualFile::Bytes(Arc::from(bytes.as_slice())),
-                Body::Spooled(name) => {
-                    let path = self.work.spool.path(name);
-                    ensure_whole(job.id, job.bytes, &path)?;
-                    let body = Spooled::new(job, path);
-                    let (path, bytes) = (body.path.clone(), job.bytes);
-                    let digested = Arc::clone(&body.digested);
-                    spooled.push(body);
-                    VirtualFile::OnDisk {
-                        path,
-                        bytes,
-                        digested,
-                    }
-                }
-            };
-            bodies.insert(file_name(job), body);
-        }
-        self.bodies.replace(bodies);
-        self.state().spooled = spooled;
+        let spool = &self.work.spool;
+        self.state().bodies.take(spool, jobs, self.is_declared)?;
         Ok(Taken {
             jobs: jobs.len() as u64,
             last: jobs.last().map_or(0, |job| job.id),
@@ -251,7 +235,7 @@ impl Live {
         };
         self.work.agenda().committed(&self.key, run);
         self.work.ends.tell(&self.key);
-        self.bodies.replace(BTreeMap::new());
+        self.state().bodies.clear();
         Ok(())
     }
 
@@ -301,7 +285,7 @@ impl Live {
     /// The next jobs of the stream. `None` if it has none.
     fn more(&self) -> Result<Option<(Taken, Segment)>, Problem> {
         let (pipeline, stream) = (self.key.0.as_str(), self.key.1.as_str());
-        let Some((jobs, queue)) = self.work.take(pipeline, stream, self.most_jobs)? else {
+        let Some((jobs, queue)) = self.work.take(pipeline, stream, self.is_declared)? else {
             return Ok(None);
         };
         let (Some(first), Some(last)) = (jobs.first(), jobs.last()) else {
@@ -344,10 +328,11 @@ impl Feed for Live {
                     state = self.state();
                     match more {
                         Ok(Some((taken, segment))) => {
-                            (state.current, state.segment) = (Some(taken), segment.clone());
+                            (state.current, state.segment) = (Some(taken), segment);
+                            state.follow_bodies();
                             state.idle_since = None;
                             self.work.agenda().rests(&self.key, false);
-                            return Next::Segment(segment);
+                            return Next::Segment(state.segment.clone());
                         }
                         Ok(None) => {}
                         Err(problem) => {
@@ -371,6 +356,25 @@ impl Feed for Live {
         }
     }
 
+    fn turn(&self) -> bool {
+        let mut state = self.state();
+        let has_turned = state.bodies.turn();
+        state.follow_bodies();
+        has_turned
+    }
+
+    fn turn_back(&self) {
+        let mut state = self.state();
+        state.bodies.turn_back();
+        state.follow_bodies();
+    }
+
+    fn begin(&self) {
+        let mut state = self.state();
+        state.bodies.begin();
+        state.follow_bodies();
+    }
+
     fn put_back(&self) {
         let mut state = self.state();
         (state.current, state.goes_on) = (None, false);
@@ -378,7 +382,7 @@ impl Feed for Live {
 
     fn ensure_sent(&self) -> Result<(), ConnectorError> {
         // A retry of the run reads them again.
-        let spooled = self.state().spooled.clone();
+        let spooled = self.state().bodies.on_disk();
         let is_over = || self.work.cancel.is_cancelled();
         let mut sent = spooled.iter().map(|body| body.ensure_sent(is_over));
         let Some(problem) = sent.find_map(Result::err) else {

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use rapidbyte::Failure;
 use serde_json::{Value, json};
 
-use super::blame::OF_TARGET;
 use crate::queue::SHARED;
 use crate::store::StoreError;
 
@@ -51,6 +50,10 @@ const CLEAR_HINT: &str = "if the table is meant to be gone, `rapidbyte state cle
 const LOST_ROWS_HINT: &str = "if the rows are meant to be gone, `rapidbyte state rebind PIPELINE STREAM --server URL` lets \
     the stream go on; otherwise replay the jobs whose rows are needed after it";
 
+/// For a column of the pipeline file that the table does not take. The plan, which shows all columns, has no bodies here.
+const COLUMN_HINT: &str =
+    "change the column of the table, or the one of `schema` in the pipeline file";
+
 impl Problem {
     /// As JSON: the code, what happened, what to do next.
     pub(super) fn told(&self) -> Value {
@@ -61,7 +64,10 @@ impl Problem {
                 // The engine's hints are for sources that can be read again.
                 match failure.code.as_str() {
                     "target_lost_rows" => told["hint"] = LOST_ROWS_HINT.into(),
-                    code if OF_TARGET.contains(&code) => told["hint"] = CLEAR_HINT.into(),
+                    "target_missing" | "checkpoint_invalid" | "cursor_missing" => {
+                        told["hint"] = CLEAR_HINT.into();
+                    }
+                    "column_refused" => told["hint"] = COLUMN_HINT.into(),
                     _ => {}
                 }
                 told

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use rapidbyte::{Failure, Pipeline};
 use serde_json::json;
 
-use super::blame::{blamed, is_empty, is_of_writer, reason, told};
+use super::blame::{blamed, is_empty, is_of_reader, is_of_writer, reason, told};
 use super::{Problem, Shared};
 use crate::agenda::Key;
-use crate::queue::READER;
 use crate::store::{Pending, Tried};
 
 /// The outcome of some jobs.
@@ -32,6 +31,8 @@ impl Shared {
         is_patience_over: bool,
     ) -> Result<Moved, Problem> {
         let mut parts: Vec<Vec<&Pending>> = vec![jobs.iter().collect()];
+        // A job whose run has failed alone.
+        let mut suspect = None;
         while let Some(mut part) = parts.pop() {
             if part.is_empty() {
                 continue;
@@ -39,7 +40,11 @@ impl Shared {
             let stopped = match failure.take() {
                 Some(failure) => failure,
                 None => match self.run(pipeline, key, tried, &part, false) {
-                    Ok(()) => continue,
+                    Ok(last) => {
+                        part.retain(|job| job.id > last);
+                        parts.push(part);
+                        continue;
+                    }
                     Err((Problem::Run(failure), _))
                         if self.blames_jobs(&failure, pipeline, key, is_patience_over) =>
                     {
@@ -50,8 +55,14 @@ impl Shared {
                 },
             };
             let bad = blamed(&part, &stopped);
+            let alone = (part.len() == 1).then(|| part[0].id);
             match bad {
-                _ if part.len() == 1 => self.bury(pipeline, key, part[0], &stopped)?,
+                // The target may have changed since the run was planned: another one plans anew.
+                None if alone.is_some() && suspect != alone && !is_of_reader(&stopped) => {
+                    suspect = alone;
+                    parts.push(part);
+                }
+                _ if alone.is_some() => self.bury(pipeline, key, part[0], &stopped)?,
                 Some(bad) => {
                     self.bury(pipeline, key, part.remove(bad), &stopped)?;
                     parts.push(part);
@@ -81,7 +92,7 @@ impl Shared {
         }
         self.ensure_sent(job)?;
         // A run may fail behind its commit, but not while it reads.
-        if failure.connector.as_deref() != Some(READER) {
+        if !is_of_reader(failure) {
             self.reconcile(pipeline, key)?;
         }
         if is_of_writer(failure) {

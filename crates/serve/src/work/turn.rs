@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use rapidbyte::{Class, Control, Failure, History, Pipeline, Report, RunOptions};
 
-use super::blame::{is_of_bodies, is_of_writer};
+use super::blame::{is_of_bodies, is_of_reader, is_of_writer};
 use super::live::{self, Left, Live};
 use super::split::Moved;
-use super::{MAX_BYTES, MAX_INLINE, MAX_JOBS, Problem, Shared};
+use super::{MAX_BYTES, MAX_INFERRED, MAX_INLINE, MAX_JOBS, Problem, Shared};
 use crate::agenda::{Key, Turn};
 use crate::metrics::Ended;
-use crate::queue::{self, READER, Segment, declares_columns, mark};
+use crate::queue::{self, Feed, Segment, declares_columns, mark};
 use crate::store::{Pending, StoreError, Tried};
 
 impl Shared {
@@ -24,8 +24,8 @@ impl Shared {
             true => self.store.tried(pipeline, stream)?,
             false => self.reconcile(&of_queue, key)?,
         };
-        let most_jobs = most_jobs(&of_queue);
-        let Some((jobs, _)) = self.take(pipeline, stream, most_jobs)? else {
+        let is_declared = declares_columns(&of_queue);
+        let Some((jobs, _)) = self.take(pipeline, stream, is_declared)? else {
             return Ok(Turn::Empty);
         };
         let Some(last) = jobs.last() else {
@@ -37,7 +37,7 @@ impl Shared {
         };
         let all: Vec<&Pending> = jobs.iter().collect();
         let (problem, left) = match self.run(&of_queue, key, &tried, &all, true) {
-            Ok(()) => return Ok(Turn::More),
+            Ok(_) => return Ok(Turn::More),
             Err(stopped) => stopped,
         };
         // Once for the turn: what the other jobs of it commit ends the row of failures.
@@ -63,13 +63,15 @@ impl Shared {
         let jobs = match is_first {
             true => jobs,
             false => {
-                let (pending, _) = self.pending(pipeline, stream, most_jobs)?;
-                let pending = pending.into_iter();
-                pending.take_while(|job| job.id <= last).collect()
+                let (pending, _) = self.pending(pipeline, stream, is_declared)?;
+                pending
             }
         };
+        // Those behind were not read yet.
+        let jobs = jobs.into_iter().take_while(|job| job.id <= last);
+        let jobs: Vec<Pending> = jobs.collect();
         // The target may have changed since a run that has gone on was planned: another one plans anew.
-        let is_known = is_first || failure.connector.as_deref() == Some(READER);
+        let is_known = is_first || is_of_reader(&failure);
         let failure = is_known.then_some(failure);
         match self.move_jobs(&of_queue, key, &tried, &jobs, failure, is_patience_over)? {
             Moved::All => Ok(Turn::More),
@@ -95,9 +97,13 @@ impl Shared {
         &self,
         pipeline: &str,
         stream: &str,
-        most: u32,
+        is_declared: bool,
     ) -> Result<(Vec<Pending>, Option<String>), StoreError> {
         let key = (pipeline, stream);
+        let most = match is_declared {
+            true => MAX_JOBS,
+            false => MAX_INFERRED,
+        };
         self.store.pending(key, most, MAX_BYTES, MAX_INLINE)
     }
 
@@ -107,9 +113,9 @@ impl Shared {
         &self,
         pipeline: &str,
         stream: &str,
-        most: u32,
+        is_declared: bool,
     ) -> Result<Option<(Vec<Pending>, String)>, StoreError> {
-        let (jobs, queue) = self.pending(pipeline, stream, most)?;
+        let (jobs, queue) = self.pending(pipeline, stream, is_declared)?;
         let Some(last) = jobs.last() else {
             return Ok(None);
         };
@@ -170,7 +176,8 @@ impl Shared {
         Control::default().cancel(&self.cancel)
     }
 
-    /// Moves these jobs in one run, after which they are done. With `goes_on`, the run then takes more jobs of the stream.
+    /// Moves the first of these jobs in one run, which are all of them where the columns are declared, and gives the id of the
+    /// last one that is done. With `goes_on`, the run then takes more jobs of the stream.
     pub(super) fn run(
         self: &Arc<Self>,
         pipeline: &Pipeline,
@@ -178,8 +185,8 @@ impl Shared {
         tried: &Tried,
         jobs: &[&Pending],
         goes_on: bool,
-    ) -> Result<(), (Problem, Left)> {
-        let live = Live::new(self, key, tried, most_jobs(pipeline), jobs);
+    ) -> Result<i64, (Problem, Left)> {
+        let live = Live::new(self, key, tried, declares_columns(pipeline), jobs);
         let live = live.map_err(|problem| (problem, Left::nothing()))?;
         self.live().insert(key.clone(), Arc::clone(&live));
         let ran = {
@@ -189,6 +196,7 @@ impl Shared {
         let failure = match ran {
             Ok(report) => {
                 let ended = live.ended(report.rows);
+                let ended = ended.map(|()| live.current().last);
                 return ended.map_err(|problem| (problem, live.left()));
             }
             Err(failure) => failure,
@@ -228,16 +236,6 @@ impl Shared {
         let ended = planned.run(|ended| report = ended.ok().cloned());
         ended.map_err(|failure| pipeline.redacted(&failure))?;
         report.ok_or_else(|| Failure::new(Class::Run, "internal", "a run without a report"))
-    }
-}
-
-/// Jobs of a pipeline that a run moves together. Inferred columns are those of all bodies that are read together: beside a
-/// text, the number -0.0 is a text, too, and a row has NULL in a column that only another body has. Which bodies wait at the
-/// same moment is chance, so each body goes alone.
-fn most_jobs(pipeline: &Pipeline) -> u32 {
-    match declares_columns(pipeline) {
-        true => MAX_JOBS,
-        false => 1,
     }
 }
 
