@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use rapidbyte::{Engine, Environment, Pipeline};
-use rapidbyte_serve::{Log, Pipelines, Server, Settings};
+use rapidbyte_serve::{Log, Server, Settings};
 use rapidbyte_testkit::postgres::{Database, shared};
 use serde_json::Value;
 
+use crate::served;
 use crate::support::Client;
 
 const JSON_LINES: &str = "Content-Type: application/x-ndjson\r\n";
@@ -28,16 +28,11 @@ fn start_with(
          destination: {{ use: dest-postgres, config: {{ url: \"{}\" }}, write_mode: append }}\n{more}",
         database.url()
     );
-    let environment = Environment::from_fn(|_| None).without_env_file();
-    let pipeline = Pipeline::from_str(&text, folder, &environment).expect("a pipeline");
-    let pipelines = Pipelines::new([pipeline]).expect("a pipeline of the queue");
     let settings = Settings {
         streams: threads,
-        ..Settings::new(&folder.join("server"))
+        ..served::settings(folder)
     };
-    let engine = Engine::builder().cache(rapidbyte::user_cache().ok());
-    let engine = engine.build().expect("an engine");
-    Server::run(settings, engine, pipelines, Log::default()).expect("a server")
+    served::serve(folder, &text, settings, Log::default())
 }
 
 fn send(client: &mut Client, stream: &str, body: &str) {
