@@ -123,6 +123,7 @@ pub fn source(feed: Arc<dyn Feed>, reader: &Arc<Reader>) -> NativeConnector {
         feed,
         reader: Arc::clone(reader),
         columns: Mutex::default(),
+        begun: Mutex::default(),
     });
     NativeConnector::source(NAME, move |native| {
         Box::new(Queue {
@@ -142,6 +143,8 @@ struct Shared {
     reader: Arc<Reader>,
     /// The columns of the first segment, with which the run was planned.
     columns: Mutex<Option<Vec<u8>>>,
+    /// The first read of the run: a retry gives the same columns, also where it has no bodies to begin with.
+    begun: Mutex<Option<Read>>,
 }
 
 /// A session of the source.
@@ -160,6 +163,7 @@ struct Queue {
 }
 
 /// How each segment is read.
+#[derive(Clone)]
 struct Read {
     request: ReadRequest,
     /// The columns that the reader gives.
@@ -202,6 +206,15 @@ impl Queue {
         reader.open(&Value::Object(self.settings.clone()).to_string())?;
         self.reader = Some(reader);
         Ok(())
+    }
+
+    /// Begins with a segment, or leaves it to another run.
+    fn begin(&mut self, segment: &Segment) -> Result<Step> {
+        if self.go_on(segment)? {
+            return Ok(Step::Reads);
+        }
+        self.shared.feed.put_back();
+        Ok(Step::Ends)
     }
 
     /// Begins with the segment that the feed has given. Returns false if it has other columns than those of the plan.
@@ -251,6 +264,10 @@ impl Queue {
 impl Shared {
     fn columns(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
         self.columns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begun(&self) -> MutexGuard<'_, Option<Read>> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -389,6 +406,10 @@ impl SourceSession for Queue {
     }
 
     fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
+        // A retry may begin between two segments, where there is no body to look at.
+        if let Some(begun) = &*self.shared.begun() {
+            return Ok(begun.request.snapshot.clone());
+        }
         let plain = streams.iter().cloned().map(|selection| Selection {
             increment: None,
             cursor: None,
@@ -399,29 +420,43 @@ impl SourceSession for Queue {
     }
 
     fn read(&mut self, requests: &[ReadRequest]) -> Result<Vec<Vec<u8>>> {
-        let segment = self.shared.feed.current();
-        let mut committed = requests
-            .iter()
-            .filter_map(|request| request.cursor.as_deref());
-        if let Some(error) = committed.find_map(|cursor| segment.refuses(cursor)) {
-            return Err(failed("session.read", error));
-        }
-        let plain = requests.iter().cloned().map(|request| ReadRequest {
+        let refused = |error| failed("session.read", error);
+        let [request] = requests else {
+            let text = "the streams of a queue are read one by one";
+            return Err(refused(broken(text)));
+        };
+        let cursor = request.cursor.as_deref();
+        let request = ReadRequest {
             increment: None,
             cursor: None,
-            ..request
-        });
-        let plain: Vec<ReadRequest> = plain.collect();
-        let schemas = self.reader()?.read(&plain)?;
-        let [request] = plain.as_slice() else {
-            let text = "the streams of a queue are read one by one";
-            return Err(failed("session.read", broken(text)));
+            ..request.clone()
         };
-        self.read = Some(Read {
-            request: request.clone(),
+        // A run that follows a change of the columns reads with another plan.
+        let is_same = |begun: &Read| {
+            let begun = &begun.request;
+            (&begun.schema, &begun.columns) == (&request.schema, &request.columns)
+        };
+        let begun = self.shared.begun().clone().filter(is_same);
+        let Some(Read { schemas, .. }) = begun else {
+            let segment = self.shared.feed.current();
+            if segment.is_in(cursor).map_err(refused)? {
+                return Err(refused(Segment::ahead(segment.last)));
+            }
+            let schemas = self.reader()?.read(std::slice::from_ref(&request))?;
+            let read = Read { request, schemas };
+            let schemas = read.schemas.clone();
+            *self.shared.begun() = Some(read.clone());
+            (self.read, self.phase) = (Some(read), Step::Reads);
+            return Ok(schemas);
+        };
+        let read = Read {
+            request,
             schemas: schemas.clone(),
-        });
-        self.phase = Step::Reads;
+        };
+        (self.read, self.phase) = (Some(read), Step::Waits);
+        if self.shared.feed.resume(cursor).map_err(refused)? {
+            self.phase = self.begin(&self.shared.feed.current())?;
+        }
         Ok(schemas)
     }
 
@@ -451,11 +486,7 @@ impl SourceSession for Queue {
                     self.phase = match self.shared.feed.next(wait) {
                         Next::Nothing => return Ok(Event::Idle),
                         Next::End => Step::Ends,
-                        Next::Segment(segment) if self.go_on(&segment)? => Step::Reads,
-                        Next::Segment(_) => {
-                            self.shared.feed.put_back();
-                            Step::Ends
-                        }
+                        Next::Segment(segment) => self.begin(&segment)?,
                     };
                 }
             }

@@ -11,7 +11,7 @@ use rapidbyte::{Environment, Pipeline};
 use rapidbyte_serve::{Log, Pipelines, ServeError, Server};
 use rapidbyte_testkit::postgres::{self, Database, shared};
 
-use crate::served::{self, Told};
+use crate::served::{self, Told, told_of};
 use crate::support::{self, Client, FORM, form, request};
 
 pub const JSON_LINES: &str = "Content-Type: application/x-ndjson\r\n";
@@ -801,13 +801,15 @@ fn the_folder_of_pipelines_is_read_again() {
 const FOLDER: &str = "RAPIDBYTE_SERVE_RUNS";
 const URL: &str = "RAPIDBYTE_SERVE_URL";
 
-/// Not a test of its own: the server that the next test kills.
+/// Not a test of its own: the server of the next ones, whose log is a file.
 #[test]
 fn server_of_a_folder() {
     let (Some(folder), Ok(url)) = (std::env::var_os(FOLDER), std::env::var(URL)) else {
         return;
     };
-    let server = start(Path::new(&folder), &url);
+    let folder = Path::new(&folder);
+    let log = served::log_to(&folder.join("log"));
+    let server = served::serve(folder, &text(&url), served::settings(folder), log);
     println!("listens on {}", server.address());
     // Until it is killed.
     loop {
@@ -815,9 +817,30 @@ fn server_of_a_folder() {
     }
 }
 
-fn spawn(folder: &Path, url: &str) -> (Child, SocketAddr) {
-    let variables = [(FOLDER, folder.as_os_str()), (URL, url.as_ref())];
+fn spawn(folder: &Path, url: &str, faults: &str) -> (Child, SocketAddr) {
+    let variables = [
+        (FOLDER, folder.as_os_str()),
+        (URL, url.as_ref()),
+        ("RAPIDBYTE_FAULTS", faults.as_ref()),
+    ];
     support::spawn("runs::server_of_a_folder", &variables)
+}
+
+#[test]
+fn a_commit_that_no_run_has_heard_of_is_told_once_and_its_job_is_done() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut child, address) = spawn(folder.path(), &database.url(), "engine.committed=error@2");
+    let mut client = Client::new(address);
+    for id in 1..=4 {
+        done(&mut client, &format!("{{\"id\":{id}}}"));
+    }
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    assert_eq!(ids(&database), [1, 2, 3, 4]);
+    let log = std::fs::read_to_string(folder.path().join("log")).expect("a log");
+    let expected = ["fault_injected", "works again"];
+    assert_eq!(told_of(&log, "orders.orders"), expected, "{log}");
 }
 
 /// Kills between an answer and a commit, and between a commit and its record.
@@ -830,7 +853,7 @@ fn kills_lose_no_row_and_double_none() {
     let database = shared().database();
     let folder = tempfile::tempdir().expect("a folder");
     let url = database.url();
-    let running = RwLock::new(spawn(folder.path(), &url));
+    let running = RwLock::new(spawn(folder.path(), &url, ""));
     let (tell, told) = mpsc::channel();
     std::thread::scope(|scope| {
         let running = &running;
@@ -867,7 +890,7 @@ fn kills_lose_no_row_and_double_none() {
             let mut running = running.write().expect("a server");
             running.0.kill().expect("killed");
             running.0.wait().expect("ended");
-            *running = spawn(folder.path(), &url);
+            *running = spawn(folder.path(), &url, "");
         }
     });
     let (mut child, address) = running.into_inner().expect("a server");

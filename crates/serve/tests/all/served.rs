@@ -1,5 +1,7 @@
 //! Servers in the process of a test, and what they log.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -26,6 +28,27 @@ pub fn serve(folder: &Path, text: &str, settings: Settings, log: Log) -> Server 
 /// The settings of a server that keeps its files in this folder.
 pub fn settings(folder: &Path) -> Settings {
     Settings::new(&folder.join("server"))
+}
+
+/// A log in a file, for a server in another process.
+pub fn log_to(path: &Path) -> Log {
+    let path = path.to_owned();
+    Log::new(move |message| {
+        let file = File::options().create(true).append(true).open(&path);
+        let mut file = file.expect("a log");
+        writeln!(file, "{} {}", message.text, message.facts).expect("written");
+    })
+}
+
+/// What a log has of a stream: the code of each error, and each other message.
+pub fn told_of(log: &str, stream: &str) -> Vec<String> {
+    let prefix = format!("{stream}: ");
+    let messages = log.lines().filter_map(|line| line.strip_prefix(&prefix));
+    let short = messages.map(|message| match message.strip_prefix("error[") {
+        Some(error) => error.split(']').next().unwrap_or_default(),
+        None => message.split(" {").next().unwrap_or_default(),
+    });
+    short.map(str::to_owned).collect()
 }
 
 /// Everything that a server logs.
