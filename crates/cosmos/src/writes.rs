@@ -1,8 +1,8 @@
 //! Writes of many documents in few requests.
 //!
 //! A partition with many of the documents gets transactional batches. The others travel in bulk requests, each with
-//! documents of one range of partitions: the server judges each document by itself there. A bulk request is no more
-//! than a way to travel: a document that is not done goes again in a request of its own, whose answer says why.
+//! documents of one range of partitions. The server accepts or refuses each document of a bulk request by itself. A document
+//! that it does not accept goes again in a request of its own, whose answer says why.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::client::{Call, Client};
 use crate::container::Container;
 use crate::documents::{MAX_BATCH_BYTES, MAX_BATCH_OPERATIONS, MAX_BULK_BYTES, Operation, Outcome};
 
-/// A partition with so many documents has requests of its own.
+/// A partition with at least this many documents gets requests of its own.
 const BATCH_FROM: usize = 20;
 
 /// A document to write.
@@ -20,7 +20,7 @@ const BATCH_FROM: usize = 20;
 pub struct Write<'a> {
     /// The header with its partition.
     pub partition: &'a str,
-    /// What to do.
+    /// The operation, with the document.
     pub operation: &'a Operation,
 }
 
@@ -51,8 +51,10 @@ impl Together {
 }
 
 impl Client {
-    /// Writes documents, in no order. What became of each is in the order of `writes`; no id is in it twice. Errors: those of
-    /// a request that the server does not answer, or for which it has no time; some documents may be written then.
+    /// Writes documents in any order. An id may be in `writes` once. The outcomes are in the order of `writes`.
+    ///
+    /// # Errors
+    /// The server does not answer a request, or is too busy for it. Some documents may be written then.
     pub fn write(&mut self, container: &Container, writes: &[Write<'_>]) -> Result<Vec<Outcome>> {
         let mut by_partition: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (place, write) in writes.iter().enumerate() {

@@ -43,11 +43,11 @@ pub struct Standing {
     is_due_again: bool,
     /// It has committed rows, also since a job was blamed for an error of a connector. `None`: nobody has looked.
     is_proved: Option<bool>,
-    /// Runs that failed one after the other.
+    /// Runs that failed one after the other. A run that is retried from its last commit has not failed.
     pub failures: u32,
     /// The store knows what the destination has.
     pub is_reconciled: bool,
-    /// Why its jobs wait: the last failure, as JSON.
+    /// Why its jobs wait: the last failure, as JSON. Also that of a run which is retried.
     pub problem: Option<Value>,
     /// When it is tried again.
     pub again_at: Option<Instant>,
@@ -221,16 +221,25 @@ impl Agenda {
         Next::Wait(self.later.keys().next().copied())
     }
 
-    /// A run of a stream has committed.
-    pub fn committed(&mut self, key: &Key, run: LastRun) {
-        if let Some(standing) = self.streams.get_mut(key) {
-            standing.runs += 1;
-            standing.rows += run.rows;
-            standing.last = Some(run);
-            standing.is_proved = Some(true);
-            // The run may go on for long.
-            (standing.failures, standing.problem) = (0, None);
-        }
+    /// A run of a stream has committed. Returns whether the stream had a problem.
+    pub fn committed(&mut self, key: &Key, run: LastRun) -> bool {
+        let Some(standing) = self.streams.get_mut(key) else {
+            return false;
+        };
+        standing.runs += 1;
+        standing.rows += run.rows;
+        standing.last = Some(run);
+        standing.is_proved = Some(true);
+        // The run may go on for long.
+        standing.failures = 0;
+        standing.problem.take().is_some()
+    }
+
+    /// A stream has a problem, and is retried. Returns whether it is another problem than before.
+    pub fn fails(&mut self, key: &Key, problem: Value) -> bool {
+        let standing = self.streams.entry(key.clone()).or_default();
+        let before = standing.problem.replace(problem);
+        before.as_ref().map(reason) != standing.problem.as_ref().map(reason)
     }
 
     /// Whether a stream has failed so often that a job may be to blame for an error of a connector.
@@ -258,8 +267,8 @@ impl Agenda {
         standing.is_proved.get_or_insert(true);
     }
 
-    /// A stream has had its turn.
-    pub fn ended(&mut self, key: Key, turn: Turn, now: Instant) {
+    /// A stream has had its turn. Returns whether it had a problem and has none any more.
+    pub fn ended(&mut self, key: Key, turn: Turn, now: Instant) -> bool {
         self.running = self.running.saturating_sub(1);
         let standing = self.streams.entry(key.clone()).or_default();
         standing.is_running = false;
@@ -273,14 +282,16 @@ impl Agenda {
                 let at = now + pause.min(MAX_PAUSE);
                 (standing.problem, standing.again_at) = (Some(problem), Some(at));
                 self.later.entry(at).or_default().push(key);
+                false
             }
             Turn::Empty | Turn::More => {
                 (standing.failures, standing.is_reconciled) = (0, !standing.is_distrusted);
-                standing.problem = None;
+                let had_problem = standing.problem.take().is_some();
                 if is_due_again || matches!(turn, Turn::More) {
                     standing.is_due = true;
                     self.ready.push_back(key);
                 }
+                had_problem
             }
         }
     }
@@ -289,6 +300,11 @@ impl Agenda {
     pub fn streams(&self) -> &HashMap<Key, Standing> {
         &self.streams
     }
+}
+
+/// What tells one reason of a failure from another. The message of one reason may have other numbers each time.
+fn reason(problem: &Value) -> [&Value; 5] {
+    ["code", "connector", "location", "column", "job"].map(|key| &problem[key])
 }
 
 #[cfg(test)]
@@ -389,5 +405,41 @@ mod tests {
         assert_eq!(stream(&mut agenda, later), Some(("a".into(), false)));
         agenda.ended(key("a"), Turn::More, later);
         assert_eq!(agenda.streams()[&key("a")].problem, None);
+    }
+
+    #[test]
+    fn a_problem_is_news_once_until_the_reason_is_another_or_the_stream_is_well() {
+        let (mut agenda, now) = (Agenda::default(), Instant::now());
+        let a = key("a");
+        let lost =
+            |tries: u32| json!({ "code": "lost", "message": format!("tried {tries} times") });
+        let other = json!({ "code": "lost", "column": "id" });
+        let turn = |agenda: &mut Agenda, turn| {
+            agenda.due(key("a"));
+            agenda.retry(|_| true);
+            stream(agenda, now);
+            agenda.ended(key("a"), turn, now)
+        };
+        assert!(agenda.fails(&a, lost(1)));
+        assert!(!agenda.fails(&a, lost(2)));
+        // The run that was retried has failed, and so has the next one.
+        for _ in 0..2 {
+            assert!(!turn(&mut agenda, Turn::Later(lost(5))));
+            assert!(!agenda.fails(&a, lost(1)));
+        }
+        assert!(agenda.fails(&a, other));
+        assert!(turn(&mut agenda, Turn::Empty));
+        assert!(!turn(&mut agenda, Turn::Empty));
+        assert!(agenda.fails(&a, lost(1)));
+        let run = LastRun {
+            ended_ms: 0,
+            seconds: 0.1,
+            jobs: 1,
+            rows: 1,
+        };
+        assert!(agenda.committed(&a, run.clone()));
+        assert!(!agenda.committed(&a, run));
+        assert!(!turn(&mut agenda, Turn::More));
+        assert!(agenda.fails(&a, lost(1)));
     }
 }

@@ -15,7 +15,7 @@ use crate::access::Granted;
 use crate::answer::{Json, Refusal};
 use crate::call::{self, Problem};
 use crate::ingest::{Shared, answer, media_type};
-use crate::request::{Asked, Kind, LIMIT, MAX_NUMBER, PAGE, Parameters, Place};
+use crate::request::{Asked, Kind, LIMIT, MAX_NUMBER, PAGE, Parameters, Place, id_of};
 use crate::store::{Body as Kept, Job, JobFilter, JobState, Touched};
 use crate::tokens::Action;
 use crate::work::broken;
@@ -225,9 +225,9 @@ pub(crate) async fn find(
     granted: &Granted,
     action: Action,
 ) -> Result<Job, Refusal> {
-    let job = match id.parse() {
-        Ok(id) => shared.store.job(id).await?,
-        Err(_) => None,
+    let job = match id_of(id) {
+        Some(id) => shared.store.job(id).await?,
+        None => None,
     };
     // A token for one pipeline does not learn which jobs others have.
     let may = |job: &Job| {

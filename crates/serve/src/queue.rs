@@ -123,6 +123,7 @@ pub fn source(feed: Arc<dyn Feed>, reader: &Arc<Reader>) -> NativeConnector {
         feed,
         reader: Arc::clone(reader),
         columns: Mutex::default(),
+        begun: Mutex::default(),
     });
     NativeConnector::source(NAME, move |native| {
         Box::new(Queue {
@@ -142,6 +143,8 @@ struct Shared {
     reader: Arc<Reader>,
     /// The columns of the first segment, with which the run was planned.
     columns: Mutex<Option<Vec<u8>>>,
+    /// The first read of the run: a retry gives the same columns, also where it has no bodies to begin with.
+    begun: Mutex<Option<Read>>,
 }
 
 /// A session of the source.
@@ -160,10 +163,19 @@ struct Queue {
 }
 
 /// How each segment is read.
+#[derive(Clone)]
 struct Read {
     request: ReadRequest,
     /// The columns that the reader gives.
     schemas: Vec<Vec<u8>>,
+}
+
+/// Whether a read that meets a record which its columns do not hold begins again with others. Not behind bodies of the same
+/// segment: they would get these columns, too.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Follows {
+    Changes,
+    Nothing,
 }
 
 /// Where a read is.
@@ -204,8 +216,36 @@ impl Queue {
         Ok(())
     }
 
+    /// Begins with a segment, or leaves it to another run.
+    fn begin(&mut self, segment: &Segment) -> Result<Step> {
+        if self.go_on(segment, Follows::Changes)? {
+            return Ok(Step::Reads);
+        }
+        self.shared.feed.put_back();
+        Ok(Step::Ends)
+    }
+
+    /// Adds the next body to the segment if it has the same columns. Returns false if it is the first one of another run: it
+    /// has other columns, or cannot be read.
+    fn turn(&mut self) -> Option<bool> {
+        let feed = Arc::clone(&self.shared.feed);
+        // Other columns may hold what one of these columns refuses, and a reject is not taken back.
+        let keeps_rejects = self
+            .read
+            .as_ref()
+            .is_some_and(|read| read.request.keeps_rejects);
+        if keeps_rejects || !feed.turn() {
+            return None;
+        }
+        let goes_on = matches!(self.go_on(&feed.current(), Follows::Nothing), Ok(true));
+        if !goes_on {
+            feed.turn_back();
+        }
+        Some(goes_on)
+    }
+
     /// Begins with the segment that the feed has given. Returns false if it has other columns than those of the plan.
-    fn go_on(&mut self, segment: &Segment) -> Result<bool> {
+    fn go_on(&mut self, segment: &Segment, follows: Follows) -> Result<bool> {
         let Some(read) = self.read.take() else {
             return Ok(false);
         };
@@ -236,7 +276,15 @@ impl Queue {
             snapshot,
             ..read.request
         };
-        let schemas = reader.read(std::slice::from_ref(&request))?;
+        let asked = match follows {
+            Follows::Changes => request.clone(),
+            Follows::Nothing => ReadRequest {
+                follows_columns: false,
+                follows_types: Vec::new(),
+                ..request.clone()
+            },
+        };
+        let schemas = reader.read(&[asked])?;
         let is_same = schemas == read.schemas;
         self.read = Some(Read { request, schemas });
         Ok(is_same)
@@ -246,6 +294,10 @@ impl Queue {
 impl Shared {
     fn columns(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
         self.columns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begun(&self) -> MutexGuard<'_, Option<Read>> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -339,7 +391,6 @@ impl SourceSession for Queue {
     }
 
     fn open(&mut self, config: &str) -> Result<()> {
-        self.shared.feed.begin();
         let Segment {
             stream,
             bodies,
@@ -377,7 +428,6 @@ impl SourceSession for Queue {
     }
 
     fn discover(&mut self, forms: &[String]) -> Result<Vec<Stream>> {
-        self.shared.feed.begin();
         let found = self.reader()?.discover(forms)?;
         let stream = self.shared.feed.current().stream;
         let of_segment = found.iter().find(|one| one.name == stream);
@@ -386,6 +436,10 @@ impl SourceSession for Queue {
     }
 
     fn snapshot(&mut self, streams: &[Selection]) -> Result<String> {
+        // A retry may begin between two segments, where there is no body to look at.
+        if let Some(begun) = &*self.shared.begun() {
+            return Ok(begun.request.snapshot.clone());
+        }
         let plain = streams.iter().cloned().map(|selection| Selection {
             increment: None,
             cursor: None,
@@ -396,30 +450,44 @@ impl SourceSession for Queue {
     }
 
     fn read(&mut self, requests: &[ReadRequest]) -> Result<Vec<Vec<u8>>> {
-        self.shared.feed.begin();
-        let segment = self.shared.feed.current();
-        let mut committed = requests
-            .iter()
-            .filter_map(|request| request.cursor.as_deref());
-        if let Some(error) = committed.find_map(|cursor| segment.refuses(cursor)) {
-            return Err(failed("session.read", error));
-        }
-        let plain = requests.iter().cloned().map(|request| ReadRequest {
+        let refused = |error| failed("session.read", error);
+        let [request] = requests else {
+            let text = "the streams of a queue are read one by one";
+            return Err(refused(broken(text)));
+        };
+        let cursor = request.cursor.as_deref();
+        let request = ReadRequest {
             increment: None,
             cursor: None,
-            ..request
-        });
-        let plain: Vec<ReadRequest> = plain.collect();
-        let schemas = self.reader()?.read(&plain)?;
-        let [request] = plain.as_slice() else {
-            let text = "the streams of a queue are read one by one";
-            return Err(failed("session.read", broken(text)));
+            ..request.clone()
         };
-        self.read = Some(Read {
-            request: request.clone(),
+        // A run that follows a change of the columns reads with another plan.
+        let is_same = |begun: &Read| {
+            let begun = &begun.request;
+            (&begun.schema, &begun.columns) == (&request.schema, &request.columns)
+        };
+        let begun = self.shared.begun().clone().filter(is_same);
+        let Some(Read { schemas, .. }) = begun else {
+            let segment = self.shared.feed.current();
+            if segment.is_in(cursor).map_err(refused)? {
+                return Err(refused(Segment::ahead(segment.last)));
+            }
+            self.shared.feed.rewind();
+            let schemas = self.reader()?.read(std::slice::from_ref(&request))?;
+            let read = Read { request, schemas };
+            let schemas = read.schemas.clone();
+            *self.shared.begun() = Some(read.clone());
+            (self.read, self.phase) = (Some(read), Step::Reads);
+            return Ok(schemas);
+        };
+        let read = Read {
+            request,
             schemas: schemas.clone(),
-        });
-        self.phase = Step::Reads;
+        };
+        (self.read, self.phase) = (Some(read), Step::Waits);
+        if self.shared.feed.resume(cursor).map_err(refused)? {
+            self.phase = self.begin(&self.shared.feed.current())?;
+        }
         Ok(schemas)
     }
 
@@ -432,17 +500,12 @@ impl SourceSession for Queue {
                     if !matches!(event, Event::End) {
                         return Ok(event);
                     }
-                    let feed = Arc::clone(&self.shared.feed);
-                    let mut after = Step::Waits;
-                    if feed.turn() {
-                        // A body with other columns, or one that cannot be read, is the first one of another run.
-                        if let Ok(true) = self.go_on(&feed.current()) {
-                            continue;
-                        }
-                        feed.turn_back();
-                        after = Step::Ends;
-                    }
-                    let sent = feed.ensure_sent();
+                    let after = match self.turn() {
+                        Some(true) => continue,
+                        Some(false) => Step::Ends,
+                        None => Step::Waits,
+                    };
+                    let sent = self.shared.feed.ensure_sent();
                     sent.map_err(|error| failed("reader.next", error))?;
                     (self.phase, self.since) = (after, Instant::now());
                     return Ok(Event::Checkpoint(Position {
@@ -459,11 +522,7 @@ impl SourceSession for Queue {
                     self.phase = match self.shared.feed.next(wait) {
                         Next::Nothing => return Ok(Event::Idle),
                         Next::End => Step::Ends,
-                        Next::Segment(segment) if self.go_on(&segment)? => Step::Reads,
-                        Next::Segment(_) => {
-                            self.shared.feed.put_back();
-                            Step::Ends
-                        }
+                        Next::Segment(segment) => self.begin(&segment)?,
                     };
                 }
             }

@@ -336,23 +336,41 @@ impl Shared {
             let turn = catch_unwind(turn).unwrap_or_else(|_| Err(Problem::Panicked));
             let turn = turn.unwrap_or_else(|problem| {
                 let told = problem.told();
+                self.fails(&key, &problem, told.clone());
                 if !self.cancel.is_cancelled() {
-                    let hint = match told["hint"].as_str() {
-                        Some(hint) => format!("; {}", hint.replace('\n', " ")),
-                        None => String::new(),
-                    };
-                    let text = format!("{}.{}: {problem}{hint}", key.0, key.1);
-                    let facts = json!({ "pipeline": key.0, "stream": key.1, "error": told });
-                    self.log.warn(text, facts);
                     self.tell_failure(&key, &told);
                 }
                 Turn::Later(told)
             });
-            self.agenda().ended(key, turn, Instant::now());
+            let is_well = self.agenda().ended(key.clone(), turn, Instant::now());
+            if is_well {
+                self.works_again(&key);
+            }
             // For a thread that waits for work, and for one that waits for the end.
             self.changed.notify_all();
             self.freed.notify_all();
         }
+    }
+
+    /// A stream fails, and is retried. The log has the first failure, and another one where the reason is another.
+    fn fails(&self, key: &Key, problem: &Problem, told: Value) {
+        if self.cancel.is_cancelled() || !self.agenda().fails(key, told.clone()) {
+            return;
+        }
+        let hint = match told["hint"].as_str() {
+            Some(hint) => format!("; {}", hint.replace('\n', " ")),
+            None => String::new(),
+        };
+        let text = format!("{}.{}: {problem}{hint}", key.0, key.1);
+        let facts = json!({ "pipeline": key.0, "stream": key.1, "error": told });
+        self.log.warn(text, facts);
+    }
+
+    /// A stream that has failed is well.
+    fn works_again(&self, key: &Key) {
+        let text = format!("{}.{}: works again", key.0, key.1);
+        let facts = json!({ "pipeline": key.0, "stream": key.1 });
+        self.log.info(text, facts);
     }
 
     /// Records a message about the first of several failures of a stream.

@@ -267,9 +267,11 @@ fn of_failures(name: &str, stream: &str, standing: &Standing, may_operate: bool)
     let Some(failure) = &standing.problem else {
         return String::new();
     };
-    let times = match standing.failures {
-        1 => "once".to_owned(),
-        times => format!("{times} times in a row"),
+    let failed = match standing.failures {
+        // The run has not failed yet.
+        0 => "is retried from the last commit".to_owned(),
+        1 => "failed once".to_owned(),
+        times => format!("failed {times} times in a row"),
     };
     let again = standing.again_at.map(|at| {
         let wait = at.saturating_duration_since(Instant::now());
@@ -285,7 +287,7 @@ fn of_failures(name: &str, stream: &str, standing: &Standing, may_operate: bool)
         false => String::new(),
     };
     format!(
-        "{}<p class=\"quiet\">failed {times}{}</p>{retry}",
+        "{}<p class=\"quiet\">{failed}{}</p>{retry}",
         problem(failure),
         again.unwrap_or_default()
     )

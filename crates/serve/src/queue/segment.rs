@@ -13,8 +13,15 @@ use super::{Reader, source};
 
 /// Gives a run its bodies.
 pub trait Feed: Send + Sync {
-    /// The segment that the run reads, or reads again after a failure.
+    /// The segment that the run reads.
     fn current(&self) -> Segment;
+
+    /// Whether a run that is retried reads the current segment again, if the destination has this cursor. Otherwise it reads
+    /// what `next` gives: the segment is committed, perhaps by a commit whose answer was lost.
+    ///
+    /// # Errors
+    /// As of [`Segment::is_in`], and errors of the store.
+    fn resume(&self, cursor: Option<&str>) -> Result<bool, ConnectorError>;
 
     /// The segment behind the current one. Waits until the current one is committed and there are more jobs, at most for
     /// this time.
@@ -31,7 +38,7 @@ pub trait Feed: Send + Sync {
     fn turn_back(&self);
 
     /// The current segment is read from its first body on.
-    fn begin(&self);
+    fn rewind(&self);
 
     /// Whether the bodies of the current segment, which was read to its end, are those that clients have sent. No cursor
     /// of the segment exists before.
@@ -59,6 +66,10 @@ impl Feed for Alone {
         self.0.clone()
     }
 
+    fn resume(&self, cursor: Option<&str>) -> Result<bool, ConnectorError> {
+        Ok(!self.0.is_in(cursor)?)
+    }
+
     fn next(&self, _wait: Duration) -> Next {
         Next::End
     }
@@ -71,7 +82,7 @@ impl Feed for Alone {
 
     fn turn_back(&self) {}
 
-    fn begin(&self) {}
+    fn rewind(&self) {}
 
     fn ensure_sent(&self) -> Result<(), ConnectorError> {
         Ok(())
@@ -139,21 +150,32 @@ impl Segment {
         source(Arc::new(Alone(self)), reader)
     }
 
-    /// Why this segment may not follow this cursor, if it may not.
-    pub(super) fn refuses(&self, cursor: &str) -> Option<ConnectorError> {
+    /// Whether a destination with this cursor has the rows of this segment.
+    ///
+    /// # Errors
+    /// `contract_broken`: it has some of the jobs, or later ones. `queue_shared`: it has the cursor of another queue.
+    pub fn is_in(&self, cursor: Option<&str>) -> Result<bool, ConnectorError> {
+        let Some(cursor) = cursor else {
+            return Ok(false);
+        };
         match Self::job_of(cursor, &self.queue) {
+            Some(job) if job == self.last => Ok(true),
             // A run of before may have committed some of these jobs after the store was compared with the destination.
-            Some(job) if job >= self.first => {
-                let text = format!("the destination has the rows of the job {job} already");
-                Some(broken(text))
-            }
-            Some(_) => None,
-            None if self.seen.as_ref() == Some(&mark(cursor)) => None,
+            Some(job) if job >= self.first => Err(Self::ahead(job)),
+            Some(_) => Ok(false),
+            None if self.seen.as_ref() == Some(&mark(cursor)) => Ok(false),
             None => {
                 let text = "another queue has written to the target of this stream";
                 let error = ConnectorError::new(ErrorKind::Internal, SHARED, text);
-                Some(error.hint("let one server write to a target"))
+                Err(error.hint("let one server write to a target"))
             }
         }
+    }
+
+    /// The error for a destination that has a job which the run has not committed.
+    pub(super) fn ahead(job: i64) -> ConnectorError {
+        broken(format!(
+            "the destination has the rows of the job {job} already"
+        ))
     }
 }

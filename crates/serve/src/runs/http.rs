@@ -28,7 +28,8 @@ use crate::access::Granted;
 use crate::answer::{Json, Refusal};
 use crate::queue;
 use crate::request::{
-    Asked, Given, Kind, LIMIT, MAX_NUMBER, PAGE, Parameters, Place, body_of, no_query,
+    Asked, Given, Kind, LIMIT, MAX_NUMBER, PAGE, Parameters, Place, body_of, id_of, no_query,
+    whole_number,
 };
 use crate::tokens::Action;
 
@@ -302,9 +303,9 @@ async fn end_of(shared: &Shared, id: i64) -> Option<Run> {
 
 /// A run that the token may see. It does not learn which other runs there are.
 pub(crate) async fn find(runs: &Runs, id: &str, granted: &Granted) -> Result<Run, Refusal> {
-    let run = match id.parse() {
-        Ok(id) => runs.shared.store.get(id).await?,
-        Err(_) => None,
+    let run = match id_of(id) {
+        Some(id) => runs.shared.store.get(id).await?,
+        None => None,
     };
     let run = run.filter(|run: &Run| granted.allows(Action::Read, Some(&run.pipeline)));
     run.ok_or_else(|| {
@@ -352,14 +353,14 @@ pub(super) async fn events(
     let run = find(&runs, &id, &granted).await?;
     let last = headers
         .get(LAST_EVENT)
-        .and_then(|last| last.to_str().ok()?.parse().ok());
+        .and_then(|last| whole_number(last.to_str().ok()?));
     let (sender, body) = Channel::new(FRAMES);
     let mut client = Client {
         sender,
         sent: Instant::now(),
     };
     let shared = Arc::clone(&runs.shared);
-    let next = last.map_or(0, |last: u64| last.saturating_add(1));
+    let next = last.map_or(0, |last| last.saturating_add(1));
     tokio::spawn(async move {
         // A client that is gone needs nothing more.
         let _ = follow(&shared, run.id, next, &mut client).await;

@@ -128,7 +128,7 @@ impl Bodies {
     }
 
     /// Shows the first body again.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn rewind(&mut self) {
         if self.before > 0 {
             self.before = 0;
             self.show();

@@ -183,7 +183,7 @@ impl Live {
         self.changed.notify_all();
     }
 
-    /// The destination has these rows with this cursor, or has changed the target.
+    /// The destination has these rows with this cursor, or has changed the target, or the run is retried.
     pub(super) fn take_event(&self, event: &Event<'_>) {
         let (rows, cursor) = match event {
             Event::Committed { rows, cursor, .. } => (rows, cursor),
@@ -194,6 +194,11 @@ impl Live {
                 }
                 return;
             }
+            Event::Retrying { failure, .. } => {
+                let problem = Problem::from((*failure).clone());
+                self.work.fails(&self.key, &problem, problem.told());
+                return;
+            }
             _ => return,
         };
         let job = cursor.and_then(|cursor| Segment::job_of(cursor, &self.tried.queue));
@@ -201,16 +206,38 @@ impl Live {
         if !self.state().current.as_ref().is_some_and(is_all) {
             return;
         }
-        let done = self.done(*rows);
-        let mut state = self.state();
-        // The jobs are not in the current segment any more: whoever asks for more gets those behind it.
-        if let Err(problem) = done {
-            (state.problem, state.goes_on) = (Some(problem), false);
+        if let Err(problem) = self.done(*rows) {
+            self.fail(problem);
         }
+        self.leave_segment();
+    }
+
+    /// The jobs are not in the current segment any more: whoever asks for more gets those behind it.
+    fn leave_segment(&self) {
+        let mut state = self.state();
         (state.current, state.is_due) = (None, true);
         state.committed += 1;
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// The destination has the jobs of the current segment up to the last one, and nobody has heard how many rows.
+    fn settle(&self, last: i64) -> Result<(), Problem> {
+        let (pipeline, stream) = (self.key.0.as_str(), self.key.1.as_str());
+        self.work.store.done_through(pipeline, stream, last)?;
+        self.work.agenda().has_moved(&self.key);
+        self.work.ends.tell(&self.key);
+        self.state().bodies.clear();
+        self.leave_segment();
+        Ok(())
+    }
+
+    /// It takes no more jobs. The problem takes the place of the error that stops the run.
+    fn fail(&self, problem: Problem) -> ConnectorError {
+        let error = broken(&problem);
+        let mut state = self.state();
+        (state.problem, state.goes_on) = (Some(problem), false);
+        error
     }
 
     /// The jobs of the current segment are done.
@@ -233,7 +260,9 @@ impl Live {
             jobs,
             rows,
         };
-        self.work.agenda().committed(&self.key, run);
+        if self.work.agenda().committed(&self.key, run) {
+            self.work.works_again(&self.key);
+        }
         self.work.ends.tell(&self.key);
         self.state().bodies.clear();
         Ok(())
@@ -314,6 +343,21 @@ impl Feed for Live {
         self.state().segment.clone()
     }
 
+    fn resume(&self, cursor: Option<&str>) -> Result<bool, ConnectorError> {
+        let state = self.state();
+        let is_in = state.segment.is_in(cursor)?;
+        let (is_left, last) = (state.current.is_some(), state.segment.last);
+        drop(state);
+        if !is_left || !is_in {
+            self.rewind();
+            return Ok(is_left);
+        }
+        match self.settle(last) {
+            Ok(()) => Ok(false),
+            Err(problem) => Err(self.fail(problem)),
+        }
+    }
+
     fn next(&self, wait: Duration) -> Next {
         let until = Instant::now() + wait;
         let mut state = self.state();
@@ -369,9 +413,9 @@ impl Feed for Live {
         state.follow_bodies();
     }
 
-    fn begin(&self) {
+    fn rewind(&self) {
         let mut state = self.state();
-        state.bodies.begin();
+        state.bodies.rewind();
         state.follow_bodies();
     }
 
@@ -388,11 +432,7 @@ impl Feed for Live {
         let Some(problem) = sent.find_map(Result::err) else {
             return Ok(());
         };
-        // The problem takes the place of this error.
-        let error = broken(&problem);
-        let mut state = self.state();
-        (state.problem, state.goes_on) = (Some(problem), false);
-        Err(error)
+        Err(self.fail(problem))
     }
 }
 

@@ -82,7 +82,9 @@ impl Problem {
                     "bring the file back, such as from a backup; or give the job up, and the others go on: \
                      POST /v1/jobs/{job}/cancel"
                 );
-                of("spool_failed", Some(&hint))
+                let mut told = of("spool_failed", Some(&hint));
+                told["job"] = (*job).into();
+                told
             }
             Self::NoPipeline => of(
                 "unknown_stream",

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::blame::{blamed, is_empty, is_of_reader, is_of_writer, reason, told};
 use super::{Problem, Shared};
 use crate::agenda::Key;
+use crate::queue::declares_columns;
 use crate::store::{Pending, Tried};
 
 /// The outcome of some jobs.
@@ -31,6 +32,7 @@ impl Shared {
         is_patience_over: bool,
     ) -> Result<Moved, Problem> {
         let mut parts: Vec<Vec<&Pending>> = vec![jobs.iter().collect()];
+        let is_declared = declares_columns(pipeline);
         // A job whose run has failed alone.
         let mut suspect = None;
         while let Some(mut part) = parts.pop() {
@@ -45,9 +47,12 @@ impl Shared {
                         parts.push(part);
                         continue;
                     }
-                    Err((Problem::Run(failure), _))
+                    Err((Problem::Run(failure), left))
                         if self.blames_jobs(&failure, pipeline, key, is_patience_over) =>
                     {
+                        // Those behind were not read yet.
+                        let is_read = |job: &&Pending| left.last.is_none_or(|last| job.id <= last);
+                        parts.push(part.split_off(part.partition_point(is_read)));
                         failure
                     }
                     Err((problem @ Problem::Run(_), _)) => return Ok(Moved::Rest(problem)),
@@ -63,6 +68,12 @@ impl Shared {
                     parts.push(part);
                 }
                 _ if alone.is_some() => self.bury(pipeline, key, part[0], &stopped)?,
+                // Behind other bodies, a body does not get the columns that it needs and they do not have.
+                Some(bad) if bad > 0 && !is_declared => {
+                    parts.push(part.split_off(bad + 1));
+                    parts.push(part.split_off(bad));
+                    parts.push(part);
+                }
                 Some(bad) => {
                     self.bury(pipeline, key, part.remove(bad), &stopped)?;
                     parts.push(part);

@@ -1,4 +1,4 @@
-//! Bodies on the disk: a job waits if its body is not the one that the client has sent.
+//! Bodies on the disk. A job waits if its body has other bytes than the client sent.
 
 use std::fs;
 use std::io;
@@ -14,10 +14,10 @@ use crate::store::{Body, Pending, hexadecimal};
 #[derive(Clone)]
 pub(super) struct Spooled {
     job: i64,
-    /// As the client was told.
+    /// The SHA-256 of the bytes that the client sent, as the answer had it.
     sha256: Vec<u8>,
     pub path: PathBuf,
-    /// What the run has read of it.
+    /// The digest of the bytes that the run has read so far.
     pub digested: Arc<Digested>,
 }
 
@@ -31,7 +31,7 @@ impl Spooled {
         }
     }
 
-    /// Refuses a body with other bytes than those that the client has sent. Reads what the run has not read in order.
+    /// Refuses a body with other bytes than the client sent. Reads the bytes that the run has not read in order.
     pub(super) fn ensure_sent(&self, is_over: impl Fn() -> bool) -> Result<(), Problem> {
         let why = match self.digested.finish(&self.path, is_over) {
             Ok(found) if found.as_slice() == self.sha256 => return Ok(()),
@@ -50,7 +50,7 @@ impl Spooled {
     }
 }
 
-/// Why a file of the spool is not a body with so many bytes, if it is not. Its content is not looked at.
+/// The reason why a file of the spool cannot be a body of this many bytes. Only its size is checked, not its content.
 pub fn broken(file: &Path, bytes: u64) -> Option<String> {
     match fs::metadata(file) {
         Ok(found) if found.len() == bytes => None,
@@ -59,7 +59,7 @@ pub fn broken(file: &Path, bytes: u64) -> Option<String> {
     }
 }
 
-/// A file of the spool that is gone or has another size is not the client's fault: the job waits.
+/// Refuses a file of the spool that is missing or has another size. That is not the client's fault, so the job waits.
 pub(super) fn ensure_whole(job: i64, bytes: u64, file: &Path) -> Result<(), Problem> {
     let file = file.to_owned();
     match broken(&file, bytes) {
@@ -69,7 +69,7 @@ pub(super) fn ensure_whole(job: i64, bytes: u64, file: &Path) -> Result<(), Prob
 }
 
 impl Shared {
-    /// Refuses to blame a job whose body is not the one that the client has sent.
+    /// Refuses to blame a job whose body has other bytes than the client sent.
     pub(super) fn ensure_sent(&self, job: &Pending) -> Result<(), Problem> {
         let Body::Spooled(name) = &job.body else {
             return Ok(());

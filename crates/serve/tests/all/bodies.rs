@@ -1,39 +1,18 @@
 //! Bodies on the disk, and tables that are not as the queue left them.
 
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::Receiver;
-use std::time::Duration;
-
-use crate::runs::{JSON_LINES, ROWS, ROWS_AND_WAIT, ids, problem, start, start_text, text};
-use crate::support::{Answer, Client};
 use rapidbyte_testkit::postgres::{Database, shared};
 
-const RETRY: &str = "/v1/pipelines/orders/streams/orders/retry";
+use crate::runs::{
+    JSON_LINES, ROWS, ROWS_AND_WAIT, done, ids, lock, operate, problem, spooled, start, start_text,
+    taken, text, upserts,
+};
+use crate::support::{Answer, Client};
 
-/// The only file of the spool.
-fn spooled(folder: &Path) -> PathBuf {
-    let files = std::fs::read_dir(folder.join("server/spool")).expect("a folder");
-    let files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
-    let [file] = files.as_slice() else {
-        panic!("{files:?}");
-    };
-    file.clone()
-}
+const RETRY: &str = "/v1/pipelines/orders/streams/orders/retry";
 
 fn code(answer: &Answer) -> (u16, &str) {
     let code = answer.body["error"]["code"].as_str();
     (answer.status, code.unwrap_or_default())
-}
-
-/// A message that has this part.
-fn told(messages: &Receiver<String>, part: &str) -> String {
-    loop {
-        let message = messages.recv_timeout(Duration::from_secs(60));
-        let message = message.expect("a message");
-        if message.contains(part) {
-            return message;
-        }
-    }
 }
 
 #[test]
@@ -42,9 +21,7 @@ fn a_large_body_with_other_bytes_than_were_sent_is_never_committed() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = start(folder.path(), &database.url());
     let mut client = Client::new(server.address());
-    let mut holder = database.client();
-    let first = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}");
-    assert_eq!(first.status, 200, "{}", first.body);
+    done(&mut client, "{\"id\":1}");
     let rows: String = (0..20_000).map(|_| "{\"id\":3}\n").collect();
     // As rows that nobody has sent, and as what is no JSON, for which the client must not be blamed. At the begin, which
     // is also sampled, and at the end.
@@ -53,12 +30,10 @@ fn a_large_body_with_other_bytes_than_were_sent_is_never_committed() {
         .enumerate()
     {
         // The first body waits for the table, so that the file is not read yet.
-        holder
-            .batch_execute("BEGIN; LOCK TABLE public.orders")
-            .expect("a lock");
+        let mut holder = lock(&database, "orders");
         let last = 5 * number as i64 + 3;
         for body in ["{\"id\":2}", &rows, "{\"id\":5}"] {
-            assert_eq!(client.post(ROWS, JSON_LINES, body.as_bytes()).status, 202);
+            taken(&mut client, body);
         }
         let file = spooled(folder.path());
         let sent = std::fs::read(&file).expect("the body");
@@ -78,21 +53,19 @@ fn a_large_body_with_other_bytes_than_were_sent_is_never_committed() {
         assert!(!ids(&database).contains(&3) && !ids(&database).contains(&4));
         // The right bytes are back.
         std::fs::write(&file, sent).expect("written");
-        assert_eq!(client.post(RETRY, "", b"").status, 202);
-        let after = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":6}");
-        assert_eq!(after.status, 200, "{}", after.body);
+        operate(&mut client, RETRY, 202);
+        done(&mut client, "{\"id\":6}");
         let moved = ids(&database);
         assert_eq!(moved.iter().filter(|id| **id == 3).count(), 20_000);
         assert_eq!(moved.len(), 20_004);
         let discard = format!("/v1/jobs/{last}/discard");
-        assert_eq!(client.post(&discard, "", b"").status, 200);
+        operate(&mut client, &discard, 200);
         holder
             .batch_execute(
                 "DELETE FROM public.orders WHERE id > 1; UPDATE public.orders SET id = 0",
             )
             .expect("deleted");
-        let next = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}");
-        assert_eq!(next.status, 200, "{}", next.body);
+        done(&mut client, "{\"id\":1}");
         holder
             .batch_execute("DELETE FROM public.orders WHERE id = 0")
             .expect("deleted");
@@ -136,7 +109,7 @@ fn a_replay_of_a_body_that_the_disk_has_lost_is_refused() {
     let jobs = client.get("/v1/jobs").body["jobs"].clone();
     assert_eq!(jobs.as_array().map(Vec::len), Some(1), "{jobs}");
     std::fs::rename(&away, &file).expect("brought back");
-    assert_eq!(client.post("/v1/jobs/1/replay", "", b"").status, 202);
+    operate(&mut client, "/v1/jobs/1/replay", 202);
     server.stop();
 }
 
@@ -150,9 +123,9 @@ fn discarded_jobs_are_listed_apart_from_other_dead_ones() {
         let sent = client.post(ROWS_AND_WAIT, JSON_LINES, body.as_bytes());
         assert_eq!(sent.status, status, "{}", sent.body);
     }
-    assert_eq!(client.post("/v1/jobs/1/discard", "", b"").status, 200);
+    operate(&mut client, "/v1/jobs/1/discard", 200);
     // The body of a job that is done, which retention forgets, too.
-    assert_eq!(client.post("/v1/jobs/3/discard", "", b"").status, 200);
+    operate(&mut client, "/v1/jobs/3/discard", 200);
     for (query, expected) in [
         ("", &[1, 2, 3][..]),
         ("state=dead", &[1, 2]),
@@ -193,7 +166,7 @@ fn discarded_jobs_are_listed_apart_from_other_dead_ones() {
 fn small_bodies_are_taken_while_the_folder_of_large_ones_is_away() {
     let database = shared().database();
     let folder = tempfile::tempdir().expect("a folder");
-    let (server, messages) = start_text(folder.path(), &text(&database.url()));
+    let (server, told) = start_text(folder.path(), &text(&database.url()));
     let mut client = Client::new(server.address());
     let ready = || {
         let request = b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n";
@@ -205,13 +178,12 @@ fn small_bodies_are_taken_while_the_folder_of_large_ones_is_away() {
         folder.path().join("away"),
     );
     std::fs::rename(&spool, &away).expect("moved away");
-    let small = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}");
-    assert_eq!(small.status, 200, "{}", small.body);
+    done(&mut client, "{\"id\":1}");
     let large = format!("{{\"id\":2,\"name\":\"{}\"}}", "n".repeat(100_000));
     let refused = client.post(ROWS, JSON_LINES, large.as_bytes());
     assert_eq!(code(&refused), (500, "spool_failed"), "{}", refused.body);
     assert!(ready().contains("spool/"), "{}", ready());
-    let message = told(&messages, "above 64 KiB are refused");
+    let message = told.wait("above 64 KiB are refused");
     assert!(
         message.contains(spool.to_str().expect("UTF-8")),
         "{message}"
@@ -228,7 +200,7 @@ fn small_bodies_are_taken_while_the_folder_of_large_ones_is_away() {
 fn a_table_that_was_emptied_or_dropped_goes_on_as_the_hint_says() {
     let database = shared().database();
     let folder = tempfile::tempdir().expect("a folder");
-    let (server, messages) = start_text(folder.path(), &text(&database.url()));
+    let (server, told) = start_text(folder.path(), &text(&database.url()));
     let mut client = Client::new(server.address());
     let send = |client: &mut Client, path: &str, id: i64| {
         let body = format!("{{\"id\":{id}}}");
@@ -243,7 +215,7 @@ fn a_table_that_was_emptied_or_dropped_goes_on_as_the_hint_says() {
         assert_eq!(send(&mut client, ROWS, id).status, 202);
         assert_eq!(problem(&mut client), expected);
         let hint = format!("rapidbyte state {verb} PIPELINE STREAM --server URL");
-        let message = told(&messages, expected);
+        let message = told.wait(expected);
         assert!(message.contains(&hint), "{message}");
         let path = format!("/v1/pipelines/orders/cursors/{verb}");
         let all = client.post(&path, "", b"{\"all\":true}");
@@ -266,11 +238,11 @@ fn a_table_that_was_emptied_or_dropped_goes_on_as_the_hint_says() {
 fn a_body_without_schema_is_what_it_is_alone_whatever_comes_beside_it() {
     let database = shared().database();
     let folder = tempfile::tempdir().expect("a folder");
-    let mut holder = database.client();
-    holder
+    database
+        .client()
         .batch_execute("CREATE TABLE public.orders (id numeric, name text)")
         .expect("a table");
-    let (server, _messages) = start_text(folder.path(), &inferred(&database.url()));
+    let (server, _told) = start_text(folder.path(), &inferred(&database.url()));
     let mut client = Client::new(server.address());
     let mut send = |path: &str, id: &str, name: &str| {
         let body = format!("id,name\n{id},{name}\n");
@@ -284,9 +256,7 @@ fn a_body_without_schema_is_what_it_is_alone_whatever_comes_beside_it() {
         assert_eq!(status, if id == "-0.0" { 422 } else { 200 }, "{id}");
     }
     assert_eq!(send(ROWS_AND_WAIT, "1", "x"), 200);
-    holder
-        .batch_execute("BEGIN; LOCK TABLE public.orders")
-        .expect("a lock");
+    let mut holder = lock(&database, "orders");
     assert_eq!(send(ROWS, "2", "x"), 202);
     for (id, name) in bodies {
         assert_eq!(send(ROWS, id, name), 202);
@@ -313,18 +283,14 @@ fn a_body_that_is_touched_while_it_is_read_is_not_the_clients_fault() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = start(folder.path(), &database.url());
     let mut client = Client::new(server.address());
-    let mut holder = database.client();
-    let first = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}");
-    assert_eq!(first.status, 200, "{}", first.body);
+    done(&mut client, "{\"id\":1}");
     // The table takes no rows, so that the run stops in the middle of the file.
-    holder
-        .batch_execute("BEGIN; LOCK TABLE public.orders")
-        .expect("a lock");
+    let mut holder = lock(&database, "orders");
     let name = "n".repeat(900);
     let rows: String = (0..60_000)
         .map(|_| format!("{{\"id\":2,\"name\":\"{name}\"}}\n"))
         .collect();
-    assert_eq!(client.post(ROWS, JSON_LINES, rows.as_bytes()).status, 202);
+    taken(&mut client, &rows);
     wait_for_lock(&database);
     let file = std::fs::File::options()
         .write(true)
@@ -332,8 +298,7 @@ fn a_body_that_is_touched_while_it_is_read_is_not_the_clients_fault() {
     let touched = file.and_then(|file| file.set_modified(std::time::UNIX_EPOCH));
     touched.expect("another time");
     holder.batch_execute("COMMIT").expect("released");
-    let after = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":3}");
-    assert_eq!(after.status, 200, "{}", after.body);
+    done(&mut client, "{\"id\":3}");
     assert_eq!(client.get("/v1/jobs/2").body["job"]["state"], "done");
     assert_eq!(ids(&database).len(), 60_002);
     server.stop();
@@ -343,29 +308,22 @@ fn a_body_that_is_touched_while_it_is_read_is_not_the_clients_fault() {
 fn a_fault_of_the_table_alone_makes_no_body_dead() {
     let database = shared().database();
     let folder = tempfile::tempdir().expect("a folder");
-    let text = format!(
-        "version: 1\npipeline: orders\n\
-         source: {{ use: ingest, streams: [{{ name: orders, primary_key: [id] }}] }}\n\
-         destination: {{ use: dest-postgres, config: {{ url: \"{}\" }}, write_mode: upsert }}\n",
-        database.url()
-    );
-    let (server, _tells) = start_text(folder.path(), &text);
+    let text = upserts("orders", "orders", &database.url());
+    let (server, _told) = start_text(folder.path(), &text);
     let mut client = Client::new(server.address());
     let mut owner = database.client();
-    let first = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}");
-    assert_eq!(first.status, 200, "{}", first.body);
+    done(&mut client, "{\"id\":1}");
     owner
         .batch_execute("ALTER TABLE public.orders DROP CONSTRAINT orders_pkey")
         .expect("no key");
-    assert_eq!(client.post(ROWS, JSON_LINES, b"{\"id\":2}").status, 202);
+    taken(&mut client, "{\"id\":2}");
     assert_eq!(problem(&mut client), "no_unique_index");
     assert_eq!(client.get("/v1/jobs/2").body["job"]["state"], "pending");
     owner
         .batch_execute("ALTER TABLE public.orders ADD PRIMARY KEY (id)")
         .expect("a key");
-    assert_eq!(client.post(RETRY, "", b"").status, 202);
-    let after = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":3}");
-    assert_eq!(after.status, 200, "{}", after.body);
+    operate(&mut client, RETRY, 202);
+    done(&mut client, "{\"id\":3}");
     assert_eq!(ids(&database), [1, 2, 3]);
     server.stop();
 }
@@ -410,7 +368,8 @@ fn bodies_with_the_same_inferred_columns_are_committed_together_and_others_apart
             10 => String::new(),
             20 => "{\"id\":20,\"name\":\"other\"}".into(),
             30 => "{\"id\":".into(),
-            // Columns that the beginning of the body does not show.
+            // Columns that the beginning of the body does not show: that one is taken, and this one refused.
+            35 => format!("{}{{\"id\":35,\"late\":1}}", "{\"id\":35}\n".repeat(2000)),
             40 => format!("{}{{\"id\":\"x\"}}", "{\"id\":40}\n".repeat(2000)),
             _ => format!("{{\"id\":{id}}}"),
         };
@@ -421,16 +380,57 @@ fn bodies_with_the_same_inferred_columns_are_committed_together_and_others_apart
     assert_eq!(last.status, 200, "{}", last.body);
     let sql = "SELECT id, xmin::text FROM public.orders ORDER BY ctid";
     let rows = database.client().query(sql, &[]).expect("rows");
-    let found: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+    let mut found: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+    assert_eq!(found.iter().filter(|id| **id == 35).count(), 2001);
+    found.dedup();
     let expected: Vec<i64> = (0..=41).filter(|id| ![10, 30, 40].contains(id)).collect();
     assert_eq!(found, expected);
     let mut commits: Vec<String> = rows.iter().map(|row| row.get(1)).collect();
     commits.dedup();
-    assert!(commits.len() <= 10, "{commits:?}");
+    assert!(commits.len() <= 12, "{commits:?}");
+    let sql = "SELECT id FROM public.orders WHERE late = 1";
+    let late = database.client().query(sql, &[]).expect("rows");
+    assert_eq!(late.len(), 1);
     let dead = client.get("/v1/jobs?state=dead").body["jobs"].clone();
-    let dead: Vec<_> = dead.as_array().expect("jobs").iter().collect();
-    let dead: Vec<_> = dead.iter().map(|job| job["id"].clone()).collect();
+    let dead = dead.as_array().expect("jobs").iter();
+    let dead: Vec<_> = dead.map(|job| job["id"].clone()).collect();
     assert_eq!(dead, [31, 41]);
+    server.stop();
+}
+
+/// The server of the table ends the session of the run once, in the middle of bodies that are committed together.
+#[test]
+fn bodies_with_inferred_columns_are_moved_once_after_a_lost_connection() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut holder = database.client();
+    holder
+        .batch_execute(
+            "CREATE TABLE public.orders (id int8, name text); CREATE SEQUENCE ended; \
+             CREATE FUNCTION ends() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+             IF NEW.id = 15 AND nextval('ended') = 1 \
+             THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF; RETURN NEW; END $$; \
+             CREATE TRIGGER ends BEFORE INSERT ON public.orders FOR EACH ROW EXECUTE FUNCTION ends()",
+        )
+        .expect("a table");
+    holder
+        .batch_execute("BEGIN; LOCK TABLE public.orders")
+        .expect("a lock");
+    let (server, _told) = start_text(folder.path(), &inferred(&database.url()));
+    let mut client = Client::new(server.address());
+    assert_eq!(client.post(ROWS, JSON_LINES, b"{\"id\":0}").status, 202);
+    wait_for_lock(&database);
+    for id in 1..=30 {
+        let body = format!("{{\"id\":{id}}}");
+        assert_eq!(client.post(ROWS, JSON_LINES, body.as_bytes()).status, 202);
+    }
+    holder.batch_execute("COMMIT").expect("released");
+    let last = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":31}");
+    assert_eq!(last.status, 200, "{}", last.body);
+    assert_eq!(ids(&database), (0..=31).collect::<Vec<i64>>());
+    let ended = "SELECT last_value FROM ended";
+    let ended = database.client().query_one(ended, &[]).expect("a value");
+    assert_eq!(ended.get::<_, i64>(0), 2);
     server.stop();
 }
 

@@ -75,6 +75,28 @@ fn a_body_is_a_job_and_a_repeated_request_is_the_same_job() {
         (found.status, &found.body["job"]),
         (200, &zipped.body["job"])
     );
+    // An id has one spelling.
+    for id in ["05", "+5", "5.0", "%2B5", "-5", "5%20"] {
+        for other in [
+            client.get(&format!("/v1/jobs/{id}")),
+            client.get(&format!("/v1/jobs/{id}/body")),
+            client.post(&format!("/v1/jobs/{id}/cancel"), "", b""),
+        ] {
+            assert_eq!(
+                (other.status, &other.body["error"]["code"]),
+                (404, &"unknown_job".into()),
+                "{id}"
+            );
+        }
+    }
+    for query in ["after=01", "after=%2B1", "limit=02"] {
+        let other = client.get(&format!("/v1/jobs?{query}"));
+        assert_eq!(
+            (other.status, &other.body["error"]["code"]),
+            (400, &"invalid_query".into()),
+            "{query}"
+        );
+    }
     let page = client.get("/v1/jobs?pipeline=p&after=1&limit=2");
     let ids: Vec<_> = page.body["jobs"]
         .as_array()

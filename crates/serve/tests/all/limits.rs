@@ -8,10 +8,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use rapidbyte::{Engine, Environment, Pipeline};
-use rapidbyte_serve::{Log, Pipelines, Server, Settings};
+use rapidbyte_serve::{Log, Server, Settings};
 use rapidbyte_testkit::postgres::{self, Database, Options, shared};
 
+use crate::served;
 use crate::support::{self, Client, request};
 
 const ROWS: &str = "/v1/ingest/p/rows";
@@ -31,7 +31,7 @@ fn server_of_a_folder() {
     let settings = Settings {
         // What is left is nothing, instead of the room that the server keeps.
         keep_free: 0,
-        ..Settings::new(&folder.join("server"))
+        ..served::settings(folder)
     };
     let server = start(folder, &url, settings);
     println!("listens on {}", server.address());
@@ -48,12 +48,7 @@ fn start(folder: &Path, url: &str, settings: Settings) -> Server {
          source: {{ use: ingest, config: {{ schema: {{ id: int64, name: string }} }}, streams: [rows] }}\n\
          destination: {{ use: dest-postgres, config: {{ url: \"{url}\" }}, write_mode: append }}\n"
     );
-    let environment = Environment::from_fn(|_| None).without_env_file();
-    let pipeline = Pipeline::from_str(&text, folder, &environment).expect("a pipeline");
-    let pipelines = Pipelines::new([pipeline]).expect("a pipeline of the queue");
-    let engine = Engine::builder().cache(rapidbyte::user_cache().ok());
-    let engine = engine.build().expect("an engine");
-    Server::run(settings, engine, pipelines, Log::default()).expect("a server")
+    served::serve(folder, &text, settings, Log::default())
 }
 
 /// A server in a process of its own, which ends with the test.

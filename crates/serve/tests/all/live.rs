@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use rapidbyte::{Engine, Environment, Pipeline};
-use rapidbyte_serve::{Log, Pipelines, Server, Settings};
+use rapidbyte_serve::{Log, Server, Settings};
 use rapidbyte_testkit::postgres::{Database, shared};
 use serde_json::Value;
 
+use crate::served::{self, Told, told_of};
 use crate::support::Client;
 
 const JSON_LINES: &str = "Content-Type: application/x-ndjson\r\n";
@@ -21,23 +21,29 @@ fn start_with(
     folder: &Path,
     database: &Database<'_>,
     threads: usize,
+    settings: (&str, &str),
+) -> Server {
+    start_telling(folder, database, threads, settings, Log::default())
+}
+
+/// The same with a log.
+fn start_telling(
+    folder: &Path,
+    database: &Database<'_>,
+    threads: usize,
     (config, more): (&str, &str),
+    log: Log,
 ) -> Server {
     let text = format!(
         "version: 1\npipeline: p\nsource: {{ use: ingest, config: {{ {config} }}, streams: [a, b, c] }}\n\
          destination: {{ use: dest-postgres, config: {{ url: \"{}\" }}, write_mode: append }}\n{more}",
         database.url()
     );
-    let environment = Environment::from_fn(|_| None).without_env_file();
-    let pipeline = Pipeline::from_str(&text, folder, &environment).expect("a pipeline");
-    let pipelines = Pipelines::new([pipeline]).expect("a pipeline of the queue");
     let settings = Settings {
         streams: threads,
-        ..Settings::new(&folder.join("server"))
+        ..served::settings(folder)
     };
-    let engine = Engine::builder().cache(rapidbyte::user_cache().ok());
-    let engine = engine.build().expect("an engine");
-    Server::run(settings, engine, pipelines, Log::default()).expect("a server")
+    served::serve(folder, &text, settings, log)
 }
 
 fn send(client: &mut Client, stream: &str, body: &str) {
@@ -319,5 +325,105 @@ fn a_server_that_loses_its_sessions_opens_others() {
     }
     assert_eq!(sessions(&database), [1, 1, 1, 1]);
     assert_eq!(column(&database, "a", "id"), [1, 2, 3, 4].map(Some));
+    server.stop();
+}
+
+#[test]
+fn a_run_follows_a_column_that_comes_behind_the_sample() {
+    let database = shared().database();
+    watched(&database);
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start_with(folder.path(), &database, 1, ("sample_rows: 1", ""));
+    let mut client = Client::new(server.address());
+    send(&mut client, "a", "{\"id\":1}");
+    send(&mut client, "a", "{\"id\":2}\n{\"id\":3,\"x\":30}");
+    end_session(&database, 3);
+    send(&mut client, "a", "{\"id\":4}\n{\"id\":5,\"x\":50}");
+    let x = column(&database, "a", "x");
+    assert_eq!(x, [None, None, Some(30), None, Some(50)]);
+    server.stop();
+}
+
+/// Ends the session that has written a row, and waits until it is gone.
+fn end_session(database: &Database<'_>, id: i64) {
+    let sql = "SELECT pg_terminate_backend(pid, 60000) FROM log WHERE id = $1";
+    let ended = database.client().query_one(sql, &[&id]).expect("an answer");
+    assert!(ended.get::<_, bool>(0), "{id}");
+}
+
+#[test]
+fn a_session_that_is_lost_between_two_commits_is_told_once_and_nothing_beside_it() {
+    for commits in 1..=3 {
+        let database = shared().database();
+        watched(&database);
+        let folder = tempfile::tempdir().expect("a folder");
+        let told = Told::default();
+        let server = start_telling(folder.path(), &database, 1, ("", ""), told.log());
+        let mut client = Client::new(server.address());
+        // The last session has nothing to write when it is lost: the run ends, because another stream needs its thread.
+        for id in 1..=commits {
+            send(&mut client, "a", &format!("{{\"id\":{id}}}"));
+            end_session(&database, id);
+        }
+        send(&mut client, "b", "{\"id\":1}");
+        let lost = ["pg_57P01".to_owned(), "works again".to_owned()];
+        let expected = lost.iter().cycle().take(2 * commits as usize);
+        let expected: Vec<_> = expected.cloned().collect();
+        assert_eq!(told_of(&told.text(), "p.a"), expected, "{}", told.text());
+        let standing = &client.get("/v1/pipelines/p").body["pipeline"]["streams"][0];
+        assert_eq!(standing["problem"], Value::Null, "{standing}");
+        send(&mut client, "a", "{\"id\":9}");
+        let ids: Vec<_> = (1..=commits).chain([9]).map(Some).collect();
+        assert_eq!(column(&database, "a", "id"), ids);
+        server.stop();
+    }
+}
+
+#[test]
+fn a_stream_that_fails_again_and_again_is_told_once_for_each_reason() {
+    let database = shared().database();
+    let refuse = |code: &str| {
+        let sql = format!(
+            "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+             IF NEW.id = 2 THEN RAISE 'not now' USING ERRCODE = '{code}'; END IF; RETURN NEW; END $$"
+        );
+        database.client().batch_execute(&sql).expect("a function");
+    };
+    refuse("RB001");
+    let sql = "CREATE TABLE a (id int8); \
+               CREATE TRIGGER refuse BEFORE INSERT ON a FOR EACH ROW EXECUTE FUNCTION refuse()";
+    database.client().batch_execute(sql).expect("a table");
+    let folder = tempfile::tempdir().expect("a folder");
+    let told = Told::default();
+    let server = start_telling(folder.path(), &database, 1, ("", ""), told.log());
+    let mut client = Client::new(server.address());
+    send(&mut client, "a", "{\"id\":1}");
+    let sent = client.post("/v1/ingest/p/a", JSON_LINES, b"{\"id\":2}");
+    assert_eq!(sent.status, 202, "{}", sent.body);
+    let retry = "/v1/pipelines/p/streams/a/retry";
+    // Waits until the stream has failed so often for this reason.
+    let mut failed = |times: u64, code: &str| {
+        loop {
+            let stream = &client.get("/v1/pipelines/p").body["pipeline"]["streams"][0];
+            if stream["failures"].as_u64() >= Some(times) && stream["problem"]["code"] == code {
+                break;
+            }
+            assert_eq!(client.post(retry, "", b"").status, 202);
+        }
+    };
+    failed(2, "pg_RB001");
+    refuse("RB002");
+    failed(4, "pg_RB002");
+    let allow = "DROP TRIGGER refuse ON a";
+    database.client().batch_execute(allow).expect("allowed");
+    assert_eq!(client.post(retry, "", b"").status, 202);
+    send(&mut client, "a", "{\"id\":3}");
+    assert_eq!(
+        told_of(&told.text(), "p.a"),
+        ["pg_RB001", "pg_RB002", "works again"],
+        "{}",
+        told.text()
+    );
+    assert_eq!(column(&database, "a", "id"), [1, 2, 3].map(Some));
     server.stop();
 }

@@ -11,5 +11,6 @@ mod pages;
 mod run_pages;
 mod runs;
 mod schedules;
+mod served;
 mod support;
 mod token_limits;

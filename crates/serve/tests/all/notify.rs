@@ -6,14 +6,13 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rapidbyte::{Engine, Environment, Pipeline};
-use rapidbyte_serve::{Log, Pipelines, Server, Settings};
+use rapidbyte_serve::{Log, Server, Settings};
 use rapidbyte_testkit::postgres::shared;
 use serde_json::{Value, json};
 
+use crate::served::{self, Told};
 use crate::support::{self, Client};
 
 const SECRET: &str = "a-secret-of-many-characters";
@@ -147,33 +146,12 @@ fn ensure_signed(received: &Received) {
     assert!(!is_genuine(signature, &received.body.replacen('1', "2", 1)));
 }
 
-/// Everything that a server logs.
-#[derive(Clone, Default)]
-struct Told(Arc<Mutex<String>>);
-
-impl Told {
-    fn log(&self) -> Log {
-        let told = Arc::clone(&self.0);
-        Log::new(move |message| {
-            let line = format!("{} {}\n", message.text, message.facts);
-            told.lock().expect("a log").push_str(&line);
-        })
-    }
-
-    fn text(&self) -> String {
-        self.0.lock().expect("a log").clone()
-    }
-}
-
 fn start(folder: &Path, text: &str, log: Log) -> Server {
-    let environment = Environment::from_fn(|_| None).without_env_file();
-    let pipeline = Pipeline::from_str(text, folder, &environment).expect("a pipeline");
-    let pipelines = Pipelines::new([pipeline]).expect("names");
-    let cache = rapidbyte::user_cache().ok();
-    let engine = Engine::builder().cache(cache).build().expect("an engine");
-    let mut settings = Settings::new(&folder.join("server"));
-    settings.drain = Duration::ZERO;
-    Server::run(settings, engine, pipelines, log).expect("a server")
+    let settings = Settings {
+        drain: Duration::ZERO,
+        ..served::settings(folder)
+    };
+    served::serve(folder, text, settings, log)
 }
 
 /// Asks until the messages of a pipeline are as they should be.

@@ -2,24 +2,21 @@
 
 use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{RwLock, mpsc};
 use std::time::{Duration, Instant};
 
+use rapidbyte::{Environment, Pipeline};
+use rapidbyte_serve::{Log, Pipelines, ServeError, Server};
+use rapidbyte_testkit::postgres::{self, Database, shared};
+
+use crate::served::{self, Told, told_of};
 use crate::support::{self, Client, FORM, form, request};
-use rapidbyte::{Engine, Environment, Pipeline};
-use rapidbyte_serve::{Log, Pipelines, ServeError, Server, Settings};
-use rapidbyte_testkit::postgres::{Database, shared};
 
 pub const JSON_LINES: &str = "Content-Type: application/x-ndjson\r\n";
 pub const ROWS: &str = "/v1/ingest/orders/orders";
 pub const ROWS_AND_WAIT: &str = "/v1/ingest/orders/orders?wait=true";
-
-fn engine() -> Engine {
-    let cache = rapidbyte::user_cache().ok();
-    Engine::builder().cache(cache).build().expect("an engine")
-}
 
 /// The pipeline `orders` with the streams `orders` and `others`.
 pub fn text(url: &str) -> String {
@@ -30,12 +27,67 @@ pub fn text(url: &str) -> String {
     )
 }
 
+/// Upserts by `id`, with the columns that each body has.
+pub fn upserts(pipeline: &str, stream: &str, url: &str) -> String {
+    format!(
+        "version: 1\npipeline: {pipeline}\n\
+         source: {{ use: ingest, streams: [{{ name: {stream}, primary_key: [id] }}] }}\n\
+         destination: {{ use: dest-postgres, config: {{ url: \"{url}\" }}, write_mode: upsert }}\n"
+    )
+}
+
 pub fn start(folder: &Path, url: &str) -> Server {
-    let environment = Environment::from_fn(|_| None).without_env_file();
-    let pipeline = Pipeline::from_str(&text(url), folder, &environment).expect("a pipeline");
-    let settings = Settings::new(&folder.join("server"));
-    let pipelines = Pipelines::new([pipeline]).expect("a pipeline of the queue");
-    Server::run(settings, engine(), pipelines, Log::default()).expect("a server")
+    start_text(folder, &text(url)).0
+}
+
+pub fn start_text(folder: &Path, text: &str) -> (Server, Told) {
+    let told = Told::default();
+    let server = served::serve(folder, text, served::settings(folder), told.log());
+    (server, told)
+}
+
+/// Sends a body, whose rows are then committed.
+#[track_caller]
+pub fn done(client: &mut Client, body: &str) {
+    let answer = client.post(ROWS_AND_WAIT, JSON_LINES, body.as_bytes());
+    assert_eq!(
+        (answer.status, &answer.body["job"]["state"]),
+        (200, &"done".into()),
+        "{}",
+        answer.body
+    );
+}
+
+/// Sends a body, whose job then waits.
+#[track_caller]
+pub fn taken(client: &mut Client, body: &str) {
+    let answer = client.post(ROWS, JSON_LINES, body.as_bytes());
+    assert_eq!(answer.status, 202, "{}", answer.body);
+}
+
+/// Asks for an action of an operator, such as `retry`.
+#[track_caller]
+pub fn operate(client: &mut Client, path: &str, status: u16) {
+    let answer = client.post(path, "", b"");
+    assert_eq!(answer.status, status, "{path}: {}", answer.body);
+}
+
+/// The only file of the spool.
+pub fn spooled(folder: &Path) -> PathBuf {
+    let files = std::fs::read_dir(folder.join("server/spool")).expect("a folder");
+    let files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+    let [file] = files.as_slice() else {
+        panic!("{files:?}");
+    };
+    file.clone()
+}
+
+/// A session that locks a table, so that runs wait for it until it commits.
+pub fn lock(database: &Database<'_>, table: &str) -> postgres::Client {
+    let mut holder = database.client();
+    let sql = format!("BEGIN; LOCK TABLE public.{table}");
+    holder.batch_execute(&sql).expect("a lock");
+    holder
 }
 
 /// The ids in the table, in order.
@@ -78,13 +130,7 @@ fn jobs_are_rows_and_a_bad_job_is_dead_alone() {
         };
         assert_eq!(client.post(ROWS, headers, body.as_bytes()).status, 202);
     }
-    let last = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":20}");
-    assert_eq!(
-        (last.status, &last.body["job"]["state"]),
-        (200, &"done".into()),
-        "{}",
-        last.body
-    );
+    done(&mut client, "{\"id\":20}");
     let expected: Vec<i64> = (1..=20).filter(|id| ![7, 9].contains(id)).collect();
     assert_eq!(ids(&database), expected);
     let page = client.get("/v1/jobs?limit=1000");
@@ -213,30 +259,12 @@ fn files_of_one_request_are_rows_when_the_request_has_waited() {
 }
 
 /// A server with one pipeline `p`, whose source and rejects are as given. Also gets its messages.
-fn start_with(
-    folder: &Path,
-    url: &str,
-    config: &str,
-    more: &str,
-) -> (Server, mpsc::Receiver<String>) {
+fn start_with(folder: &Path, url: &str, config: &str, more: &str) -> (Server, Told) {
     let text = format!(
         "version: 1\npipeline: p\nsource: {{ use: ingest, config: {{ {config} }}, streams: [s] }}\n\
          destination: {{ use: dest-postgres, config: {{ url: \"{url}\" }}, write_mode: append }}\n{more}"
     );
     start_text(folder, &text)
-}
-
-pub fn start_text(folder: &Path, text: &str) -> (Server, mpsc::Receiver<String>) {
-    let environment = Environment::from_fn(|_| None).without_env_file();
-    let pipeline = Pipeline::from_str(text, folder, &environment).expect("a pipeline");
-    let (told, tells) = mpsc::channel();
-    let log = Log::new(move |message| {
-        told.send(message.text.clone()).ok();
-    });
-    let pipelines = Pipelines::new([pipeline]).expect("a pipeline of the queue");
-    let settings = Settings::new(&folder.join("server"));
-    let server = Server::run(settings, engine(), pipelines, log).expect("a server");
-    (server, tells)
 }
 
 const P: &str = "/v1/ingest/p/s";
@@ -246,7 +274,7 @@ const P_AND_WAIT: &str = "/v1/ingest/p/s?wait=true";
 fn many_bad_jobs_among_good_ones_are_no_sign_of_a_backup() {
     let database = shared().database();
     let folder = tempfile::tempdir().expect("a folder");
-    let (server, tells) = start_with(folder.path(), &database.url(), "schema: { id: int64 }", "");
+    let (server, told) = start_with(folder.path(), &database.url(), "schema: { id: int64 }", "");
     let mut client = Client::new(server.address());
     for id in 0..60 {
         let body = match id % 10 {
@@ -260,7 +288,7 @@ fn many_bad_jobs_among_good_ones_are_no_sign_of_a_backup() {
         200
     );
     server.stop();
-    let told: Vec<String> = tells.iter().collect();
+    let told = told.lines();
     assert_eq!(
         told.iter().filter(|text| text.contains("is dead")).count(),
         6,
@@ -273,7 +301,7 @@ fn many_bad_jobs_among_good_ones_are_no_sign_of_a_backup() {
 fn a_body_with_a_name_that_no_new_table_can_have_is_dead_alone() {
     let database = shared().database();
     let folder = tempfile::tempdir().expect("a folder");
-    let (server, _tells) = start_with(folder.path(), &database.url(), "", "");
+    let (server, _told) = start_with(folder.path(), &database.url(), "", "");
     let mut client = Client::new(server.address());
     let long = format!("{{\"id\":1,\"{}\":1}}", "k".repeat(201));
     for body in ["{\"id\":1,\"\":1}", "{\"id\":1,\"xmin\":1}", &long] {
@@ -290,7 +318,7 @@ fn a_body_without_rows_is_done_where_columns_are_inferred() {
     const JSON: &str = "Content-Type: application/json\r\n";
     let database = shared().database();
     let folder = tempfile::tempdir().expect("a folder");
-    let (server, _tells) = start_with(folder.path(), &database.url(), "", "");
+    let (server, _told) = start_with(folder.path(), &database.url(), "", "");
     let mut client = Client::new(server.address());
     let mut send = |kind: &str, body: &str, status: u16| {
         let answer = client.post(P_AND_WAIT, kind, body.as_bytes());
@@ -332,7 +360,7 @@ fn a_body_whose_rows_are_refused_by_their_commit_is_dead_alone() {
          primary_key: [k]\n",
         database.url()
     );
-    let (server, _tells) = start_text(folder.path(), &text);
+    let (server, _told) = start_text(folder.path(), &text);
     let mut client = Client::new(server.address());
     // The rows of a second commit are refused like those of the first.
     for (key, again) in [("b", 2), ("c", 3)] {
@@ -371,7 +399,7 @@ fn a_body_whose_rows_are_refused_by_their_commit_is_dead_alone() {
 fn a_body_whose_columns_are_refused_is_dead_alone() {
     let database = shared().database();
     let folder = tempfile::tempdir().expect("a folder");
-    let (server, _tells) = start_with(folder.path(), &database.url(), "", "");
+    let (server, _told) = start_with(folder.path(), &database.url(), "", "");
     let mut client = Client::new(server.address());
     assert_eq!(
         client.post(P_AND_WAIT, JSON_LINES, b"{\"id\":1}").status,
@@ -413,7 +441,7 @@ fn the_limit_of_rejects_is_of_one_job() {
     let folder = tempfile::tempdir().expect("a folder");
     let schema = "schema: { id: \"int64 not null\" }";
     let rejects = "rejects: { max_rows: 3, to: rej.bad }\n";
-    let (server, _tells) = start_with(folder.path(), &database.url(), schema, rejects);
+    let (server, _told) = start_with(folder.path(), &database.url(), schema, rejects);
     let mut client = Client::new(server.address());
     for id in 0..20 {
         let body = format!("{{\"id\":{id}}}\n{{\"id\":\"x\"}}\n");
@@ -440,7 +468,7 @@ fn the_limit_of_rejects_is_of_one_job() {
 fn a_format_that_has_columns_of_its_own_is_refused_where_they_are_declared() {
     let database = shared().database();
     let folder = tempfile::tempdir().expect("a folder");
-    let (server, _tells) = start_with(folder.path(), &database.url(), "schema: { id: int64 }", "");
+    let (server, _told) = start_with(folder.path(), &database.url(), "schema: { id: int64 }", "");
     let mut client = Client::new(server.address());
     let parquet = "Content-Type: application/vnd.apache.parquet\r\n";
     let latin = "Content-Type: text/csv; charset=latin1\r\n";
@@ -494,13 +522,8 @@ const REBIND: &str = "/v1/pipelines/orders/streams/orders/rebind";
 fn an_upsert_keeps_what_a_body_does_not_name_whatever_comes_beside_it() {
     let database = shared().database();
     let folder = tempfile::tempdir().expect("a folder");
-    let text = format!(
-        "version: 1\npipeline: p\n\
-         source: {{ use: ingest, streams: [{{ name: s, primary_key: [id] }}] }}\n\
-         destination: {{ use: dest-postgres, config: {{ url: \"{}\" }}, write_mode: upsert }}\n",
-        database.url()
-    );
-    let (server, _tells) = start_text(folder.path(), &text);
+    let text = upserts("p", "s", &database.url());
+    let (server, _told) = start_text(folder.path(), &text);
     let mut client = Client::new(server.address());
     let first = client.post(
         P_AND_WAIT,
@@ -509,10 +532,7 @@ fn an_upsert_keeps_what_a_body_does_not_name_whatever_comes_beside_it() {
     );
     assert_eq!(first.status, 200, "{}", first.body);
     // The first body waits for the table, and the others come meanwhile.
-    let mut holder = database.client();
-    holder
-        .batch_execute("BEGIN; LOCK TABLE public.s")
-        .expect("a lock");
+    let mut holder = lock(&database, "s");
     for body in [
         "{\"id\":1,\"a\":\"x\"}",
         "{\"id\":9,\"a\":\"A1\"}",
@@ -543,23 +563,13 @@ fn a_body_that_the_disk_has_lost_is_named_and_the_others_go_on_without_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = start(folder.path(), &database.url());
     let mut client = Client::new(server.address());
-    assert_eq!(
-        client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}").status,
-        200
-    );
-    let mut holder = database.client();
-    holder
-        .batch_execute("BEGIN; LOCK TABLE public.orders")
-        .expect("a lock");
+    done(&mut client, "{\"id\":1}");
+    let mut holder = lock(&database, "orders");
     let rows: String = (0..20_000).map(|_| "{\"id\":3}\n").collect();
     for body in ["{\"id\":2}", &rows, "{\"id\":4}"] {
-        assert_eq!(client.post(ROWS, JSON_LINES, body.as_bytes()).status, 202);
+        taken(&mut client, body);
     }
-    let spool = std::fs::read_dir(folder.path().join("server/spool")).expect("a folder");
-    let files: Vec<_> = spool.map(|file| file.expect("a file").path()).collect();
-    let [file] = files.as_slice() else {
-        panic!("{files:?}");
-    };
+    let file = spooled(folder.path());
     // At the end of a line: the rest is right, and is not all.
     let file = std::fs::OpenOptions::new().write(true).open(file);
     file.expect("the body").set_len(90).expect("cut off");
@@ -574,9 +584,8 @@ fn a_body_that_the_disk_has_lost_is_named_and_the_others_go_on_without_it() {
     let cancelled = client.post("/v1/jobs/3/cancel", "", b"");
     assert_eq!(cancelled.status, 200, "{}", cancelled.body);
     let retry = "/v1/pipelines/orders/streams/orders/retry";
-    assert_eq!(client.post(retry, "", b"").status, 202);
-    let last = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":5}");
-    assert_eq!(last.status, 200, "{}", last.body);
+    operate(&mut client, retry, 202);
+    done(&mut client, "{\"id\":5}");
     assert_eq!(ids(&database), [1, 2, 4, 5]);
     server.stop();
 }
@@ -587,10 +596,7 @@ fn a_store_that_is_older_than_the_destination_stops_its_stream() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = start(folder.path(), &database.url());
     let mut client = Client::new(server.address());
-    assert_eq!(
-        client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}").status,
-        200
-    );
+    done(&mut client, "{\"id\":1}");
     server.stop();
     let (store, backup) = (
         folder.path().join("server/jobs.db"),
@@ -599,24 +605,18 @@ fn a_store_that_is_older_than_the_destination_stops_its_stream() {
     std::fs::copy(&store, &backup).expect("a backup");
     let server = start(folder.path(), &database.url());
     let mut client = Client::new(server.address());
-    assert_eq!(
-        client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":2}").status,
-        200
-    );
+    done(&mut client, "{\"id\":2}");
     server.stop();
     // The restored store gives the id of the second job to other rows.
     std::fs::copy(&backup, &store).expect("restored");
     let server = start(folder.path(), &database.url());
     let mut client = Client::new(server.address());
-    assert_eq!(client.post(ROWS, JSON_LINES, b"{\"id\":3}").status, 202);
+    taken(&mut client, "{\"id\":3}");
     assert_eq!(problem(&mut client), "queue_restored");
     assert_eq!(ids(&database), [1, 2]);
     // The operator says that the destination does not have the pending jobs.
-    assert_eq!(client.post(REBIND, "", b"").status, 202);
-    assert_eq!(
-        client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":4}").status,
-        200
-    );
+    operate(&mut client, REBIND, 202);
+    done(&mut client, "{\"id\":4}");
     assert_eq!(ids(&database), [1, 2, 3, 4]);
     server.stop();
 }
@@ -628,24 +628,15 @@ fn a_queue_goes_on_from_another_one_but_two_at_once_stop() {
     let (one, other) = (one.expect("a folder"), other.expect("a folder"));
     let first = start(one.path(), &database.url());
     let mut client = Client::new(first.address());
-    assert_eq!(
-        client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}").status,
-        200
-    );
+    done(&mut client, "{\"id\":1}");
     // A new server takes over.
     let second = start(other.path(), &database.url());
     let mut new = Client::new(second.address());
-    assert_eq!(
-        new.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":2}").status,
-        200
-    );
+    done(&mut new, "{\"id\":2}");
     // The old one does not know any more which of its jobs the destination has.
-    assert_eq!(client.post(ROWS, JSON_LINES, b"{\"id\":3}").status, 202);
+    taken(&mut client, "{\"id\":3}");
     assert_eq!(problem(&mut client), "queue_shared");
-    assert_eq!(
-        new.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":4}").status,
-        200
-    );
+    done(&mut new, "{\"id\":4}");
     assert_eq!(ids(&database), [1, 2, 4]);
     first.stop();
     second.stop();
@@ -662,11 +653,10 @@ fn a_job_that_a_run_has_had_is_cancelled_if_its_rows_are_not_committed() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = start(folder.path(), &database.url());
     let mut client = Client::new(server.address());
-    let first = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}");
-    assert_eq!(first.status, 200, "{}", first.body);
+    done(&mut client, "{\"id\":1}");
     for id in 2..=3 {
         let body = format!("{{\"id\":{id}}}");
-        assert_eq!(client.post(ROWS, JSON_LINES, body.as_bytes()).status, 202);
+        taken(&mut client, &body);
     }
     problem(&mut client);
     let cancelled = client.post("/v1/jobs/2/cancel", "", b"");
@@ -677,9 +667,8 @@ fn a_job_that_a_run_has_had_is_cancelled_if_its_rows_are_not_committed() {
         cancelled.body
     );
     let retry = "/v1/pipelines/orders/streams/orders/retry";
-    assert_eq!(client.post(retry, "", b"").status, 202);
-    let last = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":4}");
-    assert_eq!(last.status, 200, "{}", last.body);
+    operate(&mut client, retry, 202);
+    done(&mut client, "{\"id\":4}");
     assert_eq!(ids(&database), [1, 3, 4]);
     // As if the server had been killed before it wrote down what was committed.
     let store = rusqlite::Connection::open(folder.path().join("server/jobs.db"));
@@ -704,23 +693,14 @@ fn streams_of_one_pipeline_run_at_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = start(folder.path(), &database.url());
     let mut client = Client::new(server.address());
-    assert_eq!(
-        client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}").status,
-        200
-    );
-    let mut locker = database.client();
-    locker
-        .batch_execute("BEGIN; LOCK TABLE public.orders")
-        .expect("a lock");
-    assert_eq!(client.post(ROWS, JSON_LINES, b"{\"id\":2}").status, 202);
+    done(&mut client, "{\"id\":1}");
+    let mut locker = lock(&database, "orders");
+    taken(&mut client, "{\"id\":2}");
     // The run of the first stream waits for the lock, and the second stream does not wait for it.
     let others = "/v1/ingest/orders/others?wait=true";
     assert_eq!(client.post(others, JSON_LINES, b"{\"id\":7}").status, 200);
     locker.batch_execute("COMMIT").expect("unlocked");
-    assert_eq!(
-        client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":3}").status,
-        200
-    );
+    done(&mut client, "{\"id\":3}");
     assert_eq!(ids(&database), [1, 2, 3]);
     server.stop();
 }
@@ -742,9 +722,8 @@ fn a_dead_job_is_repaired_replayed_and_discarded() {
     let request = b"GET /v1/jobs/1/body HTTP/1.0\r\nHost: localhost\r\n\r\n";
     assert_eq!(body.rest(request), large);
     // As it is, it is dead again, under a new id.
-    assert_eq!(client.post("/v1/jobs/1/replay", "", b"").status, 202);
-    let after = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":3}");
-    assert_eq!(after.status, 200);
+    operate(&mut client, "/v1/jobs/1/replay", 202);
+    done(&mut client, "{\"id\":3}");
     let replay = client.get("/v1/jobs/2");
     assert_eq!(
         (
@@ -761,19 +740,16 @@ fn a_dead_job_is_repaired_replayed_and_discarded() {
             .expect("a folder")
             .count()
     };
-    assert_eq!(client.post("/v1/jobs/1/discard", "", b"").status, 200);
+    operate(&mut client, "/v1/jobs/1/discard", 200);
     assert_eq!(files(), 1);
-    assert_eq!(client.post("/v1/jobs/2/discard", "", b"").status, 200);
+    operate(&mut client, "/v1/jobs/2/discard", 200);
     assert_eq!(files(), 0);
-    assert_eq!(client.post("/v1/jobs/2/replay", "", b"").status, 410);
+    operate(&mut client, "/v1/jobs/2/replay", 410);
     // A job that is done is moved again by a replay.
-    assert_eq!(client.post("/v1/jobs/3/replay", "", b"").status, 202);
-    assert_eq!(
-        client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":5}").status,
-        200
-    );
+    operate(&mut client, "/v1/jobs/3/replay", 202);
+    done(&mut client, "{\"id\":5}");
     assert_eq!(ids(&database), [3, 3, 5]);
-    assert_eq!(client.post("/v1/jobs/3/cancel", "", b"").status, 409);
+    operate(&mut client, "/v1/jobs/3/cancel", 409);
     server.stop();
 }
 
@@ -792,8 +768,8 @@ fn the_folder_of_pipelines_is_read_again() {
     let log = Log::new(move |message| {
         told.send(message.text.clone()).ok();
     });
-    let settings = Settings::new(&folder.path().join("server"));
-    let server = Server::run(settings, engine(), pipelines, log).expect("a server");
+    let settings = served::settings(folder.path());
+    let server = Server::run(settings, served::engine(), pipelines, log).expect("a server");
     let mut client = Client::new(server.address());
     // A column of an unknown type is found when the bodies are read, and the key `schem` at once.
     let unknown = text(&database.url()).replace("schema:", "schem:");
@@ -815,10 +791,7 @@ fn the_folder_of_pipelines_is_read_again() {
     );
     std::fs::write(files.join("orders.yaml"), text(&database.url())).expect("written");
     assert!(tells.iter().any(|text| text.contains("pipeline orders: ")));
-    assert_eq!(
-        client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":1}").status,
-        200
-    );
+    done(&mut client, "{\"id\":1}");
     std::fs::remove_file(files.join("orders.yaml")).expect("removed");
     assert!(tells.iter().any(|text| text.contains("its file is gone")));
     assert_eq!(client.post(ROWS, JSON_LINES, b"{\"id\":2}").status, 404);
@@ -828,13 +801,15 @@ fn the_folder_of_pipelines_is_read_again() {
 const FOLDER: &str = "RAPIDBYTE_SERVE_RUNS";
 const URL: &str = "RAPIDBYTE_SERVE_URL";
 
-/// Not a test of its own: the server that the next test kills.
+/// Not a test of its own: the server of the next ones, whose log is a file.
 #[test]
 fn server_of_a_folder() {
     let (Some(folder), Ok(url)) = (std::env::var_os(FOLDER), std::env::var(URL)) else {
         return;
     };
-    let server = start(Path::new(&folder), &url);
+    let folder = Path::new(&folder);
+    let log = served::log_to(&folder.join("log"));
+    let server = served::serve(folder, &text(&url), served::settings(folder), log);
     println!("listens on {}", server.address());
     // Until it is killed.
     loop {
@@ -842,9 +817,30 @@ fn server_of_a_folder() {
     }
 }
 
-fn spawn(folder: &Path, url: &str) -> (Child, SocketAddr) {
-    let variables = [(FOLDER, folder.as_os_str()), (URL, url.as_ref())];
+fn spawn(folder: &Path, url: &str, faults: &str) -> (Child, SocketAddr) {
+    let variables = [
+        (FOLDER, folder.as_os_str()),
+        (URL, url.as_ref()),
+        ("RAPIDBYTE_FAULTS", faults.as_ref()),
+    ];
     support::spawn("runs::server_of_a_folder", &variables)
+}
+
+#[test]
+fn a_commit_that_no_run_has_heard_of_is_told_once_and_its_job_is_done() {
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut child, address) = spawn(folder.path(), &database.url(), "engine.committed=error@2");
+    let mut client = Client::new(address);
+    for id in 1..=4 {
+        done(&mut client, &format!("{{\"id\":{id}}}"));
+    }
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    assert_eq!(ids(&database), [1, 2, 3, 4]);
+    let log = std::fs::read_to_string(folder.path().join("log")).expect("a log");
+    let expected = ["fault_injected", "works again"];
+    assert_eq!(told_of(&log, "orders.orders"), expected, "{log}");
 }
 
 /// Kills between an answer and a commit, and between a commit and its record.
@@ -857,7 +853,7 @@ fn kills_lose_no_row_and_double_none() {
     let database = shared().database();
     let folder = tempfile::tempdir().expect("a folder");
     let url = database.url();
-    let running = RwLock::new(spawn(folder.path(), &url));
+    let running = RwLock::new(spawn(folder.path(), &url, ""));
     let (tell, told) = mpsc::channel();
     std::thread::scope(|scope| {
         let running = &running;
@@ -894,7 +890,7 @@ fn kills_lose_no_row_and_double_none() {
             let mut running = running.write().expect("a server");
             running.0.kill().expect("killed");
             running.0.wait().expect("ended");
-            *running = spawn(folder.path(), &url);
+            *running = spawn(folder.path(), &url, "");
         }
     });
     let (mut child, address) = running.into_inner().expect("a server");

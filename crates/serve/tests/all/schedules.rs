@@ -175,7 +175,7 @@ fn a_request_becomes_a_run_with_a_report() {
         error["code"].is_string() && error["hint"].is_string(),
         "{error:#}"
     );
-    for limit in ["0", "1001", "-1", "many"] {
+    for limit in ["0", "1001", "-1", "+1", "01", "many"] {
         let refused = client.get(&format!("/v1/runs?limit={limit}"));
         let error = &refused.body["error"];
         assert_eq!(
@@ -183,6 +183,7 @@ fn a_request_becomes_a_run_with_a_report() {
             (400, &"invalid_query".into()),
             "{error}"
         );
+        let limit = limit.replace('+', " ");
         let text = format!("limit={limit:?} is not a whole number from 1 to 1000");
         assert_eq!(error["message"], text);
     }
@@ -206,6 +207,15 @@ fn a_request_becomes_a_run_with_a_report() {
         (&1.into(), &Value::Null)
     );
     assert_eq!(client.get("/v1/runs/1").body["run"]["report"]["rows"], 2);
+    // An id has one spelling.
+    for path in ["/v1/runs/01", "/v1/runs/+1", "/v1/runs/01/events"] {
+        let other = client.get(path);
+        assert_eq!(
+            (other.status, &other.body["error"]["code"]),
+            (404, &"unknown_run".into()),
+            "{path}"
+        );
+    }
     // The events of a run that has ended are its end.
     let end = follow(runs_address(&mut client), &1.into(), |name, _| {
         assert_eq!(name, "end")

@@ -3,12 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rapidbyte::{Engine, Environment, Pipeline};
-use rapidbyte_serve::{
-    Catalogue, Ingest, Log, NewToken, Pipelines, Scope, Server, Settings, TokenFile,
-};
+use rapidbyte_serve::{Catalogue, Ingest, Log, NewToken, Scope, Server, Settings, TokenFile};
 use rapidbyte_testkit::postgres::shared;
 
+use crate::served;
 use crate::support::{Answer, Client, FORM, form};
 
 /// The pipeline `a` has the stream `s`. Nobody runs it, so its jobs stay pending.
@@ -107,18 +105,13 @@ fn a_token_waits_after_a_run_for_the_rows_of_its_jobs() {
          destination: {{ use: dest-postgres, config: {{ url: \"{}\" }}, write_mode: append }}\n",
         database.url()
     );
-    let environment = Environment::from_fn(|_| None).without_env_file();
-    let pipeline = Pipeline::from_str(&text, folder.path(), &environment).expect("a pipeline");
-    let settings = Settings::new(&folder.path().join("server"));
+    let settings = served::settings(folder.path());
     let limited = format!("{JSON_LINES}{}", token(&settings.folder, Some(1), None));
     let fast = format!(
         "{JSON_LINES}{}",
         token(&settings.folder, Some(1_000_000), None)
     );
-    let cache = rapidbyte::user_cache().ok();
-    let engine = Engine::builder().cache(cache).build().expect("an engine");
-    let pipelines = Pipelines::new([pipeline]).expect("a pipeline of the queue");
-    let server = Server::run(settings, engine, pipelines, Log::default()).expect("a server");
+    let server = served::serve(folder.path(), &text, settings, Log::default());
     let mut client = Client::new(server.address());
     let rows: String = (0..5000).map(|id| format!("{{\"id\":{id}}}\n")).collect();
     let path = "/v1/ingest/a/s?wait=true";
