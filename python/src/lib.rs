@@ -12,6 +12,7 @@
 //!   desk     serves a run on the caller's thread
 //! sink     a run that takes rows as they come
 //! reader   rows while a run brings them (batch: what Python gets, objects: its values)
+//! ending   the end of the interpreter, before which calls end
 //! refusal  errors as exceptions (arguments: the arguments of a call in them, instead of keys of a pipeline)
 //! ```
 
@@ -28,6 +29,7 @@ mod batch;
 mod column;
 mod desk;
 mod documents;
+mod ending;
 mod engine;
 mod extended;
 mod feed;
@@ -50,6 +52,8 @@ mod value;
 mod _engine {
     #[pymodule_export]
     use super::batch::Batch;
+    #[pymodule_export]
+    use super::ending::end;
     #[pymodule_export]
     use super::engine::close_idle;
     #[pymodule_export]
