@@ -13,7 +13,7 @@
 //! sink     a run that takes rows as they come
 //! reader   rows while a run brings them (batch: what Python gets, objects: its values)
 //! ending   the end of the interpreter, before which calls end
-//! refusal  errors as exceptions (arguments: the arguments of a call in them, instead of keys of a pipeline)
+//! refusal  errors as exceptions (arguments and words: the arguments of a call in them, instead of keys of a pipeline)
 //! ```
 
 // `cargo test --lib` makes a test program of every library, and without an interpreter this one would not link.
@@ -46,6 +46,7 @@ mod split;
 mod stored;
 mod threads;
 mod value;
+mod words;
 
 /// The module.
 #[pymodule]
