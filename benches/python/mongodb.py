@@ -15,8 +15,8 @@ from figures import Bench, missing
 from support import MongoServer
 
 SIZES = [10, 100, 1_000, 10_000, 50_000]
-#: Sizes at which a program writes again and again, and how often it does.
-OFTEN = {10: 1_000, 100: 200}
+#: How often a program writes pieces of each size into an open sink.
+OFTEN = {10: 1_000, 100: 200, 1_000: 20, 10_000: 5, 50_000: 2}
 READ = 50_000
 #: More documents in one call are refused by FerretDB, whatever it says.
 MOST = 25_000
@@ -86,13 +86,15 @@ class Documents:
     def write(self) -> None:
         rb.write(self.rows, self.url, table=COLLECTION)
 
-    def insert_many(self) -> None:
-        for at in range(0, len(self.rows), MOST):
-            self.collection.insert_many(self.rows[at : at + MOST], ordered=False)
+    def insert_many(self, rows: list[Any] | None = None) -> None:
+        rows = self.rows if rows is None else rows
+        for at in range(0, len(rows), MOST):
+            self.collection.insert_many(rows[at : at + MOST], ordered=False)
 
-    def map(self) -> None:
-        for at in range(0, len(self.rows), MOST):
-            mapped = [self.mapper(**row) for row in self.rows[at : at + MOST]]
+    def map(self, rows: list[Any] | None = None) -> None:
+        rows = self.rows if rows is None else rows
+        for at in range(0, len(rows), MOST):
+            mapped = [self.mapper(**row) for row in rows[at : at + MOST]]
             self.mapper.objects.insert(mapped, load_bulk=False)
 
 
@@ -130,11 +132,11 @@ def _insert_often(bench: Bench, documents: Documents) -> None:
 
         def insert_many() -> None:
             for piece in documents.rows:
-                documents.collection.insert_many(piece, ordered=False)
+                documents.insert_many(piece)
 
         def map_often() -> None:
             for piece in documents.rows:
-                documents.mapper.objects.insert([documents.mapper(**row) for row in piece], load_bulk=False)
+                documents.map(piece)
 
         def fill(pieces: list[Any] = pieces) -> None:
             documents.empty()
