@@ -28,8 +28,8 @@ const KEYS: [(&str, &str); 20] = [
     ("destination.config", "to"),
 ];
 
-/// The failure in words of the call.
-pub fn named(mut failure: Failure) -> Failure {
+/// The failure in words of the call. `is_write`: of `write` or `sink`, which have no columns to choose.
+pub fn named(mut failure: Failure, is_write: bool) -> Failure {
     if let Some(key) = failure.key.take() {
         let argument = match KEYS.iter().find(|(part, _)| is_below(&key, part)) {
             Some((_, argument)) => {
@@ -42,12 +42,15 @@ pub fn named(mut failure: Failure) -> Failure {
         failure.location = Some(format!("argument {argument}="));
         failure.key = Some(argument.to_owned());
     }
-    failure.message = words::of_calls(failure.message);
+    failure.message = words::of_calls(failure.message, is_write);
     failure.hint = failure
         .hint
-        .map(|hint| words::with_arguments(&words::of_calls(hint)));
+        .map(|hint| words::with_arguments(&words::of_calls(hint, is_write)));
     let others = std::mem::take(&mut failure.streams.failures);
-    failure.streams.failures = others.into_iter().map(named).collect();
+    failure.streams.failures = others
+        .into_iter()
+        .map(|other| named(other, is_write))
+        .collect();
     failure
 }
 

@@ -1,7 +1,7 @@
 //! Words about a pipeline and the same about the arguments of a call: in messages some phrases, in hints also each key.
 
 /// Words about keys and the same about arguments, the longer ones first.
-const WORDS: [(&str, &str); 41] = [
+const WORDS: [(&str, &str); 44] = [
     (", or with `target:` of the stream", ""),
     (
         "write to another table (`target` of the stream, `table:`)",
@@ -62,6 +62,9 @@ const WORDS: [(&str, &str); 41] = [
         "use one of these: ",
     ),
     ("two rows of the stream", "two rows"),
+    ("the stream has a column", "the rows have a column"),
+    ("`columns:` of the stream", "columns="),
+    ("`columns:`", "columns="),
     (
         "move it to destination",
         "use the arguments of the function, such as mode= and key=",
@@ -104,8 +107,13 @@ const WORDS: [(&str, &str); 41] = [
     ("`where:`", "where="),
 ];
 
-/// Replaces what is said about a pipeline.
-pub fn of_calls(text: String) -> String {
+/// What a read has, and a write has not.
+const OF_READS: [&str; 3] = [" with `columns:`", " by `columns:`", " by `where`"];
+
+/// Replaces what is said about a pipeline. `is_write`: the call writes rows.
+pub fn of_calls(text: String, is_write: bool) -> String {
+    let of_reads = OF_READS.iter().filter(|_| is_write);
+    let text = of_reads.fold(text, |text, words| text.replace(words, ""));
     WORDS.iter().fold(text, |text, (of_key, of_call)| {
         text.replace(of_key, of_call)
     })
