@@ -121,7 +121,7 @@ def _insert(bench: Bench, documents: Documents) -> None:
 
 
 def _insert_often(bench: Bench, documents: Documents) -> None:
-    """Write small pieces into a sink, which commits once, beside calls of a driver. The sink opens and commits in its time."""
+    """Write pieces in a row, by a call each, and into a sink, which commits once. The sink opens and commits in its time."""
     for size, writes in OFTEN.items():
         pieces = [[row(n) for n in range(size * at, size * (at + 1))] for at in range(writes)]
 
@@ -129,6 +129,10 @@ def _insert_often(bench: Bench, documents: Documents) -> None:
             with rb.sink(documents.url, table=COLLECTION) as sink:
                 for piece in documents.rows:
                     sink.write(piece)
+
+        def write() -> None:
+            for piece in documents.rows:
+                rb.write(piece, documents.url, table=COLLECTION)
 
         def insert_many() -> None:
             for piece in documents.rows:
@@ -142,13 +146,15 @@ def _insert_often(bench: Bench, documents: Documents) -> None:
             documents.empty()
             documents.rows = [[dict(row) for row in piece] for piece in pieces]
 
-        work = {"rapidbyte.sink": sink, THEIRS: insert_many, MAPPER: map_often}
+        work = {"rapidbyte.sink": sink, OURS: write, THEIRS: insert_many, MAPPER: map_often}
         group = f"{writes} × {size} dicts"
         wall, cpu = bench.wall_and_cpu(
             group, work, before=fill, after=lambda _, rows=writes * size: documents.expect(rows)
         )
         bench.compare(wall, "rapidbyte.sink", {THEIRS: 0.8, MAPPER: OF_MONGOENGINE[size]})
         bench.compare(cpu, "rapidbyte.sink", {THEIRS: 3.0})
+        bench.compare(wall, OURS, {THEIRS: None, MAPPER: OF_MONGOENGINE[size]})
+        bench.compare(cpu, OURS, {THEIRS: 3.0 if size >= 1_000 else None})
 
 
 def _insert_singly(bench: Bench, documents: Documents) -> None:
