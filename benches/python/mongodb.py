@@ -15,8 +15,8 @@ from figures import Bench, missing
 from support import MongoServer
 
 SIZES = [10, 100, 1_000, 10_000, 50_000]
-#: Sizes at which a program writes again and again, and how often it does.
-OFTEN = {10: 1_000, 100: 200}
+#: How often a program writes pieces of each size into an open sink.
+OFTEN = {10: 1_000, 100: 200, 1_000: 20, 10_000: 5, 50_000: 2}
 READ = 50_000
 #: More documents in one call are refused by FerretDB, whatever it says.
 MOST = 25_000
@@ -86,13 +86,15 @@ class Documents:
     def write(self) -> None:
         rb.write(self.rows, self.url, table=COLLECTION)
 
-    def insert_many(self) -> None:
-        for at in range(0, len(self.rows), MOST):
-            self.collection.insert_many(self.rows[at : at + MOST], ordered=False)
+    def insert_many(self, rows: list[Any] | None = None) -> None:
+        rows = self.rows if rows is None else rows
+        for at in range(0, len(rows), MOST):
+            self.collection.insert_many(rows[at : at + MOST], ordered=False)
 
-    def map(self) -> None:
-        for at in range(0, len(self.rows), MOST):
-            mapped = [self.mapper(**row) for row in self.rows[at : at + MOST]]
+    def map(self, rows: list[Any] | None = None) -> None:
+        rows = self.rows if rows is None else rows
+        for at in range(0, len(rows), MOST):
+            mapped = [self.mapper(**row) for row in rows[at : at + MOST]]
             self.mapper.objects.insert(mapped, load_bulk=False)
 
 
@@ -119,7 +121,7 @@ def _insert(bench: Bench, documents: Documents) -> None:
 
 
 def _insert_often(bench: Bench, documents: Documents) -> None:
-    """Write small pieces into a sink, which commits once, beside calls of a driver. The sink opens and commits in its time."""
+    """Write pieces in a row, by a call each, and into a sink, which commits once. The sink opens and commits in its time."""
     for size, writes in OFTEN.items():
         pieces = [[row(n) for n in range(size * at, size * (at + 1))] for at in range(writes)]
 
@@ -128,25 +130,31 @@ def _insert_often(bench: Bench, documents: Documents) -> None:
                 for piece in documents.rows:
                     sink.write(piece)
 
+        def write() -> None:
+            for piece in documents.rows:
+                rb.write(piece, documents.url, table=COLLECTION)
+
         def insert_many() -> None:
             for piece in documents.rows:
-                documents.collection.insert_many(piece, ordered=False)
+                documents.insert_many(piece)
 
         def map_often() -> None:
             for piece in documents.rows:
-                documents.mapper.objects.insert([documents.mapper(**row) for row in piece], load_bulk=False)
+                documents.map(piece)
 
         def fill(pieces: list[Any] = pieces) -> None:
             documents.empty()
             documents.rows = [[dict(row) for row in piece] for piece in pieces]
 
-        work = {"rapidbyte.sink": sink, THEIRS: insert_many, MAPPER: map_often}
+        work = {"rapidbyte.sink": sink, OURS: write, THEIRS: insert_many, MAPPER: map_often}
         group = f"{writes} × {size} dicts"
         wall, cpu = bench.wall_and_cpu(
             group, work, before=fill, after=lambda _, rows=writes * size: documents.expect(rows)
         )
         bench.compare(wall, "rapidbyte.sink", {THEIRS: 0.8, MAPPER: OF_MONGOENGINE[size]})
         bench.compare(cpu, "rapidbyte.sink", {THEIRS: 3.0})
+        bench.compare(wall, OURS, {THEIRS: None, MAPPER: OF_MONGOENGINE[size]})
+        bench.compare(cpu, OURS, {THEIRS: 3.0 if size >= 1_000 else None})
 
 
 def _insert_singly(bench: Bench, documents: Documents) -> None:

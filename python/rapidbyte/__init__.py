@@ -15,6 +15,7 @@ import importlib
 import json
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -364,7 +365,33 @@ def close_idle() -> int:
     return _engine.close_idle()
 
 
-atexit.register(_engine.close_idle)
+def _end() -> None:
+    """End all calls before the interpreter does: a thread that comes back to it afterwards could crash the process."""
+    refused = Cancelled(
+        "the program has ended",
+        code="program_ended",
+        hint="join the threads that call rapidbyte before the main thread returns",
+    )
+    if _engine.end(refused, 1.0):
+        # Code of the caller is at work that gives rows, and does not look whether its call is cancelled.
+        _interrupt_callers()
+        _engine.end(refused, 4.0)
+    _engine.close_idle()
+
+
+def _interrupt_callers() -> None:
+    """Raise ``SystemExit`` in the threads that are in a call. One that waits outside of Python gets it afterwards."""
+    import ctypes
+    import traceback
+
+    folder = os.path.dirname(__file__)
+    for thread, frame in sys._current_frames().items():
+        frames = (found for found, _ in traceback.walk_stack(frame))
+        if thread != threading.get_ident() and any(os.path.dirname(one.f_code.co_filename) == folder for one in frames):
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(SystemExit))
+
+
+atexit.register(_end)
 if hasattr(os, "register_at_fork"):
     # A connection in two processes is of no use to either of them.
     os.register_at_fork(before=_engine.close_idle)

@@ -6,6 +6,7 @@ use pyo3::types::{PyCapsule, PyTuple};
 use rapidbyte_wire::types::type_name;
 
 use crate::arrow;
+use crate::ending::Inside;
 use crate::objects;
 
 /// Rows as columns. Arrow libraries take it without a copy.
@@ -64,6 +65,7 @@ impl Batch {
 
     /// The rows as dicts.
     fn to_pylist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let _inside = Inside::of_call(py)?;
         objects::rows(py, &self.rows)
     }
 

@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use rapidbyte::batches::{ConnectorError, ErrorKind};
 use rapidbyte::{Cancel, Control, Event, Failure, Level, Progress};
 
+use crate::ending::Run;
 use crate::engine::compiles;
 use crate::refusal::{Refusal, of_failure};
 use crate::threads;
@@ -50,6 +51,7 @@ pub struct Desk {
     calls: Calls,
     waiting: Receiver<Work>,
     cancel: Cancel,
+    run: Run,
     on_progress: Option<Py<PyAny>>,
     /// Whether Python handles signals on this thread.
     takes_signals: bool,
@@ -66,6 +68,7 @@ impl Desk {
                 cancel: cancel.clone(),
             },
             waiting,
+            run: Run::new(py, &cancel),
             cancel,
             on_progress,
             takes_signals: is_main_thread(py)?,
@@ -124,7 +127,6 @@ impl Desk {
         state: &mut State,
         work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
     ) -> PyResult<T> {
-        let running = Running::start(work)?;
         // Only the end of the work wakes this thread: while the desk can call itself, the calls do not end before.
         let Self {
             calls: _calls,
@@ -133,7 +135,12 @@ impl Desk {
             on_progress,
             takes_signals,
             progress,
+            run,
         } = self;
+        let running = Running::start(move || {
+            let _run = run;
+            work()
+        })?;
         let mut told = Instant::now();
         let pause = match (takes_signals, &on_progress) {
             (true, _) => SIGNAL_PAUSE,

@@ -20,6 +20,8 @@ static ENGINE: Mutex<Option<(u32, Engine)>> = Mutex::new(None);
 static READ: Mutex<VecDeque<(String, Pipeline)>> = Mutex::new(VecDeque::new());
 /// As many as sessions wait.
 const MAX_READ: usize = 8;
+/// The source of a pipeline that a call has made to write rows.
+const OF_WRITE: &str = r#""source": {"use": "python""#;
 /// A value of a pipeline that comes from a file.
 const FILE: &str = "${file:";
 /// Connectors that are compiled, which takes seconds the first time.
@@ -104,9 +106,14 @@ impl Given {
     ) -> Result<T, Failure> {
         let done = self.read().and_then(|pipeline| work(&pipeline));
         match self.form.as_str() {
-            "call" => done.map_err(arguments::named),
+            "call" => done.map_err(|failure| arguments::named(failure, self.is_write())),
             _ => done,
         }
+    }
+
+    /// Whether a call has made it that writes rows of the caller. What calls make is JSON with spaces.
+    fn is_write(&self) -> bool {
+        self.content.contains(OF_WRITE)
     }
 
     /// The text by which calls with the same arguments share sessions. `None` for pipelines that the caller wrote.

@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use pyo3::prelude::*;
 
+use crate::ending::Inside;
 use crate::refusal::{Refusal, Result};
 use crate::value::{Documents, Found, Known, write_json};
 
@@ -68,6 +69,7 @@ fn binary(bytes: &[u8], subtype: &str, out: &mut Vec<u8>) -> Result<()> {
 /// The text of a value: a query document for MongoDB.
 #[pyfunction]
 pub fn extended_json(py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<String> {
+    let _inside = Inside::of_call(py)?;
     let mut text = Vec::new();
     write_json(value, Known::with(py, Documents::Extended)?, &mut text)?;
     // Only strings that are UTF-8 and the words of JSON were written.

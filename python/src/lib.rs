@@ -12,7 +12,8 @@
 //!   desk     serves a run on the caller's thread
 //! sink     a run that takes rows as they come
 //! reader   rows while a run brings them (batch: what Python gets, objects: its values)
-//! refusal  errors as exceptions (arguments: the arguments of a call in them, instead of keys of a pipeline)
+//! ending   the end of the interpreter, before which calls end
+//! refusal  errors as exceptions (arguments and words: the arguments of a call in them, instead of keys of a pipeline)
 //! ```
 
 // `cargo test --lib` makes a test program of every library, and without an interpreter this one would not link.
@@ -28,6 +29,7 @@ mod batch;
 mod column;
 mod desk;
 mod documents;
+mod ending;
 mod engine;
 mod extended;
 mod feed;
@@ -44,12 +46,15 @@ mod split;
 mod stored;
 mod threads;
 mod value;
+mod words;
 
 /// The module.
 #[pymodule]
 mod _engine {
     #[pymodule_export]
     use super::batch::Batch;
+    #[pymodule_export]
+    use super::ending::end;
     #[pymodule_export]
     use super::engine::close_idle;
     #[pymodule_export]

@@ -15,6 +15,7 @@ use rapidbyte::{Cancel, Control, Failure, History, Report, RunOptions};
 use crate::arrow;
 use crate::batch::Batch;
 use crate::desk::{SIGNAL_PAUSE, is_main_thread, panicked};
+use crate::ending::{Inside, Run};
 use crate::engine::{Choice, Given, engine};
 use crate::refusal::of_failure;
 
@@ -80,12 +81,15 @@ impl RecordBatchReader for Rows {
 /// Begins to read a stream, and returns once its columns are known.
 #[pyfunction]
 pub fn read(py: Python<'_>, pipeline: Given, choice: Choice) -> PyResult<Reader> {
+    let _inside = Inside::of_call(py)?;
     let cancel = Cancel::new();
+    let of_run = Run::new(py, &cancel);
     let (output, mut received) = Output::channel();
     let control = Control::default().cancel(&cancel);
     let run = std::thread::Builder::new()
         .name("rapidbyte".into())
         .spawn(move || {
+            let _run = of_run;
             let engine = engine()?.with_connectors([output.destination(NAME)]);
             let options = RunOptions {
                 narrowing: choice.narrowing(),
@@ -153,6 +157,18 @@ impl Reader {
     fn rows(&self) -> MutexGuard<'_, Option<Rows>> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Ends the run, which takes a moment.
+    fn drop_rows(&self, py: Python<'_>) {
+        let Some(rows) = self.rows().take() else {
+            return;
+        };
+        match Inside::try_new() {
+            Some(_inside) => py.detach(|| drop(rows)),
+            // Its run is cancelled, and may be stopped where it is.
+            None => std::mem::forget(rows),
+        }
+    }
 }
 
 #[pymethods]
@@ -162,6 +178,7 @@ impl Reader {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Batch> {
+        let _inside = Inside::of_call(py)?;
         // Taken out, so that no thread waits for the lock while it has the interpreter.
         let taken = self.rows().take();
         let Some(mut rows) = taken else {
@@ -201,8 +218,7 @@ impl Reader {
     /// Ends the read. Rows that were not read are not read any more. A thread that waits for rows gets `Cancelled`.
     fn close(&self, py: Python<'_>) {
         self.cancel.cancel();
-        let rows = self.rows().take();
-        py.detach(|| drop(rows));
+        self.drop_rows(py);
     }
 
     fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -237,10 +253,6 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        let rows = self.rows().take();
-        if rows.is_some() {
-            // Its run ends now, which takes a moment.
-            Python::attach(|py| py.detach(|| drop(rows)));
-        }
+        Python::attach(|py| self.drop_rows(py));
     }
 }

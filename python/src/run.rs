@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::arrow::Stream;
 use crate::batch::Batch;
 use crate::desk::{Answer, Calls, Desk, State};
+use crate::ending::Inside;
 use crate::engine::{Choice, Given, engine};
 use crate::feed::{Feed, declared, is_function};
 use crate::marked;
@@ -422,6 +423,7 @@ pub fn verify(
     repairs: bool,
     watch: Watch,
 ) -> PyResult<String> {
+    let _inside = Inside::of_call(py)?;
     let sample = Share::of_percent(&sample.to_string()).ok_or_else(|| {
         let text = format!("sample: {sample} is not a percentage above 0 and at most 100");
         PyErr::from(Refusal::config("invalid_argument", text).hint("give percent, such as 0.5"))
@@ -489,6 +491,7 @@ fn call(
     watch: Watch,
     work: impl FnOnce(&Engine, &rapidbyte::Control) -> Result<String, Failure> + Send + 'static,
 ) -> PyResult<String> {
+    let _inside = Inside::of_call(py)?;
     let desk = watch.desk(py)?;
     let mut state = State::default();
     let missing = Missing {

@@ -13,6 +13,7 @@ use rapidbyte::{Cancel, Control, Failure, History, Report, RunOptions};
 use rapidbyte_wire::size::batch_bytes;
 
 use crate::desk::{Running, SIGNAL_PAUSE, TAKEN_BACK_WITHIN, is_main_thread};
+use crate::ending::{self, Inside, Run};
 use crate::engine::{Given, engine};
 use crate::feed::{Feed, declared};
 use crate::marked;
@@ -74,7 +75,7 @@ struct Held {
 
 impl Plan {
     /// Starts the run, whose rows have these columns.
-    fn start(self, schema: SchemaRef) -> PyResult<Open> {
+    fn start(self, py: Python<'_>, schema: SchemaRef) -> PyResult<Open> {
         let Self {
             pipeline,
             table,
@@ -85,6 +86,7 @@ impl Plan {
         // One batch waits while the engine works on the one before it.
         let (rows, taken) = bounded(1);
         let cancel = Cancel::new();
+        let run = Run::new(py, &cancel);
         let control = Control::default().cancel(&cancel);
         let (stop, stopped) = bounded(1);
         let (of_cancel, told) = (stop.clone(), stopped);
@@ -98,7 +100,7 @@ impl Plan {
         };
         let running = Running::start(move || {
             let key: Vec<&str> = key.iter().map(String::as_str).collect();
-            let _woken = woken;
+            let (_woken, _run) = (woken, run);
             let batches = match mark {
                 Some(_) => marked::batches(given(taken, told), &columns),
                 None => given(taken, told),
@@ -301,6 +303,7 @@ impl Sink {
 impl Sink {
     #[new]
     fn new(
+        py: Python<'_>,
         pipeline: Given,
         table: String,
         key: Vec<String>,
@@ -308,6 +311,7 @@ impl Sink {
         extended: bool,
         mark: Option<String>,
     ) -> PyResult<Self> {
+        let _inside = Inside::of_call(py)?;
         let plan = Plan {
             pipeline,
             table,
@@ -323,6 +327,7 @@ impl Sink {
 
     /// Takes rows. Returns how many.
     fn write(&self, py: Python<'_>, rows: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let _inside = Inside::of_call(py)?;
         let state = self.take()?;
         let schema = match &state {
             State::New(plan) => plan.schema.clone(),
@@ -330,7 +335,8 @@ impl Sink {
             State::Busy | State::Failed | State::Closed => None,
         };
         // Until the first batch is sent, an error leaves the sink as it was.
-        let opened = Feed::open(rows, schema, self.documents).and_then(|mut feed| {
+        let opened = Feed::open(rows, schema, self.documents).and_then(|feed| {
+            let mut feed = feed.until(&ending::cancel(py));
             let schema = feed.schema(py)?;
             let first = feed.next(py)?;
             Ok((feed, schema, first))
@@ -347,7 +353,7 @@ impl Sink {
             return Ok(0);
         };
         let mut open = match state {
-            State::New(plan) => Box::new(plan.start(schema)?),
+            State::New(plan) => Box::new(plan.start(py, schema)?),
             State::Open(open) => open,
             State::Busy | State::Failed | State::Closed => return Ok(0),
         };
@@ -378,6 +384,7 @@ impl Sink {
 
     /// Commits the rows. Returns the report as JSON, or nothing if no rows came.
     fn close(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let _inside = Inside::of_call(py)?;
         match self.take()? {
             State::Open(open) => {
                 *self.state() = State::Closed;
@@ -387,7 +394,7 @@ impl Sink {
                 *self.state() = State::Closed;
                 match plan.schema.clone() {
                     // The table is made, and with `replace` it is empty.
-                    Some(schema) => plan.start(schema)?.finish(py).map(Some),
+                    Some(schema) => plan.start(py, schema)?.finish(py).map(Some),
                     None => Ok(None),
                 }
             }
@@ -399,7 +406,11 @@ impl Sink {
     fn abandon(&self, py: Python<'_>, at_once: bool) {
         let state = std::mem::replace(&mut *self.state(), State::Closed);
         if let State::Open(open) = state {
-            open.abandon(py, at_once);
+            match Inside::try_new() {
+                Some(_inside) => open.abandon(py, at_once),
+                // Its run is cancelled, and may be stopped where it is.
+                None => std::mem::forget(open),
+            }
         }
     }
 
@@ -412,9 +423,6 @@ impl Sink {
 
 impl Drop for Sink {
     fn drop(&mut self) {
-        let state = std::mem::replace(&mut *self.state(), State::Closed);
-        if let State::Open(open) = state {
-            Python::attach(|py| open.abandon(py, true));
-        }
+        Python::attach(|py| self.abandon(py, true));
     }
 }

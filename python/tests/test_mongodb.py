@@ -283,6 +283,9 @@ class MongoDb(Folder):
                 self.assertEqual(error.location, location)
             self.assertNotIn("geheim", str(error))
             self.assertNotIn("pipeline", f"{error.message} {error.hint}")
+        with self.assertRaises(rb.SchemaError) as raised:
+            rb.write([{"_id": 1, "id": 2}], self.url, table="hinted", mode="upsert", key="id")
+        self.assertEqual(raised.exception.hint, 'set key="_id", or leave the column out')
 
     def test_other_destinations_take_text_for_object_ids(self) -> None:
         class ObjectId:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 import rapidbyte as rb
 
@@ -261,6 +263,48 @@ class Postgres(Folder):
             rb.write([{"id": 1}, {"id": 1}], self.url, table="twice", mode="replace", key="id")
         self.assertIn('mode="upsert"', str(raised.exception))
         self.assertEqual(rb.read(self.url, table="named", columns="id").columns, [("id", "int64")])
+
+    def test_hints_of_calls_name_arguments(self) -> None:
+        server = Server.get()
+        server.execute("CREATE TABLE hinted (id bigint PRIMARY KEY, code text UNIQUE)")
+        server.execute("INSERT INTO hinted VALUES (1, 'a')")
+
+        def write(**arguments: Any) -> Callable[[], Any]:
+            rows = arguments.pop("rows", [{"id": 1, "code": "a"}])
+            return lambda: rb.write(rows, self.url, **{"table": "hinted", **arguments})
+
+        twice = [{"id": 2, "code": "b"}, {"id": 2, "code": "c"}]
+        key = {"mode": "upsert", "key": "id"}
+        cases = [
+            (write(), "pg_23505", ['mode="upsert" with key=', 'mode="replace"']),
+            (write(rows=twice, mode="replace"), "pg_23505", ['mode="upsert" with them as key=']),
+            (write(rows=[{"id": 2, "code": "a"}], **key), "pg_23505", ["name them as key=, because"]),
+            (write(rows=[{"id": None, "code": "b"}]), "pg_23502", ["the rows have NULL"]),
+            (
+                write(rows=[{"id": 3, "code": "c", "more": 1}], schema_changes={"new_column": "fail"}),
+                "column_refused",
+                ["leave it out"],
+            ),
+            (
+                write(rows=[{"id": 3}], schema_changes={"dropped_column": "fail"}),
+                "column_dropped",
+                ['set "dropped_column": "keep"'],
+            ),
+            (
+                write(rows=[{"id": 3, "code": "1" * 3_000_000}], resources={"max_record_bytes": "2mb"}),
+                "record_too_large",
+                ['raise "max_record_bytes" of resources='],
+            ),
+        ]
+        for number, (call, code, words) in enumerate(cases):
+            with self.subTest(code, number=number), self.assertRaises(rb.Error) as raised:
+                call()
+            error = raised.exception
+            self.assertEqual(error.code, code)
+            for word in words:
+                self.assertIn(word, str(error.hint))
+            for word in ["primary_key", "write_mode", "where", "columns:", "columns=", "stream", "the source", "resources."]:
+                self.assertNotIn(word, f"{error.message} {error.hint}")
 
     def test_texts_of_the_caller_have_no_variables(self) -> None:
         rb.write([{"v": "${HOME}", "a$b": 1}], self.url, table="money$", mode="upsert", key="a$b")

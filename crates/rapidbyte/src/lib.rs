@@ -168,7 +168,8 @@ pub use rapidbyte_engine::{
 pub use rapidbyte_memory as memory;
 pub use rapidbyte_runtime::{
     CONTRACT, Cancel, Fit, Increment, KeptReject, Kind, LateRows, Level, NativeConnector, Phase,
-    Progress as TargetProgress, RejectOrigin, Spec, Stream, SyncMode, WriteMode, cache::Cache,
+    Progress as TargetProgress, Registration, RejectOrigin, Spec, Stream, SyncMode, WriteMode,
+    cache::Cache,
 };
 pub use rapidbyte_state::{AttemptRecord, RunRecord};
 pub use rapidbyte_wire::WARNING_NOTE;
