@@ -32,16 +32,26 @@ use crate::transaction::read_only;
 use crate::types;
 use crate::upsert::{self, Merge};
 
+/// What a load remembers from one transaction to the next.
+#[derive(Default)]
+pub(crate) struct Remembered {
+    /// The questions of [`Place::beside`], which are the same for a load.
+    beside: Option<Beside>,
+    /// The last decision: most tables do not change between two transactions.
+    known: Option<Known>,
+}
+
 /// A decision, and the answers of the catalog that tell whether it still holds.
-pub(crate) struct Known {
+struct Known {
     asked: Asked,
     decided: Decision,
 }
 
-impl Known {
-    /// Whether the role sees the rows of the table.
+impl Remembered {
+    /// Whether the role sees the rows of the table, as far as it is known.
     pub(crate) fn may_read(&self) -> bool {
-        self.decided.may_read
+        let known = self.known.as_ref();
+        known.is_some_and(|known| known.decided.may_read)
     }
 }
 
@@ -132,20 +142,25 @@ impl Place<'_> {
         within: Within<'_>,
         question: Option<String>,
     ) -> Result<(Result<Decision>, Option<Rows>)> {
-        self.decide_again(client, within, question, &mut None)
+        self.decide_again(client, within, question, &mut Remembered::default())
     }
 
-    /// As [`Place::decide_beside`]. Decides again only if the catalog answers otherwise than it did for `known`. Remembers
-    /// a decision that changes nothing and that the answers tell from others.
+    /// As [`Place::decide_beside`]. Decides again only if the catalog answers otherwise than it did for the last decision.
+    /// Remembers a decision that changes nothing and that the answers tell from others. `remembered` is of this place.
     pub(crate) fn decide_again(
         &self,
         client: &mut Client,
         within: Within<'_>,
         question: Option<String>,
-        known: &mut Option<Known>,
+        remembered: &mut Remembered,
     ) -> Result<(Result<Decision>, Option<Rows>)> {
         let mut within = within;
-        let mut beside = self.beside(question)?;
+        let Remembered { beside, known } = remembered;
+        let always = match beside {
+            Some(beside) => beside,
+            None => beside.insert(self.beside()?),
+        };
+        let mut beside = always.with(question);
         let mut answer = None;
         if let Some(it) = known.as_ref().filter(|_| beside.traces.is_some()) {
             let (answered, _) = beside.ask(client, &mut within, Vec::new())?;
@@ -155,7 +170,7 @@ impl Place<'_> {
             if has_traces && answered.traces == then.traces && answered.origins == then.origins {
                 return Ok((Ok(it.decided.clone()), answer));
             }
-            beside = self.beside(None)?;
+            beside = always.clone();
         }
         let requests = client.requests();
         let mut asked = self.ask(client, &mut within, beside)?;
@@ -177,7 +192,7 @@ impl Place<'_> {
 
     /// The questions that go with those about the table. Only a plain append is known by its traces: the other ways into a
     /// table depend on more.
-    fn beside(&self, also: Option<String>) -> Result<Beside> {
+    fn beside(&self) -> Result<Beside> {
         let table = table_of(self.schema);
         let table = table.map_err(|error| convert(error).in_stream(&self.target.stream))?;
         let is_table = table.identity.is_some() || table.origin.is_some();
@@ -187,7 +202,7 @@ impl Place<'_> {
         Ok(Beside {
             traces: is_plain.then(|| traces::question(self.name)),
             origins: is_table.then(|| origins::question(self.settings, self.name)),
-            also,
+            also: None,
         })
     }
 

@@ -16,7 +16,7 @@ use crate::commit;
 use crate::comparison::Compared;
 use crate::config::{Name, Settings};
 use crate::convert;
-use crate::decide::{Decision, Known, Method};
+use crate::decide::{Decision, Method, Remembered};
 use crate::digest;
 use crate::home::{Home, given_up};
 use crate::kept::ensure_empty;
@@ -55,8 +55,7 @@ pub struct TableLoad {
     resumes: bool,
     /// Keeps the rejects, if the operator allows some.
     keeper: Option<Keeper>,
-    /// Of the last transaction: most tables do not change between two of them.
-    known: RefCell<Option<Known>>,
+    remembered: RefCell<Remembered>,
     state: State,
 }
 
@@ -120,7 +119,7 @@ impl TableLoad {
             changes: Vec::new(),
             resumes: false,
             keeper: None,
-            known: RefCell::default(),
+            remembered: RefCell::default(),
             state: State::Fenced(client),
         })
     }
@@ -384,7 +383,7 @@ impl TableLoad {
     /// Locks the table that is there and decides. With the decision comes the answer to the question for lost rows, if
     /// that has to be asked.
     fn hold(&self, client: &mut Client, begin: &str) -> Result<(Decision, Option<Rows>)> {
-        let may_read = self.known.borrow().as_ref().is_some_and(Known::may_read);
+        let may_read = self.remembered.borrow().may_read();
         if let Some(question) = self.lost_rows_question(may_read)
             && let Some(held) = self.hold_asking(client, begin, question)?
         {
@@ -425,8 +424,9 @@ impl TableLoad {
             .as_ref()
             .map(|lock| format!("{begin}; {}", lock.attempt()));
         let within = Within::Opening(attempt.as_deref().unwrap_or(begin));
-        let known = &mut *self.known.borrow_mut();
-        self.place().decide_again(client, within, question, known)
+        let remembered = &mut *self.remembered.borrow_mut();
+        self.place()
+            .decide_again(client, within, question, remembered)
     }
 
     fn hold_alone(&self, client: &mut Client, begin: &str) -> Result<Decision> {

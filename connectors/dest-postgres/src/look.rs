@@ -342,7 +342,7 @@ impl Within<'_> {
 }
 
 /// Questions that go with those about the table.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Beside {
     /// [`traces::question`]. It is asked first: what changes behind it is seen the next time.
     pub traces: Option<String>,
@@ -360,6 +360,14 @@ pub(crate) struct Answered {
 }
 
 impl Beside {
+    /// The same, and a question of the caller.
+    pub(crate) fn with(&self, also: Option<String>) -> Self {
+        Self {
+            also,
+            ..self.clone()
+        }
+    }
+
     /// Asks these questions, and `others` in the same send.
     pub(crate) fn ask(
         self,
