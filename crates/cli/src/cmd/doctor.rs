@@ -87,7 +87,7 @@ impl Finding {
 pub fn run(doctor: &Doctor, common: &Common, output: &Output) -> Result<(), Failure> {
     let pipeline = doctor.file.clone().map(|file| Pipeline { file });
     let pipeline = match &pipeline {
-        Some(pipeline) => Some(setup::pipeline(pipeline, common)?),
+        Some(pipeline) => Some(setup::pipeline_with_source(pipeline, common)?),
         None => None,
     };
     let mut findings = vec![program()];

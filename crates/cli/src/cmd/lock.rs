@@ -8,7 +8,7 @@ use crate::output::{Output, table};
 use crate::setup::{self, Session};
 
 pub fn run(arguments: &Arguments, common: &Common, output: &Output) -> Result<(), Failure> {
-    let pipeline = setup::pipeline(&arguments.pipeline, common)?;
+    let pipeline = setup::pipeline_with_source(&arguments.pipeline, common)?;
     let Session { engine, control } = setup::session(output, Some(&pipeline))?;
     let locked = engine.lock(&pipeline, arguments.update, &control)?;
     let found = locked.iter().map(|one| {

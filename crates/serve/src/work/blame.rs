@@ -35,6 +35,9 @@ const OF_TARGET: [&str; 6] = [
 /// The code of a body that somebody wrote to, or only touched, while it was read. The next run compares its bytes.
 const CHANGED: &str = "file_changed";
 
+/// The code of a body whose format does not have a setting of the pipeline.
+const UNUSED_OPTION: &str = "unused_option";
+
 /// The code of bodies without columns.
 const NO_COLUMNS: &str = "no_columns";
 
@@ -69,8 +72,11 @@ pub(super) fn is_of_bodies(failure: &Failure, pipeline: &Pipeline) -> bool {
     }
     let export = failure.export.unwrap_or_default();
     if is_of_reader(failure) {
-        // It opens with the settings of the pipeline file, and then looks at the bodies.
-        let is_of_settings = failure.class == Class::Config && export.ends_with("open");
+        // It opens with the settings of the pipeline file, and then looks at the bodies. A setting that is for another
+        // format blames the format of the body.
+        let is_of_settings = failure.class == Class::Config
+            && export.ends_with("open")
+            && failure.code != UNUSED_OPTION;
         return !is_of_settings && failure.code != CHANGED;
     }
     let is_inferred = !declares_columns(pipeline);
@@ -128,9 +134,12 @@ fn hint(failure: &Failure) -> Option<&str> {
         "compressed_damaged" | "compressed_unknown" => {
             Some("send the Content-Encoding that the body has, or none")
         }
-        "column_refused" => {
-            Some("send values that fit the column, or change the column and replay the job")
-        }
+        "column_refused" => Some(
+            "send values that a column of the table can have; or make or change the column, such as to jsonb, and replay the job",
+        ),
+        UNUSED_OPTION => Some(
+            "send the body in the format that the pipeline file has settings for, or remove the setting and replay the job",
+        ),
         "compressed_truncated" | "file_not_utf8" => Some("send the body again, as UTF-8"),
         _ => failure.hint.as_deref(),
     }

@@ -122,22 +122,23 @@ impl Bodies {
         true
     }
 
-    /// The last turn does not count.
+    /// Shows the body before: the last turn does not count.
     pub(super) fn turn_back(&mut self) {
         self.before = self.before.saturating_sub(1);
+        self.show();
     }
 
     /// Shows the first body again.
     pub(super) fn rewind(&mut self) {
-        if self.before > 0 {
-            self.before = 0;
-            self.show();
-        }
+        self.before = 0;
+        self.show();
     }
 
+    /// The folder has the current body. It stays as it is where the reader sees all bodies.
     fn show(&self) {
-        let body = self.one_by_one.get(self.before);
-        let body = body.map(|body| (body.name.clone(), body.file.clone()));
-        self.folder.replace(body.into_iter().collect());
+        if let Some(body) = self.one_by_one.get(self.before) {
+            let shown = (body.name.clone(), body.file.clone());
+            self.folder.replace(BTreeMap::from([shown]));
+        }
     }
 }
