@@ -226,7 +226,7 @@ impl Queue {
     }
 
     /// Adds the next body to the segment if it has the same columns. Returns false if it is the first one of another run: it
-    /// has other columns, or cannot be read.
+    /// has other columns, or cannot be read. `None`: the segment has no next body.
     fn turn(&mut self) -> Option<bool> {
         let feed = Arc::clone(&self.shared.feed);
         // Other columns may hold what one of these columns refuses, and a reject is not taken back.
