@@ -134,12 +134,12 @@ impl Bench<'_> {
             None,
         );
         add(
-            "request to first statement, bare client that syncs the body first: p50",
+            "request to first statement, bare client with fsync: p50",
             p50(durable),
             None,
         );
         add(
-            "request to first statement, bare client that syncs the body first: p99",
+            "request to first statement, bare client with fsync: p99",
             quantile(durable, 0.99),
             None,
         );
