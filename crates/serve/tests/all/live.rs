@@ -187,11 +187,6 @@ fn a_run_that_fails_after_commits_says_why() {
     database.client().batch_execute(sql).expect("a table");
     let folder = tempfile::tempdir().expect("a folder");
     let server = start(folder.path(), &database, 1, "");
-    let mut client = Client::new(server.address());
-    let mut standing = || {
-        let stream = &client.get("/v1/pipelines/p").body["pipeline"]["streams"][0];
-        stream.clone()
-    };
     for id in 1..=2 {
         send(
             &mut Client::new(server.address()),
@@ -199,8 +194,13 @@ fn a_run_that_fails_after_commits_says_why() {
             &format!("{{\"id\":{id}}}"),
         );
     }
-    let mut other = Client::new(server.address());
-    let sent = other.post("/v1/ingest/p/a", JSON_LINES, b"{\"id\":3}");
+    // A connection that waits for ten seconds is closed, and a busy machine takes that long.
+    let mut client = Client::new(server.address());
+    let mut standing = || {
+        let stream = &client.get("/v1/pipelines/p").body["pipeline"]["streams"][0];
+        stream.clone()
+    };
+    let sent = Client::new(server.address()).post("/v1/ingest/p/a", JSON_LINES, b"{\"id\":3}");
     assert_eq!(sent.status, 202);
     let problem = loop {
         let problem = standing()["problem"].clone();
@@ -212,6 +212,7 @@ fn a_run_that_fails_after_commits_says_why() {
     assert_eq!(problem["code"], "pg_XX000", "{problem}");
     let allow = "CREATE TABLE allowed ()";
     database.client().batch_execute(allow).expect("a table");
+    let mut other = Client::new(server.address());
     let retry = "/v1/pipelines/p/streams/a/retry";
     assert_eq!(other.post(retry, "", b"").status, 202);
     send(&mut other, "a", "{\"id\":4}");
