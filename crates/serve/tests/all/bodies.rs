@@ -352,16 +352,14 @@ fn wait_for_lock(database: &Database<'_>) {
 fn bodies_with_the_same_inferred_columns_are_committed_together_and_others_apart() {
     let database = shared().database();
     let folder = tempfile::tempdir().expect("a folder");
-    let mut holder = database.client();
-    holder
+    database
+        .client()
         .batch_execute("CREATE TABLE public.orders (id int8, name text)")
         .expect("a table");
-    holder
-        .batch_execute("BEGIN; LOCK TABLE public.orders")
-        .expect("a lock");
-    let (server, _messages) = start_text(folder.path(), &inferred(&database.url()));
+    let mut holder = lock(&database, "orders");
+    let (server, _told) = start_text(folder.path(), &inferred(&database.url()));
     let mut client = Client::new(server.address());
-    assert_eq!(client.post(ROWS, JSON_LINES, b"{\"id\":0}").status, 202);
+    taken(&mut client, "{\"id\":0}");
     wait_for_lock(&database);
     for id in 1..=40 {
         let body = match id {
@@ -373,11 +371,10 @@ fn bodies_with_the_same_inferred_columns_are_committed_together_and_others_apart
             40 => format!("{}{{\"id\":\"x\"}}", "{\"id\":40}\n".repeat(2000)),
             _ => format!("{{\"id\":{id}}}"),
         };
-        assert_eq!(client.post(ROWS, JSON_LINES, body.as_bytes()).status, 202);
+        taken(&mut client, &body);
     }
     holder.batch_execute("COMMIT").expect("released");
-    let last = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":41}");
-    assert_eq!(last.status, 200, "{}", last.body);
+    done(&mut client, "{\"id\":41}");
     let sql = "SELECT id, xmin::text FROM public.orders ORDER BY ctid";
     let rows = database.client().query(sql, &[]).expect("rows");
     let mut found: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
@@ -403,8 +400,8 @@ fn bodies_with_the_same_inferred_columns_are_committed_together_and_others_apart
 fn bodies_with_inferred_columns_are_moved_once_after_a_lost_connection() {
     let database = shared().database();
     let folder = tempfile::tempdir().expect("a folder");
-    let mut holder = database.client();
-    holder
+    database
+        .client()
         .batch_execute(
             "CREATE TABLE public.orders (id int8, name text); CREATE SEQUENCE ended; \
              CREATE FUNCTION ends() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
@@ -413,20 +410,17 @@ fn bodies_with_inferred_columns_are_moved_once_after_a_lost_connection() {
              CREATE TRIGGER ends BEFORE INSERT ON public.orders FOR EACH ROW EXECUTE FUNCTION ends()",
         )
         .expect("a table");
-    holder
-        .batch_execute("BEGIN; LOCK TABLE public.orders")
-        .expect("a lock");
+    let mut holder = lock(&database, "orders");
     let (server, _told) = start_text(folder.path(), &inferred(&database.url()));
     let mut client = Client::new(server.address());
-    assert_eq!(client.post(ROWS, JSON_LINES, b"{\"id\":0}").status, 202);
+    taken(&mut client, "{\"id\":0}");
     wait_for_lock(&database);
     for id in 1..=30 {
         let body = format!("{{\"id\":{id}}}");
-        assert_eq!(client.post(ROWS, JSON_LINES, body.as_bytes()).status, 202);
+        taken(&mut client, &body);
     }
     holder.batch_execute("COMMIT").expect("released");
-    let last = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":31}");
-    assert_eq!(last.status, 200, "{}", last.body);
+    done(&mut client, "{\"id\":31}");
     assert_eq!(ids(&database), (0..=31).collect::<Vec<i64>>());
     let ended = "SELECT last_value FROM ended";
     let ended = database.client().query_one(ended, &[]).expect("a value");
@@ -443,8 +437,8 @@ fn a_body_is_not_taken_for_the_one_before_when_a_commit_is_retried() {
     ] {
         let database = shared().database();
         let folder = tempfile::tempdir().expect("a folder");
-        let mut holder = database.client();
-        holder
+        database
+            .client()
             .batch_execute(
                 "CREATE TABLE public.orders (id int8, name text, k int8); CREATE SEQUENCE failed; \
                  CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
@@ -454,9 +448,7 @@ fn a_body_is_not_taken_for_the_one_before_when_a_commit_is_retried() {
                  DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fails()",
             )
             .expect("a table");
-        holder
-            .batch_execute("BEGIN; LOCK TABLE public.orders")
-            .expect("a lock");
+        let mut holder = lock(&database, "orders");
         let (server, _told) = start_text(folder.path(), &inferred(&database.url()));
         let mut client = Client::new(server.address());
         taken(&mut client, "{\"id\":0}");
@@ -507,24 +499,21 @@ fn a_body_whose_format_does_not_have_a_setting_of_the_pipeline_is_dead() {
 fn a_table_that_changes_while_a_body_waits_for_it_makes_no_body_dead() {
     let database = shared().database();
     let folder = tempfile::tempdir().expect("a folder");
-    let mut owner = database.client();
-    owner
+    database
+        .client()
         .batch_execute("CREATE TABLE public.orders (id int8)")
         .expect("a table");
-    owner
-        .batch_execute("BEGIN; LOCK TABLE public.orders")
-        .expect("a lock");
-    let (server, _messages) = start_text(folder.path(), &inferred(&database.url()));
+    let mut owner = lock(&database, "orders");
+    let (server, _told) = start_text(folder.path(), &inferred(&database.url()));
     let mut client = Client::new(server.address());
     // A run would add the column, as wide as the number is: the plan of the run after it takes the narrower one.
-    let body = b"{\"id\":1,\"n\":5}";
-    assert_eq!(client.post(ROWS, JSON_LINES, body).status, 202);
+    let body = "{\"id\":1,\"n\":5}";
+    taken(&mut client, body);
     wait_for_lock(&database);
     owner
         .batch_execute("ALTER TABLE public.orders ADD n int2; COMMIT")
         .expect("changed");
-    let next = client.post(ROWS_AND_WAIT, JSON_LINES, b"{\"id\":2,\"n\":6}");
-    assert_eq!(next.status, 200, "{}", next.body);
+    done(&mut client, "{\"id\":2,\"n\":6}");
     let job = client.get("/v1/jobs/1");
     assert_eq!(job.body["job"]["state"], "done", "{}", job.body);
     assert_eq!(ids(&database), [1, 2]);
