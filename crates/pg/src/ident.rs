@@ -1,12 +1,15 @@
 //! Identifiers and literals in SQL, quoted like the server's `quote_ident` and `quote_literal`.
 
+use std::sync::LazyLock;
+
 use crate::{Owner, PgError};
 use rapidbyte_wire::name::shown;
 
 /// Words that `quote_ident` quotes: the words of `pg_get_keywords()` whose category is not `U`
 /// (unreserved), of PostgreSQL 15 and, added to them, of 16 to 18. Sorted. An older server quotes
 /// a few fewer, which means the same.
-const KEYWORDS: &str = include_str!("keywords.txt");
+static KEYWORDS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| include_str!("keywords.txt").lines().collect());
 
 /// Bytes of a name that the server keeps (`NAMEDATALEN` - 1); it silently cuts the rest.
 pub const MAX_NAME_BYTES: usize = 63;
@@ -30,7 +33,7 @@ fn is_bare(name: &str) -> bool {
         && rest
             .iter()
             .all(|byte| letter(byte) || byte.is_ascii_digit())
-        && !KEYWORDS.lines().any(|keyword| keyword == name)
+        && KEYWORDS.binary_search(&name).is_err()
 }
 
 /// `schema.name`, both quoted where needed.
@@ -96,9 +99,9 @@ pub fn nasty_names(count: usize) -> Vec<String> {
         "a", "z", "_", "0", "9", "A", "Z", "$", "\"", "'", "\\", " ", ".", "-", ";", "\n", "\t",
         "ä", "ß", "é", "日", "🦀", "%", "/",
     ];
-    let mut names: Vec<String> = KEYWORDS.lines().map(str::to_owned).collect();
-    names.extend(KEYWORDS.lines().map(str::to_uppercase));
-    names.extend(KEYWORDS.lines().map(|word| format!("{word}_")));
+    let mut names: Vec<String> = KEYWORDS.iter().map(|word| (*word).to_owned()).collect();
+    names.extend(KEYWORDS.iter().map(|word| word.to_uppercase()));
+    names.extend(KEYWORDS.iter().map(|word| format!("{word}_")));
     // A linear congruential generator: the names must be the same everywhere.
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = |below: usize| {
