@@ -473,10 +473,11 @@ impl TableLoad {
     }
 
     fn take(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.open_again()?;
         if batch.num_rows() == 0 {
+            // Rows follow: the transaction has begun meanwhile.
             return Ok(());
         }
-        self.open_again()?;
         failpoint("dest-postgres.writing")?;
         let State::Open(sink) = &mut self.state else {
             return Err(lost());

@@ -16,9 +16,10 @@ use rapidbyte::{
     Control, Described, Engine, Failure, NativeConnector, Pipeline, Spec, Stream, SyncMode,
 };
 use rapidbyte_runtime::{
-    CheckItem, Error, Event, Grants, Position, ReadRequest, Result, Sandbox, Selection, Session,
-    SourceSession, broken,
+    Batch, CheckItem, Error, Event, Grants, Position, ReadRequest, Result, Sandbox, Selection,
+    Session, SourceSession, broken,
 };
+use rapidbyte_wire::ipc;
 use serde_json::{Map, Value, json};
 
 pub use segment::{Feed, Next, SHARED, Segment, mark};
@@ -168,6 +169,8 @@ struct Read {
     request: ReadRequest,
     /// The columns that the reader gives.
     schemas: Vec<Vec<u8>>,
+    /// A batch of these columns without rows.
+    empty: Batch,
 }
 
 /// Whether a read that meets a record which its columns do not hold begins again with others. Not behind bodies of the same
@@ -185,6 +188,8 @@ enum Step {
     Reads,
     /// Behind it.
     Waits,
+    /// In front of the next one.
+    Begins,
     Ends,
 }
 
@@ -286,7 +291,11 @@ impl Queue {
         };
         let schemas = reader.read(&[asked])?;
         let is_same = schemas == read.schemas;
-        self.read = Some(Read { request, schemas });
+        self.read = Some(Read {
+            request,
+            schemas,
+            empty: read.empty,
+        });
         Ok(is_same)
     }
 }
@@ -467,14 +476,23 @@ impl SourceSession for Queue {
             (&begun.schema, &begun.columns) == (&request.schema, &request.columns)
         };
         let begun = self.shared.begun().clone().filter(is_same);
-        let Some(Read { schemas, .. }) = begun else {
+        let Some(Read { schemas, empty, .. }) = begun else {
             let segment = self.shared.feed.current();
             if segment.is_in(cursor).map_err(refused)? {
                 return Err(refused(Segment::ahead(segment.last)));
             }
             self.shared.feed.rewind();
             let schemas = self.reader()?.read(std::slice::from_ref(&request))?;
-            let read = Read { request, schemas };
+            let data = schemas.first().map(|schema| ipc::empty_batch(schema));
+            let data = data.transpose().map_err(|error| refused(broken(error)))?;
+            let read = Read {
+                request,
+                schemas,
+                empty: Batch {
+                    data: data.unwrap_or_default(),
+                    rows: 0,
+                },
+            };
             let schemas = read.schemas.clone();
             *self.shared.begun() = Some(read.clone());
             (self.read, self.phase) = (Some(read), Step::Reads);
@@ -483,6 +501,7 @@ impl SourceSession for Queue {
         let read = Read {
             request,
             schemas: schemas.clone(),
+            empty,
         };
         (self.read, self.phase) = (Some(read), Step::Waits);
         if self.shared.feed.resume(cursor).map_err(refused)? {
@@ -522,9 +541,16 @@ impl SourceSession for Queue {
                     self.phase = match self.shared.feed.next(wait) {
                         Next::Nothing => return Ok(Event::Idle),
                         Next::End => Step::Ends,
-                        Next::Segment(segment) => self.begin(&segment)?,
+                        Next::Segment(_) => Step::Begins,
                     };
+                    // The destination begins while the reader looks at the bodies.
+                    if self.phase == Step::Begins
+                        && let Some(read) = &self.read
+                    {
+                        return Ok(Event::Batch((0, read.empty.clone())));
+                    }
                 }
+                Step::Begins => self.phase = self.begin(&self.shared.feed.current())?,
             }
         }
     }

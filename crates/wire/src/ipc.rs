@@ -49,6 +49,12 @@ impl Encoder {
     }
 }
 
+/// A batch without rows of the stream with this `Schema` message.
+pub fn empty_batch(schema_message: &[u8]) -> Result<Vec<u8>, WireError> {
+    let schema = decode_schema(schema_message)?;
+    Encoder::new(&schema)?.encode(&RecordBatch::new_empty(Arc::new(schema)))
+}
+
 /// Decodes the batches of one stream. Hostile bytes give an error, never a panic.
 pub struct Decoder {
     schema: SchemaRef,

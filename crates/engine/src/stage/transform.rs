@@ -53,6 +53,9 @@ pub(crate) fn pump_transform(
                     })?;
                     continue;
                 };
+                if rows == 0 {
+                    continue;
+                }
                 let before = clock.enter(Phase::Decompress);
                 let data = decompressor.decompress(frame);
                 clock.enter(before);

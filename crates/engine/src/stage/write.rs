@@ -473,6 +473,9 @@ impl<'a> Pump<'a> {
         let number = self.of(member)?.number;
         let written = self.destination.write(number, &batch);
         written.map_err(|e| self.failed(e))?;
+        if rows == 0 {
+            return Ok(());
+        }
         let bytes = batch.data.len() as u64;
         let rows = rows - self.refused(member, rows)?;
         let one = self.of(member)?;
