@@ -405,12 +405,16 @@ impl Bench<'_> {
         Ok(rows as f64 / begun.elapsed().as_secs_f64())
     }
 
-    /// Rows of bodies with one row and with 1,000, by COPY and by single INSERTs.
+    /// Rows of bodies with one row, with 1,000 and with 100,000, by COPY and by single INSERTs.
     fn rows(&self, figures: &mut Figures) -> Result<(), Failure> {
         const ROWS: usize = 1000;
-        let body: Vec<u8> = (0..ROWS)
-            .flat_map(|id| format!("{{\"id\":{id},\"name\":\"a\"}}\n").into_bytes())
-            .collect();
+        const MANY: usize = 100_000;
+        let rows = |count: usize| -> Vec<u8> {
+            (0..count)
+                .flat_map(|id| format!("{{\"id\":{id},\"name\":\"a\"}}\n").into_bytes())
+                .collect()
+        };
+        let body = rows(ROWS);
         let rate = |load: &str, body: &[u8], rows: usize| -> Result<(f64, f64), Failure> {
             let database = self.server.database();
             let text = pipeline(&database.url(), &["s".into()], "", load);
@@ -427,6 +431,7 @@ impl Bench<'_> {
             Ok((rows as f64 / spread.median, spread.median))
         };
         let (copy, secs) = rate("", &body, ROWS)?;
+        let (copy_many, _) = rate("", &rows(MANY), MANY)?;
         let (single, single_secs) = rate("", b"{\"id\":1,\"name\":\"a\"}", 1)?;
         let (inserts, _) = rate(", load_method: insert, insert_rows: 1", &body, ROWS)?;
         figures.add(
@@ -459,9 +464,16 @@ impl Bench<'_> {
             "x",
             None,
         );
+        let inserts = self.bare_inserts()?;
         figures.add(
             "1,000 rows by COPY against INSERTs of a bare client",
-            copy / self.bare_inserts()?,
+            copy / inserts,
+            "x",
+            None,
+        );
+        figures.add(
+            "100,000 rows by COPY against INSERTs of a bare client",
+            copy_many / inserts,
             "x",
             Some((85.0, true)),
         );

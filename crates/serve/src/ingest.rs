@@ -12,6 +12,7 @@ use axum::extract::State;
 use axum::http::header::{CONTENT_LENGTH, LOCATION, TRANSFER_ENCODING};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use crossbeam_channel::bounded;
 use http_body_util::{BodyDataStream, BodyExt};
 use serde::Deserialize;
 use serde_json::json;
@@ -30,7 +31,7 @@ use crate::runs::Runs;
 use crate::server::Settings;
 use crate::spool::SpoolFile;
 use crate::store::{
-    Admitted, Body as Kept, Job, JobState, NewJob, Outcome, Refused, Store, StoreError,
+    Admitted, Body as Kept, Job, JobState, NewJob, NextJob, Outcome, Refused, Store, StoreError,
 };
 use crate::tokens::Action;
 use crate::work::Notice;
@@ -299,7 +300,7 @@ impl Arrived {
         } = received;
         wanted.granted.spend(bytes);
         let (body, file) = match content {
-            Content::Inline(bytes) => (Kept::Inline(bytes), None),
+            Content::Inline(bytes) => (Kept::Inline(bytes.into()), None),
             Content::Spooled(file) => (Kept::Spooled(file.name().to_owned()), Some(file)),
         };
         let job = NewJob {
@@ -337,8 +338,18 @@ pub(crate) async fn admit(shared: &Shared, arrived: Vec<Arrived>) -> Result<Outc
             kept.push(file.map(SpoolFile::keep));
             shares.push(share);
         }
+        // A run that waits for the job begins with it while it goes to the disk.
+        let (is_stored, on_disk) = bounded(1);
+        let waiting = notice.clone();
+        let next = move |next: NextJob| {
+            if let Some(notice) = waiting {
+                notice.give(next, on_disk);
+            }
+        };
         // A run takes the jobs while the answer is on its way.
         let tell = move |outcome: &Outcome| {
+            // Nobody listens if no run has the job.
+            let _ = is_stored.send(());
             if let (Ok(all), Some(notice)) = (outcome, &notice) {
                 let mut new = all.iter().filter(|one| matches!(one, Admitted::New(_)));
                 if let Some(first) = new.next() {
@@ -346,7 +357,7 @@ pub(crate) async fn admit(shared: &Shared, arrived: Vec<Arrived>) -> Result<Outc
                 }
             }
         };
-        let outcome = store.admit(jobs, tell).await;
+        let outcome = store.admit(jobs, next, tell).await;
         drop(shares);
         for (at, path) in kept.into_iter().enumerate() {
             if let Some(path) = path
@@ -386,7 +397,8 @@ async fn answer_of(
     ends: Option<Ends>,
 ) -> Response {
     match admitted {
-        Admitted::New(job) | Admitted::Known(job) if waits => {
+        admitted if waits => {
+            let job = admitted.into_job();
             let mut jobs = shared.ends_of(vec![job.clone()], ends).await;
             let job = jobs.pop().unwrap_or(job);
             answer(of_ended(job.state), &job)

@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
@@ -107,7 +108,7 @@ pub(crate) async fn body(
         return Err(no_body(&job));
     };
     let body = match body {
-        Kept::Inline(bytes) => Body::from(bytes),
+        Kept::Inline(bytes) => Body::from(Bytes::from_owner(bytes)),
         Kept::Spooled(name) => {
             ensure_there(&shared, &job, &name).await?;
             let path = shared.receiver.spool().path(&name);

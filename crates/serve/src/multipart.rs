@@ -180,9 +180,7 @@ pub(crate) async fn answer_of(
     ends: Option<Ends>,
 ) -> Response {
     let is_new = admitted.iter().any(|one| matches!(one, Admitted::New(_)));
-    let jobs = admitted.into_iter().map(|one| match one {
-        Admitted::New(job) | Admitted::Known(job) => job,
-    });
+    let jobs = admitted.into_iter().map(Admitted::into_job);
     let mut jobs: Vec<_> = jobs.collect();
     let of_job = match waits {
         false => of_state,

@@ -223,7 +223,10 @@ impl Queue {
 
     /// Begins with a segment, or leaves it to another run.
     fn begin(&mut self, segment: &Segment) -> Result<Step> {
-        if self.go_on(segment, Follows::Changes)? {
+        let is_same = self.go_on(segment, Follows::Changes);
+        let stored = self.shared.feed.ensure_stored();
+        stored.map_err(|error| failed("session.read", error))?;
+        if is_same? {
             return Ok(Step::Reads);
         }
         self.shared.feed.put_back();
@@ -541,7 +544,7 @@ impl SourceSession for Queue {
                     self.phase = match self.shared.feed.next(wait) {
                         Next::Nothing => return Ok(Event::Idle),
                         Next::End => Step::Ends,
-                        Next::Segment(_) => Step::Begins,
+                        Next::Segment => Step::Begins,
                     };
                     // The destination begins while the reader looks at the bodies.
                     if self.phase == Step::Begins

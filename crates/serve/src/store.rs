@@ -26,7 +26,8 @@ use crossbeam_channel::{Sender, TrySendError, bounded};
 use rusqlite::{Connection, OptionalExtension, Transaction};
 use tokio::sync::oneshot;
 
-pub use admit::{Admitted, Outcome, Refused};
+use admit::Made;
+pub use admit::{Admitted, Next as NextJob, Outcome, Refused};
 pub use clean::Retention;
 pub use job::{Body, Job, JobState, NewJob, Pending, hexadecimal};
 pub use lookups::{Lookups, lookups};
@@ -203,13 +204,15 @@ impl Store {
     }
 
     /// Stores the jobs of one request, except those that are known: all of them, or none. After the answer they are on
-    /// the disk. `stored` is called a little earlier with the answer of the store, by its thread: it must not wait.
+    /// the disk. The thread of the store calls `next` with the job that a run may have, before it is on the disk, and
+    /// `stored` with the answer, a little before this returns it. Neither must wait. After an error `stored` is dropped.
     ///
     /// # Errors
     /// `Sqlite`, `Busy` and `Closed`. No job is stored, except after `Closed`, where they may be.
     pub async fn admit(
         &self,
         jobs: Vec<NewJob>,
+        next: impl FnOnce(NextJob) + Send + 'static,
         stored: impl FnOnce(&Outcome) + Send + 'static,
     ) -> Result<Outcome, StoreError> {
         let asked = match jobs.as_slice() {
@@ -220,14 +223,20 @@ impl Store {
             _ => None,
         };
         let limits = self.limits;
-        let outcome = self
+        let before = move |made: &mut Made| {
+            if let Some(job) = made.next.take() {
+                next(job);
+            }
+        };
+        let made = self
             .change_synced(
                 Sync::Disk,
                 move |transaction, held| admit::admit_all(transaction, held, limits, jobs),
-                stored,
+                (before, |made: &Made| stored(&made.outcome)),
             )?
             .await
             .unwrap_or(Err(StoreError::Closed));
+        let outcome = made.map(|made| made.outcome);
         if let (Some(asked), Ok(Ok(all))) = (asked, &outcome)
             && let [Admitted::Known(job)] = all.as_slice()
         {
@@ -330,16 +339,19 @@ impl Store {
         &self,
         work: impl FnOnce(&Transaction<'_>, &mut Held) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError> {
-        self.change_synced(Sync::Disk, work, |_| {})
+        self.change_synced(Sync::Disk, work, (|_: &mut T| {}, |_: &T| {}))
     }
 
     fn change_synced<T: Send + 'static>(
         &self,
         sync: Sync,
         work: impl FnOnce(&Transaction<'_>, &mut Held) -> Result<T, StoreError> + Send + 'static,
-        after: impl FnOnce(&T) + Send + 'static,
+        watch: (
+            impl FnOnce(&mut T) + Send + 'static,
+            impl FnOnce(&T) + Send + 'static,
+        ),
     ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError> {
-        let (change, answered) = Valued::new(work, sync, after);
+        let (change, answered) = Valued::new(work, sync, watch);
         let change: Box<dyn Change> = Box::new(change);
         send(&self.changes, change)?;
         Ok(answered)
@@ -359,7 +371,7 @@ impl Store {
         &self,
         work: impl FnOnce(&Transaction<'_>, &mut Held) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let answered = self.change_synced(Sync::System, work, |_| {})?;
+        let answered = self.change_synced(Sync::System, work, (|_: &mut T| {}, |_: &T| {}))?;
         answered.blocking_recv().unwrap_or(Err(StoreError::Closed))
     }
 

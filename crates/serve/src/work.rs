@@ -23,6 +23,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::Receiver;
 use rapidbyte::{Cancel, Engine};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -34,7 +35,7 @@ use crate::queue::Reader;
 use crate::registry::Pipelines;
 use crate::runs::Runs;
 use crate::spool::Spool;
-use crate::store::{Retention, Store};
+use crate::store::{NextJob, Retention, Store};
 use ends::Ends;
 use live::Live;
 use problem::Problem;
@@ -212,6 +213,20 @@ impl Notice {
         let key = (pipeline.to_owned(), stream.to_owned());
         let live = self.0.live().get(&key).cloned();
         live.and_then(|live| live.expects())
+    }
+
+    /// Gives a job to the run that waits for it. The run reads it and waits with the rows until `on_disk` has something.
+    pub fn give(&self, next: NextJob, on_disk: Receiver<()>) {
+        let NextJob {
+            pipeline,
+            stream,
+            job,
+            queue,
+        } = next;
+        let live = self.0.live().get(&(pipeline, stream)).cloned();
+        if let Some(live) = live {
+            live.give(job, &queue, on_disk);
+        }
     }
 
     /// Begins no more runs, and waits until those at work have ended, at most for this time.

@@ -30,6 +30,12 @@ pub trait Feed: Send + Sync {
     /// The run cannot read the segment that `next` has given: another run does.
     fn put_back(&self);
 
+    /// Waits until the jobs of the current segment are on the disk. Nothing that their bodies say leaves the source before.
+    ///
+    /// # Errors
+    /// The store could not keep them.
+    fn ensure_stored(&self) -> Result<(), ConnectorError>;
+
     /// Shows the next body of the run instead of the last one, and adds it to the current segment. False: the
     /// segment ends here. Bodies with declared columns are read together, and are never turned.
     fn turn(&self) -> bool;
@@ -50,8 +56,8 @@ pub trait Feed: Send + Sync {
 
 /// What a run does next.
 pub enum Next {
-    /// It reads this.
-    Segment(Segment),
+    /// It reads the current segment.
+    Segment,
     /// Nothing came within the wait.
     Nothing,
     /// It ends.
@@ -75,6 +81,10 @@ impl Feed for Alone {
     }
 
     fn put_back(&self) {}
+
+    fn ensure_stored(&self) -> Result<(), ConnectorError> {
+        Ok(())
+    }
 
     fn turn(&self) -> bool {
         false

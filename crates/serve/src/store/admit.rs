@@ -1,8 +1,10 @@
 //! How a body becomes a job, once.
 
+use std::sync::Arc;
+
 use rusqlite::{OptionalExtension, Transaction, params};
 
-use super::job::{Body, COLUMNS, Job, JobState, NewJob, hexadecimal, job_of};
+use super::job::{Body, COLUMNS, Job, JobState, NewJob, Pending, hexadecimal, job_of};
 use super::token::{self, Spent};
 use super::writer::Held;
 use super::{QueueLimits, StoreError, now_ms};
@@ -11,9 +13,9 @@ use super::{QueueLimits, StoreError, now_ms};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admitted {
     /// It is stored.
-    New(Job),
+    New(Arc<Job>),
     /// The same request, or the same content, is this job.
-    Known(Job),
+    Known(Arc<Job>),
 }
 
 impl Admitted {
@@ -21,6 +23,13 @@ impl Admitted {
     pub fn job(&self) -> &Job {
         match self {
             Self::New(job) | Self::Known(job) => job,
+        }
+    }
+
+    /// The job, for a change of it.
+    pub fn into_job(self) -> Job {
+        match self {
+            Self::New(job) | Self::Known(job) => Arc::unwrap_or_clone(job),
         }
     }
 }
@@ -39,8 +48,46 @@ pub enum Refused {
 /// All jobs of a request in their order, or the place of the first that was refused, from 0.
 pub type Outcome = Result<Vec<Admitted>, (usize, Refused)>;
 
+/// A request whose jobs are in a transaction that is not committed yet.
+pub struct Made {
+    /// Its outcome once that is committed.
+    pub outcome: Outcome,
+    /// Its only job, if a run waits for it and no job of its stream is pending before it.
+    pub next: Option<Next>,
+}
+
+/// A job that a run may have before its transaction is committed.
+pub struct Next {
+    /// The pipeline.
+    pub pipeline: String,
+    /// The stream of the pipeline.
+    pub stream: String,
+    /// The job.
+    pub job: Pending,
+    /// The name of the queue of the run.
+    pub queue: String,
+}
+
 /// Stores the jobs of one request, except those that are known. If one is refused, none is stored.
 pub fn admit_all(
+    transaction: &Transaction<'_>,
+    held: &mut Held,
+    limits: QueueLimits,
+    jobs: Vec<NewJob>,
+) -> Result<Made, StoreError> {
+    let next = match jobs.as_slice() {
+        [job] => job.expected_by.clone().map(|queue| (queue, job.clone())),
+        _ => None,
+    };
+    let outcome = admit_each(transaction, held, limits, jobs)?;
+    let next = match (next, &outcome) {
+        (Some((queue, new)), Ok(all)) => next_of(transaction, queue, new, all)?,
+        _ => None,
+    };
+    Ok(Made { outcome, next })
+}
+
+fn admit_each(
     transaction: &Transaction<'_>,
     held: &mut Held,
     limits: QueueLimits,
@@ -83,12 +130,12 @@ fn admit(
             && known.format == job.format
             && known.encoding.as_deref() == job.encoding;
         return Ok(match is_same {
-            true => Ok(Admitted::Known(known)),
+            true => Ok(Admitted::Known(Arc::new(known))),
             false => Err(Refused::KeyOfAnother(Box::new(known))),
         });
     }
     if let Some(known) = by_content(transaction, &job)? {
-        return Ok(Ok(Admitted::Known(known)));
+        return Ok(Ok(Admitted::Known(Arc::new(known))));
     }
     if let Some(token) = &job.token
         && let Some(spent) = token::spent(transaction, token)?
@@ -103,7 +150,7 @@ fn admit(
     }
     let received_ms = now_ms();
     let (body, spooled) = match &job.body {
-        Body::Inline(bytes) => (Some(bytes), None),
+        Body::Inline(bytes) => (Some(&**bytes), None),
         Body::Spooled(name) => (None, Some(name)),
     };
     transaction
@@ -133,7 +180,7 @@ fn admit(
         let mut statement = transaction.prepare_cached(sql)?;
         statement.execute(params![job.pipeline, job.stream, queue, id])?;
     }
-    Ok(Ok(Admitted::New(Job {
+    let job = Job {
         id,
         pipeline: job.pipeline,
         stream: job.stream,
@@ -148,7 +195,41 @@ fn admit(
         has_body: true,
         received_ms,
         ended_ms: None,
-    })))
+    };
+    Ok(Ok(Admitted::New(Arc::new(job))))
+}
+
+/// The job of a request whose run waits for it. `None` if the run is of a queue of before, or other jobs are before it.
+fn next_of(
+    transaction: &Transaction<'_>,
+    queue: String,
+    new: NewJob,
+    all: &[Admitted],
+) -> Result<Option<Next>, StoreError> {
+    let ([Admitted::New(job)], Body::Inline(_)) = (all, &new.body) else {
+        return Ok(None);
+    };
+    let sql = "SELECT 1 FROM stream WHERE pipeline = ?1 AND stream = ?2 AND queue = ?3 AND tried = ?4 AND NOT EXISTS \
+               (SELECT 1 FROM job INDEXED BY job_pending WHERE job.pipeline = ?1 AND job.stream = ?2 \
+               AND state = 'pending' AND id < ?4)";
+    let mut statement = transaction.prepare_cached(sql)?;
+    if !statement.exists(params![new.pipeline, new.stream, queue, job.id])? {
+        return Ok(None);
+    }
+    let job = Pending {
+        id: job.id,
+        format: new.format.to_owned(),
+        encoding: new.encoding.map(str::to_owned),
+        bytes: new.bytes,
+        sha256: new.sha256.to_vec(),
+        body: new.body,
+    };
+    Ok(Some(Next {
+        pipeline: new.pipeline,
+        stream: new.stream,
+        job,
+        queue,
+    }))
 }
 
 fn by_key(transaction: &Transaction<'_>, job: &NewJob) -> Result<Option<Job>, StoreError> {

@@ -1,5 +1,7 @@
 //! Jobs as the store knows them.
 
+use std::sync::Arc;
+
 use rusqlite::Row;
 use serde::Serialize;
 use serde_json::Value;
@@ -10,7 +12,7 @@ use super::token::TokenLimits;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
     /// In the store.
-    Inline(Vec<u8>),
+    Inline(Arc<[u8]>),
     /// In the file with this name, in the spool.
     Spooled(String),
 }
@@ -187,7 +189,10 @@ pub fn pending_of(row: &Row<'_>) -> rusqlite::Result<Pending> {
         sha256: row.get(6)?,
         body: match spooled {
             Some(name) => Body::Spooled(name),
-            None => Body::Inline(row.get::<_, Option<Vec<u8>>>(4)?.unwrap_or_default()),
+            None => Body::Inline(match row.get_ref(4)?.as_blob_or_null()? {
+                Some(bytes) => bytes.into(),
+                None => Arc::default(),
+            }),
         },
     })
 }

@@ -17,7 +17,7 @@ pub(super) const MAX_JOBS: usize = 16_384;
 pub struct Known(Arc<Mutex<Inner>>);
 
 struct Inner {
-    jobs: LruCache<[u8; 32], Job>,
+    jobs: LruCache<[u8; 32], Arc<Job>>,
     /// Times that jobs were forgotten.
     forgotten: u64,
 }
@@ -43,7 +43,7 @@ impl Known {
     }
 
     /// The job that has moved these bytes as this format, if it is remembered. A request with a key is known by the key first.
-    pub fn get(&self, new: &NewJob) -> Option<Job> {
+    pub fn get(&self, new: &NewJob) -> Option<Arc<Job>> {
         if new.key.is_some() || !new.is_known_by_content {
             return None;
         }
@@ -53,7 +53,7 @@ impl Known {
             && known.stream == new.stream
             && known.format == new.format
             && known.encoding.as_deref() == new.encoding;
-        is_same.then(|| known.clone())
+        is_same.then(|| Arc::clone(known))
     }
 
     /// To be called before a body is looked up in the store.
@@ -65,10 +65,10 @@ impl Known {
     }
 
     /// Remembers what the store has said, unless jobs were forgotten meanwhile.
-    pub fn remember(&self, asked: &Asked, job: &Job) {
+    pub fn remember(&self, asked: &Asked, job: &Arc<Job>) {
         let mut inner = self.inner();
         if job.state == JobState::Done && inner.forgotten == asked.forgotten {
-            inner.jobs.insert(asked.sha256, job.clone());
+            inner.jobs.insert(asked.sha256, Arc::clone(job));
         }
     }
 

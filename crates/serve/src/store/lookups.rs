@@ -1,6 +1,7 @@
 //! How long it takes to know a body by its content. For the benchmark.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rusqlite::params;
@@ -42,11 +43,11 @@ pub fn lookups(file: &Path, jobs: u32) -> Result<Lookups, StoreError> {
             .collect::<Result<_, StoreError>>()?
     };
     let transaction = connection.transaction()?;
-    let mut found: Vec<Job> = Vec::with_capacity(known::MAX_JOBS);
+    let mut found: Vec<Arc<Job>> = Vec::with_capacity(known::MAX_JOBS);
     let begun = Instant::now();
     for body in &bodies {
         match by_content(&transaction, body)? {
-            Some(job) if found.len() < known::MAX_JOBS => found.push(job),
+            Some(job) if found.len() < known::MAX_JOBS => found.push(Arc::new(job)),
             Some(_) => {}
             None => return Err(StoreError::Sqlite("a body is not known".into())),
         }
@@ -82,7 +83,7 @@ fn body(sha256: [u8; 32]) -> NewJob {
         is_known_by_content: true,
         expected_by: None,
         token: None,
-        body: Body::Inline(Vec::new()),
+        body: Body::Inline(Arc::default()),
     }
 }
 

@@ -20,7 +20,7 @@ fn job(key: Option<&str>, body: &[u8]) -> NewJob {
         is_known_by_content: false,
         expected_by: None,
         token: None,
-        body: Body::Inline(body.to_vec()),
+        body: Body::Inline(body.into()),
     }
 }
 
@@ -55,7 +55,7 @@ fn open(limits: QueueLimits) -> Opened {
 
 impl Opened {
     fn admit_all(&self, jobs: Vec<NewJob>) -> Outcome {
-        block(self.store.admit(jobs, |_| {})).expect("an answer")
+        block(self.store.admit(jobs, |_| {}, |_| {})).expect("an answer")
     }
 
     fn admit(&self, job: NewJob) -> Result<Admitted, Refused> {
@@ -66,9 +66,24 @@ impl Opened {
 
     fn new_job(&self, job: NewJob) -> Job {
         match self.admit(job) {
-            Ok(Admitted::New(job)) => job,
+            Ok(Admitted::New(job)) => Arc::unwrap_or_clone(job),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// What the store says of these jobs while it admits them.
+    fn said(&self, jobs: Vec<NewJob>) -> Vec<String> {
+        let (tell, told) = crossbeam_channel::unbounded();
+        let also = tell.clone();
+        let next = move |next: NextJob| {
+            let _ = tell.send(format!("next: {}", next.job.id));
+        };
+        let stored = move |_: &Outcome| {
+            let _ = also.send("stored".to_owned());
+        };
+        let outcome = block(self.store.admit(jobs, next, stored)).expect("an answer");
+        outcome.expect("admitted");
+        told.try_iter().collect()
     }
 
     fn ids(&self, filter: JobFilter, limit: u32) -> Vec<i64> {
@@ -90,12 +105,42 @@ impl Opened {
 }
 
 #[test]
+fn a_run_that_waits_gets_its_next_job_before_it_is_stored() {
+    let opened = open(QueueLimits { jobs: 10, ..LIMITS });
+    let queue = opened.store.tried("p", "s").expect("stored").queue;
+    let expected = |queue: &str| NewJob {
+        expected_by: Some(queue.to_owned()),
+        ..job(None, b"a")
+    };
+    let done = |last| opened.store.done_through("p", "s", last).expect("stored");
+    assert_eq!(opened.said(vec![expected(&queue)]), ["next: 1", "stored"]);
+    // Another job is pending before it.
+    assert_eq!(opened.said(vec![expected(&queue)]), ["stored"]);
+    done(2);
+    // The stream was bound anew.
+    assert_eq!(opened.said(vec![expected("another")]), ["stored"]);
+    done(3);
+    let both = vec![expected(&queue), expected(&queue)];
+    assert_eq!(opened.said(both), ["stored"]);
+    done(5);
+    let spooled = NewJob {
+        body: Body::Spooled("file".into()),
+        ..expected(&queue)
+    };
+    assert_eq!(opened.said(vec![spooled]), ["stored"]);
+    done(6);
+    assert_eq!(opened.said(vec![job(None, b"a")]), ["stored"]);
+    done(7);
+    assert_eq!(opened.said(vec![expected(&queue)]), ["next: 8", "stored"]);
+}
+
+#[test]
 fn a_job_is_admitted_once_by_its_key_or_its_content() {
     let opened = open(LIMITS);
     let first = opened.new_job(job(Some("k"), b"a"));
     assert_eq!(
         opened.admit(job(Some("k"), b"a")),
-        Ok(Admitted::Known(first.clone()))
+        Ok(Admitted::Known(first.clone().into()))
     );
     assert_eq!(
         opened.admit(job(Some("k"), b"b")),
@@ -117,7 +162,7 @@ fn a_job_is_admitted_once_by_its_key_or_its_content() {
     assert_eq!(opened.new_job(elsewhere).id, first.id + 1);
     assert_eq!(
         opened.admit(by_content(b"a")),
-        Ok(Admitted::Known(first.clone()))
+        Ok(Admitted::Known(first.clone().into()))
     );
     // A dead job moves nothing: its bytes may come again.
     let reason = serde_json::json!({ "code": "c" });
@@ -182,7 +227,7 @@ fn the_jobs_of_a_request_are_admitted_together_or_not_at_all() {
     let known = opened.new_job(job(Some("k/1"), b"a"));
     let jobs = || vec![job(Some("k/1"), b"a"), job(Some("k/2"), b"b")];
     let both = opened.admit_all(jobs()).expect("admitted");
-    assert!(matches!(&both[..], [Admitted::Known(job), Admitted::New(_)] if *job == known));
+    assert!(matches!(&both[..], [Admitted::Known(job), Admitted::New(_)] if **job == known));
     assert_eq!(opened.store.held().jobs, 2);
     // The third has a place in the queue, and the fourth does not.
     let many = vec![job(Some("k/1"), b"a"), job(None, b"c"), job(None, b"d")];

@@ -38,6 +38,9 @@ pub trait Change: Send {
     /// `Sqlite`: nothing of the transaction is stored.
     fn make(&mut self, transaction: &Transaction<'_>, held: &mut Held) -> Result<(), StoreError>;
 
+    /// All changes of the transaction are made, and it is about to be committed.
+    fn made(&mut self);
+
     /// When it is answered.
     fn sync(&self) -> Sync;
 
@@ -46,22 +49,29 @@ pub trait Change: Send {
 }
 
 /// A change that gives a value.
-pub struct Valued<F, T, A> {
+pub struct Valued<F, T, B, A> {
     work: Option<F>,
     sync: Sync,
     value: Option<T>,
+    before: Option<B>,
     after: A,
     answer: oneshot::Sender<Result<T, StoreError>>,
 }
 
-impl<F, T, A> Valued<F, T, A> {
-    /// The change, and its answer. The thread that writes calls `after` with the value when the change is committed.
-    pub fn new(work: F, sync: Sync, after: A) -> (Self, oneshot::Receiver<Result<T, StoreError>>) {
+impl<F, T, B, A> Valued<F, T, B, A> {
+    /// The change, and its answer. The thread that writes calls `before` with the value when the change is about to be
+    /// committed, and `after` when it is. After an error it drops `after`.
+    pub fn new(
+        work: F,
+        sync: Sync,
+        (before, after): (B, A),
+    ) -> (Self, oneshot::Receiver<Result<T, StoreError>>) {
         let (answer, answered) = oneshot::channel();
         let change = Self {
             work: Some(work),
             sync,
             value: None,
+            before: Some(before),
             after,
             answer,
         };
@@ -69,10 +79,11 @@ impl<F, T, A> Valued<F, T, A> {
     }
 }
 
-impl<F, T, A> Change for Valued<F, T, A>
+impl<F, T, B, A> Change for Valued<F, T, B, A>
 where
     F: FnOnce(&Transaction<'_>, &mut Held) -> Result<T, StoreError> + Send,
     T: Send,
+    B: FnOnce(&mut T) + Send,
     A: FnOnce(&T) + Send,
 {
     fn make(&mut self, transaction: &Transaction<'_>, held: &mut Held) -> Result<(), StoreError> {
@@ -80,6 +91,12 @@ where
             self.value = Some(work(transaction, held)?);
         }
         Ok(())
+    }
+
+    fn made(&mut self) {
+        if let (Some(before), Some(value)) = (self.before.take(), &mut self.value) {
+            before(value);
+        }
     }
 
     fn sync(&self) -> Sync {
@@ -243,9 +260,51 @@ fn write_group(
         *sync = wanted;
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    for change in group {
+    for change in group.iter_mut() {
         change.make(&transaction, &mut held)?;
     }
+    group.iter_mut().for_each(|change| change.made());
     transaction.commit()?;
     Ok(held)
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::bounded;
+
+    use super::*;
+
+    #[test]
+    fn a_run_that_has_a_job_hears_that_it_is_not_stored() {
+        let mut connection = Connection::open_in_memory().expect("a database");
+        // An error that comes with the commit.
+        let tables = "PRAGMA foreign_keys = ON; CREATE TABLE a (id INTEGER PRIMARY KEY); \
+                      CREATE TABLE b (a INTEGER REFERENCES a DEFERRABLE INITIALLY DEFERRED)";
+        connection.execute_batch(tables).expect("tables");
+        for (value, is_stored) in [("NULL", true), ("1", false)] {
+            let (given, was_given) = bounded(1);
+            let (stored, was_stored) = bounded(1);
+            let sql = format!("INSERT INTO b VALUES ({value})");
+            let work = move |transaction: &Transaction<'_>, _: &mut Held| {
+                Ok(transaction.execute(&sql, [])?)
+            };
+            let before = move |rows: &mut usize| given.send(*rows).expect("a run");
+            let after = move |rows: &usize| stored.send(*rows).expect("a run");
+            let (change, answered) = Valued::new(work, Sync::System, (before, after));
+            let mut group: Vec<Box<dyn Change>> = vec![Box::new(change)];
+            let mut sync = Sync::System;
+            let written = write_group(&mut connection, Held::default(), &mut group, &mut sync);
+            assert_eq!(written.is_ok(), is_stored, "{written:?}");
+            assert_eq!(was_given.try_recv(), Ok(1));
+            let written = written.map(drop);
+            for change in group {
+                change.answer(written.clone());
+            }
+            assert_eq!(was_stored.recv().is_ok(), is_stored);
+            assert_eq!(
+                answered.blocking_recv().expect("an answer").is_ok(),
+                is_stored
+            );
+        }
+    }
 }

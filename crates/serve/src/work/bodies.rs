@@ -61,7 +61,7 @@ impl Bodies {
         let mut files = BTreeMap::new();
         for job in jobs {
             let file = match &job.body {
-                Body::Inline(bytes) => VirtualFile::Bytes(Arc::from(bytes.as_slice())),
+                Body::Inline(bytes) => VirtualFile::Bytes(Arc::clone(bytes)),
                 Body::Spooled(_) if !together && !self.one_by_one.is_empty() => break,
                 Body::Spooled(name) => {
                     let path = spool.path(name);

@@ -6,6 +6,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::Receiver;
 use rapidbyte::batches::ConnectorError;
 use rapidbyte::{Event, Plan, WriteMode};
 use rapidbyte_runtime::broken;
@@ -16,7 +17,7 @@ use crate::agenda::{Key, LastRun};
 use crate::metrics::Ended;
 use crate::queue::{Feed, Next, Segment};
 use crate::registry::Everything;
-use crate::store::{Pending, Tried, now_ms};
+use crate::store::{Pending, StoreError, Tried, now_ms};
 
 /// A run without jobs ends after this time.
 const IDLE: Duration = Duration::from_secs(5);
@@ -48,6 +49,10 @@ struct State {
     is_due: bool,
     /// The run has no jobs since then.
     idle_since: Option<Instant>,
+    /// The next job of a run without jobs.
+    given: Option<Given>,
+    /// Has something when the jobs of the current segment are on the disk. `None`: they are.
+    on_disk: Option<Receiver<()>>,
     /// Segments that are committed.
     committed: u64,
     /// Why it takes no more jobs.
@@ -63,6 +68,12 @@ impl State {
             (taken.jobs, taken.last, self.segment.last) = (jobs, last, last);
         }
     }
+}
+
+/// A job that a run has before it is on the disk.
+struct Given {
+    job: Pending,
+    on_disk: Receiver<()>,
 }
 
 /// Jobs of the current segment.
@@ -128,6 +139,8 @@ impl Live {
                 goes_on: false,
                 is_due: true,
                 idle_since: None,
+                given: None,
+                on_disk: None,
                 committed: 0,
                 problem: None,
                 bodies,
@@ -175,6 +188,17 @@ impl Live {
         let state = self.state();
         let is_expecting = state.goes_on && state.idle_since.is_some();
         is_expecting.then(|| self.tried.queue.clone())
+    }
+
+    /// Gives it the next job, which the store is about to have, if it still has none and takes it at once. Otherwise it
+    /// asks the store later, as for any other job.
+    pub(super) fn give(&self, job: Pending, queue: &str, on_disk: Receiver<()>) {
+        let mut state = self.state();
+        let is_expecting = state.goes_on && state.idle_since.is_some() && !state.is_due;
+        if is_expecting && queue == self.tried.queue {
+            state.given = Some(Given { job, on_disk });
+            self.changed.notify_all();
+        }
     }
 
     /// It takes no more jobs.
@@ -311,6 +335,21 @@ impl Live {
             || !Arc::ptr_eq(&self.pipelines, &self.work.pipelines.all())
     }
 
+    /// Takes the job that it was given.
+    fn take_given(&self, given: Given) -> Result<(Taken, Segment), Problem> {
+        let Given { job, on_disk } = given;
+        let taken = self.taken(&[&job])?;
+        let mut state = self.state();
+        state.on_disk = Some(on_disk);
+        let segment = Segment {
+            format: job.format,
+            first: job.id,
+            last: job.id,
+            ..state.segment.clone()
+        };
+        Ok((taken, segment))
+    }
+
     /// The next jobs of the stream. `None` if it has none.
     fn more(&self) -> Result<Option<(Taken, Segment)>, Problem> {
         let (pipeline, stream) = (self.key.0.as_str(), self.key.1.as_str());
@@ -366,17 +405,23 @@ impl Feed for Live {
                 if self.ends(&state) {
                     return Next::End;
                 }
-                if std::mem::take(&mut state.is_due) {
+                let given = state.given.take();
+                if std::mem::take(&mut state.is_due) || given.is_some() {
                     drop(state);
-                    let more = self.more();
+                    let more = match given {
+                        Some(given) => self.take_given(given).map(Some),
+                        None => self.more(),
+                    };
                     state = self.state();
                     match more {
                         Ok(Some((taken, segment))) => {
                             (state.current, state.segment) = (Some(taken), segment);
                             state.follow_bodies();
+                            // It may have come meanwhile, and is one of these.
+                            state.given = None;
                             state.idle_since = None;
                             self.work.agenda().rests(&self.key, false);
-                            return Next::Segment(state.segment.clone());
+                            return Next::Segment;
                         }
                         Ok(None) => {}
                         Err(problem) => {
@@ -422,6 +467,19 @@ impl Feed for Live {
     fn put_back(&self) {
         let mut state = self.state();
         (state.current, state.goes_on) = (None, false);
+    }
+
+    fn ensure_stored(&self) -> Result<(), ConnectorError> {
+        let Some(on_disk) = self.state().on_disk.take() else {
+            return Ok(());
+        };
+        // The thread of the store drops it after an error.
+        if on_disk.recv().is_ok() {
+            return Ok(());
+        }
+        self.state().current = None;
+        let text = "the job that the run was given is not stored";
+        Err(self.fail(StoreError::Sqlite(text.into()).into()))
     }
 
     fn ensure_sent(&self) -> Result<(), ConnectorError> {

@@ -292,6 +292,7 @@ fn a_body_that_is_touched_while_it_is_read_is_not_the_clients_fault() {
         .collect();
     taken(&mut client, &rows);
     wait_for_lock(&database);
+    let mut client = Client::new(server.address());
     let file = std::fs::File::options()
         .write(true)
         .open(spooled(folder.path()));
@@ -361,6 +362,7 @@ fn bodies_with_the_same_inferred_columns_are_committed_together_and_others_apart
     let mut client = Client::new(server.address());
     taken(&mut client, "{\"id\":0}");
     wait_for_lock(&database);
+    let mut client = Client::new(server.address());
     for id in 1..=40 {
         let body = match id {
             10 => String::new(),
@@ -415,6 +417,7 @@ fn bodies_with_inferred_columns_are_moved_once_after_a_lost_connection() {
     let mut client = Client::new(server.address());
     taken(&mut client, "{\"id\":0}");
     wait_for_lock(&database);
+    let mut client = Client::new(server.address());
     for id in 1..=30 {
         let body = format!("{{\"id\":{id}}}");
         taken(&mut client, &body);
@@ -453,6 +456,7 @@ fn a_body_is_not_taken_for_the_one_before_when_a_commit_is_retried() {
         let mut client = Client::new(server.address());
         taken(&mut client, "{\"id\":0}");
         wait_for_lock(&database);
+        let mut client = Client::new(server.address());
         for body in ["{\"id\":1,\"name\":\"a\"}", "{\"id\":2,\"k\":5}", next] {
             taken(&mut client, body);
         }
@@ -510,6 +514,7 @@ fn a_table_that_changes_while_a_body_waits_for_it_makes_no_body_dead() {
     let body = "{\"id\":1,\"n\":5}";
     taken(&mut client, body);
     wait_for_lock(&database);
+    let mut client = Client::new(server.address());
     owner
         .batch_execute("ALTER TABLE public.orders ADD n int2; COMMIT")
         .expect("changed");
