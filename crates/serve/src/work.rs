@@ -193,6 +193,7 @@ impl Work {
             // A panic of the thread was told where it happened.
             let _ = thread.join();
         }
+        self.shared.engine.close_idle();
     }
 }
 

@@ -223,6 +223,8 @@ impl Shared {
         let options = RunOptions {
             history: History::Off,
             commit_at_checkpoints: goes_on,
+            // Runs of a pipeline follow one another: for its next stream, or for bodies with other columns.
+            reuse: Some(pipeline.name().into()),
             ..RunOptions::default()
         };
         let told = Arc::clone(live);

@@ -76,8 +76,14 @@ fn watched(database: &Database<'_>) {
 }
 
 #[test]
-fn commits_of_a_stream_share_a_session_until_its_columns_change() {
+fn commits_of_a_stream_share_a_session_and_a_run_until_its_columns_change() {
     let database = shared().database();
+    // Each run has another epoch.
+    let runs = || {
+        let sql = "SELECT epoch FROM _rapidbyte.checkpoint WHERE stream = 'a'";
+        let row = database.client().query_one(sql, &[]).expect("a checkpoint");
+        row.get::<_, i64>(0)
+    };
     watched(&database);
     let folder = tempfile::tempdir().expect("a folder");
     let server = start(folder.path(), &database, 2, "");
@@ -86,10 +92,10 @@ fn commits_of_a_stream_share_a_session_until_its_columns_change() {
         send(&mut client, "a", &format!("{{\"id\":{id}}}"));
     }
     send(&mut client, "a", "{\"id\":6}");
-    assert_eq!(sessions(&database), [6]);
+    assert_eq!((sessions(&database), runs()), (vec![6], 1));
     send(&mut client, "a", "{\"id\":7,\"x\":70}");
     send(&mut client, "a", "{\"id\":8,\"x\":80}");
-    assert_eq!(sessions(&database), [6, 2]);
+    assert_eq!((sessions(&database), runs()), (vec![8], 2));
     let changes = &client.get("/v1/changes?pipeline=p").body["changes"];
     assert_eq!(changes.as_array().map(Vec::len), Some(1), "{changes}");
     let statement = changes[0]["statement"].as_str().unwrap_or_default();
