@@ -22,8 +22,12 @@ fn endless(parallelism: u32) -> String {
 }
 
 fn start(folder: &Folder, pipeline: &str) -> Child {
+    started(folder, &["run", "-v", "p.yaml"], pipeline)
+}
+
+fn started(folder: &Folder, arguments: &[&str], pipeline: &str) -> Child {
     folder.write("p.yaml", pipeline);
-    let mut command = folder.command(&["run", "-v", "p.yaml"]);
+    let mut command = folder.command(arguments);
     command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -171,6 +175,25 @@ fn a_second_signal_ends_a_program_that_cannot_end_by_itself() {
         });
         assert_eq!(ended.expect("a child").code(), Some(code));
     }
+}
+
+/// Otherwise it would tell of connectors that fail.
+#[test]
+fn a_doctor_that_is_interrupted_finds_nothing() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = silent.local_addr().expect("an address").port();
+    let folder = Folder::new();
+    let pipeline = format!(
+        "version: 1\npipeline: t\n\
+         source: {{ use: source-postgres, config: {{ url: \"postgres://u@127.0.0.1:{port}/d\" }}, streams: [t] }}\n\
+         destination: {{ use: dest-file, config: {{ path: \"out/{{stream}}.csv\" }}, write_mode: replace }}\n"
+    );
+    let child = started(&folder, &["doctor", "p.yaml"], &pipeline);
+    let _connection = silent.accept().expect("the guest connects");
+    let ended = signal(child, Signal::INT);
+    assert_eq!(ended.code, Some(130), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stderr.contains("interrupted"), "{}", ended.stderr);
+    assert_eq!(ended.stdout, "");
 }
 
 #[test]

@@ -55,8 +55,9 @@ fn asked(folder: &Folder, arguments: &[&str], dialog: &[(&str, &str)]) -> (Optio
     (ended.code(), shown.replace("\r\n", "\n"))
 }
 
-const FROM: &str = "Where do the rows come from? (postgres, file, http, generate) [postgres] ";
-const TO: &str = "Where do the rows go to? (postgres, file) [postgres] ";
+const FROM: &str =
+    "Where do the rows come from? (postgres, file, http, mongodb, ingest, generate) [postgres] ";
+const TO: &str = "Where do the rows go to? (postgres, mongodb, file) [postgres] ";
 const NAME: &str = "What is the pipeline's name? [pipeline] ";
 
 #[test]

@@ -130,11 +130,7 @@ fn a_server_is_operated_as_its_guide_says() {
         let words: Vec<&str> = line.split_whitespace().skip(2).collect();
         let words = [&words[..], &["--listen", &address]].concat();
         let mut server = Running::start(&folder, &words);
-        let mut told = String::new();
-        while !told.contains("listening on") {
-            let read = server.messages.read_line(&mut told).expect("UTF-8");
-            assert_ne!(read, 0, "{told}");
-        }
+        server.listens();
         (server, address)
     };
     let send = |address: &str, id: i64, query: &str| {
@@ -192,6 +188,16 @@ impl Running {
         Self { child, messages }
     }
 
+    /// What it has said when it listens.
+    fn listens(&mut self) -> String {
+        let mut told = String::new();
+        while !told.contains("listening on ") {
+            let read = self.messages.read_line(&mut told).expect("UTF-8");
+            assert_ne!(read, 0, "{told}");
+        }
+        told
+    }
+
     /// Ends it as a service manager does. Gives its exit code.
     fn terminate(&mut self) -> Option<i32> {
         let (id, signal) = (Pid::from_child(&self.child), Signal::TERM);
@@ -221,11 +227,7 @@ fn a_server_ends_with_a_signal_and_the_next_one_has_its_jobs() {
     let address = free_address();
     for id in 1..=2 {
         let mut server = Running::start(&folder, &[".", "--listen", &address]);
-        let mut told = String::new();
-        while !told.contains("listening on ") {
-            let read = server.messages.read_line(&mut told).expect("UTF-8");
-            assert_ne!(read, 0, "{told}");
-        }
+        let mut told = server.listens();
         assert!(told.contains("broken.yaml is wrong"), "{told}");
         let second = folder.rapidbyte(&["serve", ".", "--listen", "127.0.0.1:0"]);
         assert_eq!(second.code, Some(5), "{}", second.stderr);
@@ -263,6 +265,29 @@ fn post_as(address: &str, path: &str, kind: &str, body: &[u8]) -> String {
 }
 
 /// Files of Arrow describe columns of PostgreSQL, and whoever sends one may describe anything.
+#[test]
+fn a_server_runs_the_pipeline_that_init_writes() {
+    let folder = Folder::new();
+    let flags = ["--source", "ingest", "--destination", "file"];
+    let ended =
+        folder.rapidbyte(&[&["init", "--dir", "in", "--name", "shop"], &flags[..]].concat());
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let path = "/v1/ingest/shop/orders?wait=true";
+    for part in ["rapidbyte serve in\n", path] {
+        assert!(ended.stdout.contains(part), "{}", ended.stdout);
+    }
+    let address = free_address();
+    let mut server = Running::start(&folder, &["in", "--listen", &address]);
+    server.listens();
+    let answer = post(&address, path, "{\"id\": 1, \"item\": \"tea\"}");
+    assert!(answer.contains("\"state\":\"done\""), "{answer}");
+    assert_eq!(server.terminate(), Some(0));
+    let files = folder.files("in/out/orders");
+    let part = files.iter().find(|file| file.ends_with(".jsonl"));
+    let rows = folder.read(&format!("in/out/orders/{}", part.expect("a file")));
+    assert_eq!(rows, "{\"id\":1,\"item\":\"tea\",\"price\":null}\n");
+}
+
 #[test]
 fn a_forged_description_of_a_column_has_no_effect_or_is_refused() {
     let (from, to) = (shared().database(), shared().database());
@@ -333,11 +358,7 @@ fn a_forged_description_of_a_column_has_no_effect_or_is_refused() {
     }
     let address = free_address();
     let mut server = Running::start(&folder, &[".", "--listen", &address]);
-    let mut told = String::new();
-    while !told.contains("listening on ") {
-        let read = server.messages.read_line(&mut told).expect("UTF-8");
-        assert_ne!(read, 0, "{told}");
-    }
+    server.listens();
     let kind = "application/vnd.apache.arrow.stream";
     for round in 0..2 {
         for body in &bodies {
@@ -395,11 +416,7 @@ fn a_body_without_a_column_of_a_frozen_table_is_the_same_alone_and_beside_others
     );
     let address = free_address();
     let mut server = Running::start(&folder, &[".", "--listen", &address]);
-    let mut told = String::new();
-    while !told.contains("listening on ") {
-        let read = server.messages.read_line(&mut told).expect("UTF-8");
-        assert_ne!(read, 0, "{told}");
-    }
+    server.listens();
     for (body, expected) in [
         ("{\"id\":1}", Ok(())),
         ("{\"id\":2}\n{\"id\":3,\"item\":\"a\"}", Ok(())),

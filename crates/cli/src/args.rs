@@ -603,6 +603,8 @@ pub enum SourceKind {
     Postgres,
     File,
     Http,
+    Mongodb,
+    Ingest,
     Generate,
 }
 
@@ -610,6 +612,7 @@ pub enum SourceKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DestinationKind {
     Postgres,
+    Mongodb,
     File,
 }
 

@@ -52,8 +52,8 @@ impl Kept {
             let text = format!("the pipeline {} keeps no rejects", document.pipeline);
             let failure = Failure::new(Class::Config, "no_rejects", text);
             return Err(failure.hint(
-                "the first record that fails stops its stream; to keep such records, set rejects: { max_rows: 100, to: \
-                 rejects }",
+                "the first record that fails stops its stream, or makes its job of `rapidbyte serve` dead; to keep such \
+                 records, set rejects: { max_rows: 100, to: rejects }",
             ));
         };
         let (stage, session) = open_destination(document, host, &Clock::new(), false)?;

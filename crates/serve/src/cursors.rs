@@ -24,6 +24,8 @@ const HINT_OF_QUEUE: &str = "the jobs move its cursors; name a stream to rebind 
     POST /v1/pipelines/PIPELINE/streams/STREAM/rebind moves all pending jobs";
 const HINT_OF_PUT: &str = "send JSON such as {\"cursor\": \"{\\\"id\\\": 7}\", \"force\": false}";
 const HINT_OF_MOVE: &str = "send JSON such as {\"stream\": \"orders\"} or {\"all\": true}";
+/// The same for a pipeline of the queue.
+const HINT_OF_STREAM: &str = "send JSON such as {\"stream\": \"orders\"}";
 
 /// All streams that the pipeline names, or that have had a run. Cursors have no secrets.
 pub(crate) async fn list(
@@ -128,12 +130,12 @@ struct Moves {
 }
 
 impl Moves {
-    fn of(body: &[u8]) -> Result<Self, Refusal> {
-        let moves: Self = body_of(body, HINT_OF_MOVE)?;
+    fn of(body: &[u8], hint: &'static str) -> Result<Self, Refusal> {
+        let moves: Self = body_of(body, hint)?;
         if moves.all == moves.stream.is_some() {
             let text = "the body names one stream, or all of them";
             let status = StatusCode::BAD_REQUEST;
-            return Err(Refusal::new(status, "invalid_options", text, HINT_OF_MOVE));
+            return Err(Refusal::new(status, "invalid_options", text, hint));
         }
         Ok(moves)
     }
@@ -200,7 +202,11 @@ async fn moves(
 ) -> Result<Json<Value>, Problem> {
     granted.may(Action::Operate, Some(name))?;
     let (_, known) = known(shared, name)?;
-    let Moves { stream, force, .. } = Moves::of(body)?;
+    let hint = match known.source() {
+        queue::NAME => HINT_OF_STREAM,
+        _ => HINT_OF_MOVE,
+    };
+    let Moves { stream, force, .. } = Moves::of(body, hint)?;
     if let (queue::NAME, Some(stream), Some(notice)) =
         (known.source(), &stream, shared.notice.clone())
     {

@@ -94,9 +94,9 @@ pub fn run(doctor: &Doctor, common: &Common, output: &Output) -> Result<(), Fail
     findings.extend(cache());
     // `cache` has already reported problems of the cache.
     let session = setup::session(&output.silent(), pipeline.as_ref())?;
-    findings.extend(connectors(&session));
+    findings.extend(connectors(&session)?);
     if let Some(pipeline) = &pipeline {
-        findings.extend(pipeline_findings(pipeline, &session));
+        findings.extend(pipeline_findings(pipeline, &session)?);
     }
     for finding in &findings {
         output.text(&text_of(finding, output));
@@ -219,7 +219,8 @@ fn disk(folder: &Path) -> Option<Finding> {
     })
 }
 
-fn connectors(session: &Session) -> Vec<Finding> {
+/// A finding for each connector, unless the command is interrupted.
+fn connectors(session: &Session) -> Result<Vec<Finding>, Failure> {
     let area = "connectors";
     let names = session.engine.connectors();
     if names.is_empty() {
@@ -228,7 +229,8 @@ fn connectors(session: &Session) -> Vec<Finding> {
         let hint = "put the connectors into the directory `connectors` beside the program, or \
              set RAPIDBYTE_CONNECTORS";
         let detail = format!("none in {}", places.join(", "));
-        return vec![Finding::ok(area, "bundled", detail).failed(Class::Run, Some(hint))];
+        let none = Finding::ok(area, "bundled", detail).failed(Class::Run, Some(hint));
+        return Ok(vec![none]);
     }
     let names = names.iter();
     names.map(|name| one_connector(name, session)).collect()
@@ -246,7 +248,7 @@ fn identity(connector: &Described) -> (&'static str, String) {
     (place, connector.blake3().unwrap_or_else(|error| error))
 }
 
-fn one_connector(name: &str, session: &Session) -> Finding {
+fn one_connector(name: &str, session: &Session) -> Result<Finding, Failure> {
     let area = "connectors";
     let Session { engine, control } = session;
     match engine.connector(name, Path::new("."), control) {
@@ -260,40 +262,45 @@ fn one_connector(name: &str, session: &Session) -> Finding {
             let short = hash.get(..16).unwrap_or(&hash);
             let version = &connector.spec().version;
             let detail = format!("{version}, {how}, {place}, {HASH} {short}");
-            Finding {
+            Ok(Finding {
                 hash: Some(hash),
                 ..Finding::ok(area, name, detail)
-            }
+            })
         }
+        Err(failure) if failure.class == Class::Cancelled => Err(failure),
         Err(failure) => {
             let detail = failure.message.clone();
-            Finding::ok(area, name, detail).failed(Class::Run, failure.hint.as_deref())
+            Ok(Finding::ok(area, name, detail).failed(Class::Run, failure.hint.as_deref()))
         }
     }
 }
 
 /// The checks of a pipeline, with its secrets redacted.
-fn pipeline_findings(pipeline: &rapidbyte::Pipeline, session: &Session) -> Vec<Finding> {
-    let mut findings = look_at(pipeline, session);
+fn pipeline_findings(
+    pipeline: &rapidbyte::Pipeline,
+    session: &Session,
+) -> Result<Vec<Finding>, Failure> {
+    let mut findings = look_at(pipeline, session)?;
     for finding in &mut findings {
         let texts = [&mut finding.name, &mut finding.detail].into_iter();
         for text in texts.chain(&mut finding.hint) {
             *text = pipeline.redact(text);
         }
     }
-    findings
+    Ok(findings)
 }
 
 /// Checks a pipeline: its `.env` is private, both sides are reachable, and the disks that it writes
 /// to have room.
-fn look_at(pipeline: &rapidbyte::Pipeline, session: &Session) -> Vec<Finding> {
+fn look_at(pipeline: &rapidbyte::Pipeline, session: &Session) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
     findings.extend(private(&pipeline.folder().join(".env")));
     let checked = match session.engine.check(pipeline, &session.control) {
         Ok(checked) => checked,
+        Err(failure) if failure.class == Class::Cancelled => return Err(failure),
         Err(failure) => {
             findings.push(from_failure("open", failure));
-            return findings;
+            return Ok(findings);
         }
     };
     let grants = checked.grants.clone();
@@ -304,6 +311,7 @@ fn look_at(pipeline: &rapidbyte::Pipeline, session: &Session) -> Vec<Finding> {
         };
         findings.push(match item.problem {
             None => Finding::ok("pipeline", name, item.detail),
+            Some(failure) if failure.class == Class::Cancelled => return Err(failure),
             Some(failure) => from_failure(&name, failure),
         });
     }
@@ -315,7 +323,7 @@ fn look_at(pipeline: &rapidbyte::Pipeline, session: &Session) -> Vec<Finding> {
     folders.sort();
     folders.dedup();
     findings.extend(folders.iter().filter_map(|folder| disk(folder)));
-    findings
+    Ok(findings)
 }
 
 fn from_failure(name: &str, failure: Failure) -> Finding {

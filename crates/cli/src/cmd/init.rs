@@ -17,6 +17,8 @@ const NAME: &str = "pipeline";
 const TRIES: usize = 3;
 /// Entries that never belong in a repository: secrets, and the output of pipelines.
 const IGNORED: [&str; 3] = [".env", ".rapidbyte/", "out/"];
+/// The address of a server that is started without options.
+const LISTEN: &str = "127.0.0.1:8465";
 /// Longer files are not extended: they are not what they seem to be.
 const MAX_TEXT_BYTES: u64 = 1 << 20;
 
@@ -76,9 +78,20 @@ fn next_steps(wanted: &Wanted, init: &Init, file: &str) -> String {
     if wanted.source == SourceKind::File {
         steps.push(format!("put files into {}", within(init, "data").display()));
     }
-    steps.push(format!("rapidbyte doctor {file}"));
-    steps.push(format!("rapidbyte plan {file}"));
-    steps.push(format!("rapidbyte run {file}"));
+    match wanted.source {
+        SourceKind::Ingest => {
+            steps.push(format!("rapidbyte serve {}", init.dir.display()));
+            let (name, data) = (&wanted.name, "'{\"id\": 1, \"item\": \"tea\"}'");
+            steps.push(format!(
+                "curl 'http://{LISTEN}/v1/ingest/{name}/orders?wait=true' -H 'Content-Type: application/json' -d {data}"
+            ));
+        }
+        _ => {
+            steps.push(format!("rapidbyte doctor {file}"));
+            steps.push(format!("rapidbyte plan {file}"));
+            steps.push(format!("rapidbyte run {file}"));
+        }
+    }
     let lines = steps.iter().enumerate();
     let lines: Vec<String> = lines
         .map(|(n, step)| format!("{}. {step}", n + 1))
@@ -256,12 +269,18 @@ fn variables(wanted: &Wanted) -> Vec<String> {
     if wanted.source == SourceKind::Postgres {
         lines.push("SOURCE_URL=postgres://reader:secret@db.example.com:5432/shop?sslmode=require");
     }
+    if wanted.source == SourceKind::Mongodb {
+        lines.push("SOURCE_URL=mongodb://reader:secret@db.example.com:27017/shop?tls=true");
+    }
     if wanted.source == SourceKind::Http {
         lines.push("API_URL=https://api.example.com/v1");
         lines.push("API_TOKEN=secret");
     }
     if wanted.destination == DestinationKind::Postgres {
         lines.push("TARGET_URL=postgres://loader:secret@dwh.example.com:5432/dwh?sslmode=require");
+    }
+    if wanted.destination == DestinationKind::Mongodb {
+        lines.push("TARGET_URL=mongodb://loader:secret@dwh.example.com:27017/dwh?tls=true");
     }
     lines.into_iter().map(str::to_owned).collect()
 }
@@ -271,16 +290,33 @@ fn pipeline(wanted: &Wanted) -> String {
         SourceKind::Postgres => POSTGRES_SOURCE,
         SourceKind::File => FILE_SOURCE,
         SourceKind::Http => HTTP_SOURCE,
+        SourceKind::Mongodb => MONGODB_SOURCE,
+        SourceKind::Ingest => INGEST_SOURCE,
         SourceKind::Generate => GENERATE_SOURCE,
     };
     let destination = match wanted.destination {
         DestinationKind::Postgres => POSTGRES_DESTINATION,
+        DestinationKind::Mongodb => MONGODB_DESTINATION,
+        DestinationKind::File if wanted.source == SourceKind::Ingest => PARTS_DESTINATION,
         DestinationKind::File => FILE_DESTINATION,
     };
     let name = &wanted.name;
+    let (first, write_mode) = match wanted.source {
+        SourceKind::Ingest => (
+            "`rapidbyte serve` runs this pipeline: clients send rows to it over HTTP.".to_owned(),
+            match wanted.destination {
+                DestinationKind::File => "append              # each commit adds a file",
+                _ => "append              # or upsert, with primary_key: [id]",
+            },
+        ),
+        _ => (
+            format!("First run `rapidbyte plan {name}.yaml`, then `rapidbyte run {name}.yaml`."),
+            "replace             # or append; readers see either the old or the new rows",
+        ),
+    };
     format!(
         "\
-# First run `rapidbyte plan {name}.yaml`, then `rapidbyte run {name}.yaml`.
+# {first}
 # Relative paths start at the directory of this file. `rapidbyte help schema` says how an editor
 # can complete and check it.
 
@@ -288,7 +324,8 @@ version: 1                        # of the file format
 pipeline: {name}
 
 {source}
-{destination}
+{destination}  write_mode: {write_mode}
+
 # resources:
 #   memory: 256mb                 # limit for the whole run
 #   parallelism: 1                # streams at the same time
@@ -336,6 +373,25 @@ source:
     - orders
 ";
 
+const MONGODB_SOURCE: &str = "\
+source:
+  use: source-mongodb
+  config:
+    url: \"${SOURCE_URL}\"          # from the environment or .env; no other host can be reached
+    # collections: [shop_*]       # only these
+  streams:
+    - name: \"*\"                   # or single collections: orders
+      # where: '{\"total\": {\"$gt\": 0}}'   # only documents that match this query
+";
+
+const INGEST_SOURCE: &str = "\
+source:
+  use: ingest                     # the bodies of HTTP requests
+  config:
+    schema: { id: int64 not null, item: string, price: \"decimal(10, 2)\" }   # the columns of orders
+  streams: [orders]
+";
+
 const GENERATE_SOURCE: &str = "\
 source:
   use: source-generate
@@ -353,7 +409,13 @@ destination:
     url: \"${TARGET_URL}\"          # from the environment or .env; no other host can be reached
     schema: raw                   # public.orders becomes raw.orders
     # load_method: insert         # if the server refuses COPY
-  write_mode: replace             # or append; readers see either the old or the new rows
+";
+
+const MONGODB_DESTINATION: &str = "\
+destination:
+  use: dest-mongodb
+  config:
+    url: \"${TARGET_URL}\"          # from the environment or .env; no other host can be reached
 ";
 
 const FILE_DESTINATION: &str = "\
@@ -361,7 +423,13 @@ destination:
   use: dest-file
   config:
     path: \"out/{stream}.jsonl\"    # or .csv; nothing else can be written
-  write_mode: replace             # the new file replaces the old one in one step
+";
+
+const PARTS_DESTINATION: &str = "\
+destination:
+  use: dest-file
+  config:
+    path: \"out/{stream}/{part}.jsonl\"   # or .parquet; nothing else can be written
 ";
 
 #[cfg(test)]
@@ -411,7 +479,7 @@ mod tests {
         assert_eq!(chosen.ok(), Some(SourceKind::File));
         assert_eq!(
             shown,
-            "From? (postgres, file, http, generate) [postgres] ".repeat(2)
+            "From? (postgres, file, http, mongodb, ingest, generate) [postgres] ".repeat(2)
         );
         assert_eq!(answer("\n").0.ok(), Some(SourceKind::Postgres));
         assert!(answer("").0.is_err());
