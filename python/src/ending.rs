@@ -16,7 +16,7 @@ use crate::desk::SIGNAL_PAUSE;
 
 /// The number of calls and runs, and in the upper half their process: one that `fork` made has none of its parent.
 static INSIDE: AtomicU64 = AtomicU64::new(0);
-/// What the end cancels, and its process. Only a thread that has the interpreter locks it, so it is free after `fork`.
+/// The calls that the end cancels, and their process. Only a thread that has the interpreter locks it, so it is free after `fork`.
 static CANCEL: Mutex<Option<(u32, Cancel)>> = Mutex::new(None);
 /// An exception like those that calls get from now on.
 static REFUSED: OnceLock<Py<PyAny>> = OnceLock::new();
@@ -68,7 +68,7 @@ impl Inside {
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        // What a child has of a call of its parent is not among its own.
+        // A call that its parent has begun does not count for a child.
         let less = |all| (count(all, self.process) > 0).then(|| all - 1);
         let before = INSIDE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
         if REFUSED.get().is_some() && before.is_ok_and(|all| count(all, self.process) == 1) {
@@ -112,8 +112,7 @@ pub fn cancel(_: Python<'_>) -> Cancel {
     }
 }
 
-/// Refuses calls from now on, with exceptions like this one, cancels those that run, and waits for them at most so many
-/// seconds. Returns how many calls and runs are left.
+/// Refuses new calls with exceptions like this one, cancels the others, and waits for them at most so many seconds. Returns how many calls and runs are left.
 #[pyfunction]
 pub fn end(py: Python<'_>, refused: Py<PyAny>, seconds: f64) -> PyResult<u32> {
     // The second call waits for what the first one left.

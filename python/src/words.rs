@@ -107,10 +107,10 @@ const WORDS: [(&str, &str); 44] = [
     ("`where:`", "where="),
 ];
 
-/// What a read has, and a write has not.
+/// Places in a pipeline that only a read has.
 const OF_READS: [&str; 3] = [" with `columns:`", " by `columns:`", " by `where`"];
 
-/// Replaces what is said about a pipeline. `is_write`: the call writes rows.
+/// Replaces words about a pipeline by words about a call. `is_write`: the call writes rows.
 pub fn of_calls(text: String, is_write: bool) -> String {
     let of_reads = OF_READS.iter().filter(|_| is_write);
     let text = of_reads.fold(text, |text, words| text.replace(words, ""));
@@ -200,7 +200,7 @@ const OF_OTHERS: [&str; 8] = [
 const NO_VALUES: [&str; 4] = ["it", "the", "another", "then"];
 /// The ways to write.
 const MODES: [&str; 3] = ["append", "replace", "upsert"];
-/// What follows a key in some hints, and says nothing about a call.
+/// Words behind a key in some hints that mean nothing for a call.
 const OF_STREAM: &str = " of the stream";
 
 /// The hint with arguments of a call instead of keys of a pipeline: `key="id"` instead of `primary_key: [id]`.

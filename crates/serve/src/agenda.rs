@@ -37,7 +37,7 @@ pub struct Standing {
     wanted: u32,
     /// Its run waits for jobs.
     rests: bool,
-    /// What the store knows of the destination became wrong while it ran.
+    /// The destination has changed while the stream ran, so the store no longer knows what it has.
     is_distrusted: bool,
     /// A job came while the stream ran.
     is_due_again: bool,
@@ -47,7 +47,7 @@ pub struct Standing {
     pub failures: u32,
     /// The store knows what the destination has.
     pub is_reconciled: bool,
-    /// Why its jobs wait: the last failure, as JSON. Also that of a run which is retried.
+    /// Why its jobs wait: the last failure, as JSON. A run that is retried has one, too.
     pub problem: Option<Value>,
     /// When it is tried again.
     pub again_at: Option<Instant>,
@@ -89,7 +89,7 @@ pub enum Turn {
     Later(Value),
 }
 
-/// What a thread does next.
+/// The next step of a thread.
 pub enum Next {
     /// This stream. The flag says whether the store knows what the destination has.
     Stream(Key, bool),
@@ -114,7 +114,7 @@ impl Agenda {
         true
     }
 
-    /// Streams that wait after a failure are due now: all, or those of one pipeline, or one.
+    /// Makes streams due that wait after a failure: all streams that are meant.
     pub fn retry(&mut self, is_meant: impl Fn(&Key) -> bool) -> bool {
         let mut found = Vec::new();
         self.later.retain(|_, keys| {
@@ -130,7 +130,7 @@ impl Agenda {
         any
     }
 
-    /// What was known about the destination of a stream is no longer so.
+    /// The store no longer knows what the destination of this stream has.
     pub fn distrust(&mut self, key: &Key) {
         if let Some(standing) = self.streams.get_mut(key) {
             (standing.is_reconciled, standing.is_distrusted) = (false, true);

@@ -49,7 +49,7 @@ pub enum Dedup {
 }
 
 impl Dedup {
-    /// That of a pipeline which reads the queue.
+    /// The setting of a pipeline that reads the queue.
     pub fn of(pipeline: &Pipeline) -> Self {
         Self::read(pipeline.source_config()).unwrap_or(Self::Key)
     }
@@ -152,7 +152,7 @@ struct Shared {
 struct Queue {
     sandbox: Sandbox,
     shared: Arc<Shared>,
-    /// Those of the reader.
+    /// The settings of the reader.
     settings: Map<String, Value>,
     /// The session that reads. `None` before `open`.
     reader: Option<Box<dyn SourceSession>>,
@@ -313,7 +313,7 @@ impl Shared {
     }
 }
 
-/// What a request reads, without a cursor.
+/// The same read as of a request, without a cursor.
 fn selection(request: &ReadRequest) -> Selection {
     Selection {
         stream: request.stream.clone(),

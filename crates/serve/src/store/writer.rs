@@ -1,8 +1,7 @@
 //! The thread that writes. It takes all requests that wait, and commits them together with one `fsync`: a client waits
 //! for one commit, however many clients there are.
-
 //!
-//! What the destination knows better is not worth an `fsync`: after a power failure it is asked again.
+//! A change that the destination knows, too, is not worth an `fsync`: after a power failure the server asks it again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -41,7 +41,7 @@ pub(super) struct Live {
 struct State {
     /// The jobs that the run has, and has not committed.
     current: Option<Taken>,
-    /// What the current segment is, or was.
+    /// The segment of these jobs, or the last segment.
     segment: Segment,
     /// It takes more jobs.
     goes_on: bool,
@@ -83,7 +83,7 @@ struct Taken {
     at: Instant,
 }
 
-/// What a run left when it failed.
+/// The jobs that a failed run has left.
 pub(super) struct Left {
     /// The last of the jobs that it had. `None` if it had none.
     pub last: Option<i64>,
@@ -178,7 +178,7 @@ impl Live {
         self.changed.notify_all();
     }
 
-    /// Since when it has no jobs.
+    /// The time of its last job, if it has none now.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         self.state().idle_since
     }
@@ -292,7 +292,7 @@ impl Live {
         Ok(())
     }
 
-    /// The run has ended well. What it committed without a word is done, too.
+    /// The run has ended well. Jobs that it committed without an event are done, too.
     pub(super) fn ended(&self, rows: u64) -> Result<(), Problem> {
         let mut state = self.state();
         if let Some(problem) = state.problem.take() {
