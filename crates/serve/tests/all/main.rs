@@ -3,6 +3,7 @@
 mod access;
 mod bodies;
 mod ingest;
+mod kills;
 mod limits;
 mod live;
 mod multipart;
