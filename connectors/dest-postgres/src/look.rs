@@ -595,13 +595,23 @@ fn facts_question(schema: &str, table: &str, with_keys: bool) -> String {
         .replace("$TABLE", &quote_literal(table))
 }
 
+/// In the answer to [`FACTS`] if another session has dropped the table since the question began: the server then knows no
+/// privileges of it.
+const NO_PRIVILEGE: &str = "\"may_select\" : null";
+
 /// One row of JSON.
 fn parsed<T: serde::de::DeserializeOwned>(rows: &Rows) -> Result<T> {
     if rows.rows.is_empty() {
         return Err(vanished());
     }
-    serde_json::from_str(rows.single()?)
-        .map_err(|error| Error::internal(format!("an answer of the catalog: {error}")))
+    fact_of(rows.single()?)
+}
+
+fn fact_of<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|error| match text.contains(NO_PRIVILEGE) {
+        true => vanished(),
+        false => Error::internal(format!("an answer of the catalog: {error}")),
+    })
 }
 
 /// The columns of a table that is there, in the open transaction.
@@ -815,5 +825,20 @@ mod tests {
         let is_read = |line: &&&str| line.contains("Seq Scan on pg_") && !line.contains("never");
         let whole: Vec<_> = lines.iter().filter(is_read).collect();
         assert!(lines.len() > 10 && whole.is_empty(), "{lines:#?}");
+    }
+
+    #[test]
+    fn a_table_that_is_dropped_while_the_server_answers_is_missing() {
+        let database = shared().database();
+        let mut client = database.client();
+        client.batch_execute("CREATE TABLE t (id int8)").unwrap();
+        let question = facts_question("public", "t", false);
+        // The server finds no table with this OID, as after a drop.
+        let dropped = question.replace("privilege(c.oid,", "privilege(4000000000,");
+        for (question, code) in [(question, None), (dropped, Some("table_missing"))] {
+            let text: String = client.query_one(&question, &[]).unwrap().get(0);
+            let code_of_error = fact_of::<Facts>(&text).err().map(|error| error.code);
+            assert_eq!(code_of_error.as_deref(), code, "{text}");
+        }
     }
 }

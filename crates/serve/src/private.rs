@@ -11,12 +11,19 @@ const MODE: u32 = 0o600;
 const BESIDE: [&str; 3] = ["", "-wal", "-shm"];
 
 /// Makes the file of a database if it is missing, and takes the rights of others from the files that are there.
+///
+/// A file that is there is not opened: closing it would drop the locks that connections of this process have on it. Another
+/// program that opens the database would then take itself for its only user, and remove the log that the server writes.
 pub(crate) fn make(file: &Path) -> io::Result<()> {
-    OpenOptions::new()
-        .append(true)
-        .create(true)
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
         .mode(MODE)
-        .open(file)?;
+        .open(file);
+    match made {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
     for ending in BESIDE {
         let mut name = file.as_os_str().to_owned();
         name.push(ending);

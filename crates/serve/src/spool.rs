@@ -165,7 +165,8 @@ impl Spool {
     }
 }
 
-fn free_bytes(folder: &Path) -> io::Result<u64> {
+/// The free bytes of the disk of a folder.
+pub fn free_bytes(folder: &Path) -> io::Result<u64> {
     let found = rustix::fs::statvfs(folder)?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }

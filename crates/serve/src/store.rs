@@ -175,7 +175,8 @@ impl Store {
         counts.set(held);
         let (changes, made) = bounded(MAX_WAITING);
         let told = Arc::clone(&counts);
-        let write = Box::new(move || write_all(writer, held, &told, &made));
+        let folder = file.parent().unwrap_or(Path::new(".")).to_owned();
+        let write = Box::new(move || write_all(writer, &folder, held, &told, &made));
         let writes = spawn("jobs", write)?;
         let (looks, looked) = bounded::<Look>(MAX_WAITING);
         let connection = connect(file)?;

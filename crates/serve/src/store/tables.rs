@@ -16,7 +16,7 @@ const STATEMENTS: usize = 64;
 /// A log of this many pages, of 4 KiB each, is brought into the file of the store by the commit that made it so long. The
 /// clients of that commit wait. A job takes about 15 pages, so this happens once in 500 jobs; with SQLite's own 1,000 pages it
 /// would be one job in a hundred.
-const LOG_PAGES: u32 = 8192;
+pub const LOG_PAGES: u32 = 8192;
 /// Changes with the tables.
 pub const VERSION: i64 = 2;
 

@@ -3,6 +3,7 @@
 //!
 //! A change that the destination knows, too, is not worth an `fsync`: after a power failure the server asks it again.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,12 +13,18 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::sync::oneshot;
 
+use super::tables::LOG_PAGES;
 use super::{QueueLimits, StoreError};
+use crate::spool::free_bytes;
 
 /// Requests that are committed together.
 const MAX_GROUP: usize = 1024;
+/// With less room on the disk, each commit brings the log into the file of the store: it does not grow until the disk is full.
+const MIN_FREE: u64 = 2 * LOG_PAGES as u64 * 4096;
 /// Without other changes for so long, those that did not wait for the disk are brought to it.
 const IDLE: Duration = Duration::from_secs(1);
+/// Brings the log into the file of the store, as far as no reader needs it.
+const CHECKPOINT: &str = "PRAGMA wal_checkpoint(PASSIVE)";
 
 /// When a change is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,9 +204,10 @@ impl Counts {
     }
 }
 
-/// Writes until the last store is dropped.
+/// Writes to the store in `folder` until the last store is dropped.
 pub fn write_all(
     mut connection: Connection,
+    folder: &Path,
     mut held: Held,
     counts: &Arc<Counts>,
     changes: &Receiver<Box<dyn Change>>,
@@ -215,7 +223,7 @@ pub fn write_all(
             Ok(first) => first,
             Err(RecvTimeoutError::Timeout) => {
                 // The log is on the disk before its pages are. After an error the next commit that waits brings it there.
-                let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+                let _ = connection.query_row(CHECKPOINT, [], |_| Ok(()));
                 is_behind = false;
                 continue;
             }
@@ -228,6 +236,9 @@ pub fn write_all(
                 held = now;
                 is_behind = sync == Sync::System;
                 counts.set(held);
+                if free_bytes(folder).is_ok_and(|free| free < MIN_FREE) {
+                    let _ = connection.query_row(CHECKPOINT, [], |_| Ok(()));
+                }
                 group.into_iter().for_each(|change| change.answer(Ok(())));
             }
             Err(error) => {

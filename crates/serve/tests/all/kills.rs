@@ -57,6 +57,29 @@ fn a_commit_that_no_run_has_heard_of_is_told_once_and_its_job_is_done() {
     assert_eq!(told_of(&log, "orders.orders"), expected, "{log}");
 }
 
+/// Otherwise another program that opens the store, such as a backup, takes itself for the only one, and removes the log that
+/// the server goes on to write. Closing any file of the store would take the locks from a process.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_server_has_its_lock_of_the_store() {
+    use std::os::unix::fs::MetadataExt;
+
+    let database = shared().database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut child, address) = spawn(folder.path(), &database.url(), "");
+    done(&mut Client::new(address), "{\"id\":1}");
+    for store in ["jobs.db", "runs.db"] {
+        let file = std::fs::metadata(folder.path().join("server").join(store));
+        let inode = file.expect("a store").ino();
+        let locks = std::fs::read_to_string("/proc/locks").expect("locks");
+        let (process, file) = (format!(" {} ", child.id()), format!(":{inode} "));
+        let is_locked = |line: &str| line.contains(&process) && line.contains(&file);
+        assert!(locks.lines().any(is_locked), "{store} ({inode}): {locks}");
+    }
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+}
+
 /// Kills between an answer and a commit, and between a commit and its record.
 #[test]
 fn kills_lose_no_row_and_double_none() {

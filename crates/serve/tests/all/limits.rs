@@ -1,7 +1,7 @@
 //! A server that many slow clients hold, one whose disk is full, and one whose destination is down.
 #![cfg(target_os = "linux")]
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -58,7 +58,7 @@ struct Process {
 }
 
 impl Process {
-    fn start(folder: &Path, url: &str, before: &[&OsStr]) -> Self {
+    fn start(folder: &Path, url: &str, before: &[OsString]) -> Self {
         let variables = [(FOLDER, folder.as_os_str()), (URL, url.as_ref())];
         let test = "limits::server_of_a_folder";
         let (child, address) = support::spawn_behind(before, test, &variables);
@@ -162,24 +162,49 @@ impl Drop for Ballast {
     }
 }
 
+/// The command before a server that gives it a disk of so many MiB in its folder, which no other process sees. `None` where
+/// that is not possible.
+fn with_disk(folder: &Path, mib: u32) -> Option<Vec<OsString>> {
+    let mount = format!("mount -t tmpfs -o size={mib}m tmpfs \"${FOLDER}\" && exec \"$0\" \"$@\"");
+    let before = ["unshare", "--map-root-user", "--mount", "sh", "-c", &mount];
+    let before: Vec<OsString> = before.map(OsString::from).into();
+    let mut probe = Command::new(&before[0]);
+    probe.args(&before[1..]).arg("true");
+    let why = match probe.env(FOLDER, folder).output() {
+        Ok(probe) if probe.status.success() => return Some(before),
+        Ok(probe) => String::from_utf8_lossy(&probe.stderr).into_owned(),
+        Err(error) => error.to_string(),
+    };
+    eprintln!("SKIPPED: a full disk needs a mount of its own: {why}");
+    None
+}
+
+#[test]
+fn a_small_disk_is_not_full_of_the_log_of_the_store() {
+    const JOBS: i64 = 1000;
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(before) = with_disk(folder.path(), 16) else {
+        return;
+    };
+    let database = shared().database();
+    let server = Process::start(folder.path(), &database.url(), &before);
+    let mut client = server.client();
+    let name = "n".repeat(3000);
+    for id in 1..=JOBS {
+        let body = format!("{{\"id\":{id},\"name\":\"{name}\"}}");
+        let answer = client.post(ROWS, JSON_LINES, body.as_bytes());
+        assert_eq!(answer.status, 202, "{id}: {}", answer.body);
+    }
+    post_and_wait(&mut server.client(), JOBS + 1);
+    assert_eq!(ids(&database), (1..=JOBS + 1).collect::<Vec<_>>());
+}
+
 #[test]
 fn a_full_disk_refuses_bodies_and_keeps_those_that_it_took() {
     let folder = tempfile::tempdir().expect("a folder");
-    // A disk of its own, which only the process of the server sees.
-    let mount =
-        "mount -t tmpfs -o size=48m tmpfs \"$RAPIDBYTE_SERVE_LIMITS\" && exec \"$0\" \"$@\"";
-    let before = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount];
-    let before = before.map(OsStr::new);
-    let mut probe = Command::new(before[0]);
-    probe.args(&before[1..]).arg("true");
-    let probe = probe.env(FOLDER, folder.path()).output();
-    if let Some(why) = match probe {
-        Ok(probe) if probe.status.success() => None,
-        Ok(probe) => Some(String::from_utf8_lossy(&probe.stderr).into_owned()),
-        Err(error) => Some(error.to_string()),
-    } {
-        return eprintln!("SKIPPED: a full disk needs a mount of its own: {why}");
-    }
+    let Some(before) = with_disk(folder.path(), 48) else {
+        return;
+    };
     let database = shared().database();
     let server = Process::start(folder.path(), &database.url(), &before);
     let disk = PathBuf::from(format!("/proc/{}/root", server.child.id()));

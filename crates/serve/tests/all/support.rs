@@ -1,6 +1,6 @@
 //! An HTTP client of one connection, and servers in processes of their own.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -85,13 +85,13 @@ pub fn spawn(test: &str, variables: &[(&str, &OsStr)]) -> (Child, SocketAddr) {
 
 /// The same, behind a command that runs the program in its place.
 pub fn spawn_behind(
-    before: &[&OsStr],
+    before: &[OsString],
     test: &str,
     variables: &[(&str, &OsStr)],
 ) -> (Child, SocketAddr) {
     let program = std::env::current_exe().expect("a program");
-    let words = [before, &[program.as_os_str()]].concat();
-    let mut child = Command::new(words[0])
+    let words = [before, &[program.into_os_string()]].concat();
+    let mut child = Command::new(&words[0])
         .args(&words[1..])
         .args(["--exact", test, "--nocapture"])
         .envs(variables.iter().copied())
