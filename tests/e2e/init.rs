@@ -133,7 +133,10 @@ fn nothing_is_overwritten_unless_it_is_forced() {
 fn missing_flags_are_reported_without_a_terminal() {
     let folder = Folder::new();
     for (flags, part) in [
-        (&["init"][..], "postgres, file, http, mongodb, ingest, generate"),
+        (
+            &["init"][..],
+            "postgres, file, http, mongodb, ingest, generate",
+        ),
         (&["init", "--source", "file"], "--destination"),
         (&["init", "--source", "sap", "--destination", "file"], "sap"),
         (

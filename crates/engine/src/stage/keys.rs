@@ -31,6 +31,10 @@ pub(super) fn send_keys(
         "reads the keys of all rows, to find deleted rows",
     );
     if !source.finish() {
+        // Such as by a destination that has failed: it says why.
+        if source.is_cancelled() {
+            return Err(Stopped::because(Failure::cancelled()));
+        }
         let text = "the source cannot read the keys of the stream after its rows";
         let failure = Failure::new(Class::Run, "contract_broken", text).in_stream(&stream.name);
         return Err(Stopped::because(failure));
