@@ -16,7 +16,8 @@ use crate::desk::SIGNAL_PAUSE;
 
 /// The number of calls and runs, and in the upper half their process: one that `fork` made has none of its parent.
 static INSIDE: AtomicU64 = AtomicU64::new(0);
-/// The calls that the end cancels, and their process. Only a thread that has the interpreter locks it, so it is free after `fork`.
+/// The calls that the end cancels, and their process. Only a thread that has the interpreter locks it, so it is free after
+/// `fork`.
 static CANCEL: Mutex<Option<(u32, Cancel)>> = Mutex::new(None);
 /// An exception like those that calls get from now on.
 static REFUSED: OnceLock<Py<PyAny>> = OnceLock::new();
@@ -112,7 +113,8 @@ pub fn cancel(_: Python<'_>) -> Cancel {
     }
 }
 
-/// Refuses new calls with exceptions like this one, cancels the others, and waits for them at most so many seconds. Returns how many calls and runs are left.
+/// Refuses new calls with exceptions like this one, cancels the others, and waits for them up to a number of seconds.
+/// Returns how many calls and runs are left.
 #[pyfunction]
 pub fn end(py: Python<'_>, refused: Py<PyAny>, seconds: f64) -> PyResult<u32> {
     // The second call waits for what the first one left.

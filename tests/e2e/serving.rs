@@ -188,7 +188,7 @@ impl Running {
         Self { child, messages }
     }
 
-    /// What it has said when it listens.
+    /// Waits until it listens. Returns its messages up to then.
     fn listens(&mut self) -> String {
         let mut told = String::new();
         while !told.contains("listening on ") {

@@ -221,9 +221,10 @@ impl Queue {
         Ok(())
     }
 
-    /// Begins with a segment, or leaves it to another run.
-    fn begin(&mut self, segment: &Segment) -> Result<Step> {
-        let is_same = self.go_on(segment, Follows::Changes);
+    /// Begins with the current segment, or leaves it to another run.
+    fn begin(&mut self) -> Result<Step> {
+        let segment = self.shared.feed.current();
+        let is_same = self.go_on(&segment, Follows::Changes);
         let stored = self.shared.feed.ensure_stored();
         stored.map_err(|error| failed("session.read", error))?;
         if is_same? {
@@ -508,7 +509,7 @@ impl SourceSession for Queue {
         };
         (self.read, self.phase) = (Some(read), Step::Waits);
         if self.shared.feed.resume(cursor).map_err(refused)? {
-            self.phase = self.begin(&self.shared.feed.current())?;
+            self.phase = self.begin()?;
         }
         Ok(schemas)
     }
@@ -553,7 +554,7 @@ impl SourceSession for Queue {
                         return Ok(Event::Batch((0, read.empty.clone())));
                     }
                 }
-                Step::Begins => self.phase = self.begin(&self.shared.feed.current())?,
+                Step::Begins => self.phase = self.begin()?,
             }
         }
     }

@@ -71,7 +71,7 @@ impl Opened {
         }
     }
 
-    /// What the store says of these jobs while it admits them.
+    /// Admits these jobs, and returns the calls of the store in their order.
     fn said(&self, jobs: Vec<NewJob>) -> Vec<String> {
         let (tell, told) = crossbeam_channel::unbounded();
         let also = tell.clone();

@@ -178,7 +178,7 @@ impl Live {
         self.changed.notify_all();
     }
 
-    /// The time of its last job, if it has none now.
+    /// The time since which it has no jobs. `None`: it has some.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         self.state().idle_since
     }

@@ -162,8 +162,8 @@ impl Drop for Ballast {
     }
 }
 
-/// The command before a server that gives it a disk of so many MiB in its folder, which no other process sees. `None` where
-/// that is not possible.
+/// The command before a server that mounts a disk of this size, in MiB, on its folder. No other process sees the disk. `None`:
+/// the system does not allow it.
 fn with_disk(folder: &Path, mib: u32) -> Option<Vec<OsString>> {
     let mount = format!("mount -t tmpfs -o size={mib}m tmpfs \"${FOLDER}\" && exec \"$0\" \"$@\"");
     let before = ["unshare", "--map-root-user", "--mount", "sh", "-c", &mount];
